@@ -5,7 +5,7 @@ The masking of a row depends only on its tokens and its key, not on the other ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -64,6 +64,10 @@ class Masking:
             )
 
 
+#: BERT's names of the tokens that begin a text, end a segment, hide a token, pad, and stand for what is unknown.
+SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskVocabulary:
     """What masking and assembly need to know about a vocabulary of V tokens.
@@ -82,30 +86,31 @@ class MaskVocabulary:
     @classmethod
     def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
         """From a tokenizer, including its added tokens."""
-        return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+        given = tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token, tokenizer.pad_token, tokenizer.unk_token
+        names = tuple(name or default for name, default in zip(given, SPECIAL, strict=True))
+        return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), names)
 
     @classmethod
-    def of(cls, tokens: Iterable[str]) -> MaskVocabulary:
-        """From all V tokens in the order of their ids.
+    def of(cls, tokens: Iterable[str], special: Sequence[str] = SPECIAL) -> MaskVocabulary:
+        """From all V tokens in the order of their ids, and the names of those in :data:`SPECIAL`, in its order.
 
         Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from those
         too, although no text has them.
         """
         names = list(tokens)
         ids = {name: number for number, name in enumerate(names)}
-        if absent := [name for name in ("[CLS]", "[SEP]", "[MASK]") if name not in ids]:
+        if absent := [name for name in special[:3] if name not in ids]:
             raise DataError(
                 f"the vocabulary ({len(names):,} tokens) has no {', '.join(absent)}, which pre-training needs; "
                 "make one with 'bertkit vocab', or add the tokens"
             )
-        special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
         ordinary = [number for name, number in ids.items() if name not in special and not name.startswith("[unused")]
         if not ordinary:
             raise DataError(f"the vocabulary ({len(names):,} tokens) has special tokens only")
         return cls(
-            cls_id=ids["[CLS]"],
-            sep_id=ids["[SEP]"],
-            mask_id=ids["[MASK]"],
+            cls_id=ids[special[0]],
+            sep_id=ids[special[1]],
+            mask_id=ids[special[2]],
             continues=np.array([name.startswith("##") for name in names], bool),
             replacements=np.array(ordinary, np.int32),
         )

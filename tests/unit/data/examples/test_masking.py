@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bertkit.data.counter_random import below, bits, stream, uniform
 from bertkit.data.examples.masking import LONGEST_SPAN, SPAN_SUCCESS, Masking, MaskVocabulary, mask_rows
 from bertkit.errors import ConfigError, DataError
+from bertkit.tokenization import BertTokenizer
 from pretrain_helpers import CLS, MASK, SEP, SPECIALS
 
 UNITS = ("token", "whole-word", "span")
@@ -189,3 +190,14 @@ def test_wrong_settings_say_what_to_do() -> None:
         MaskVocabulary.of(["[CLS]", "[SEP]", "a"])
     with pytest.raises(DataError, match="special tokens only"):
         MaskVocabulary.of(SPECIALS)
+
+
+def test_a_tokenizer_may_have_other_names_for_its_special_tokens() -> None:
+    """As MPNet's WordPiece does; nothing is drawn in place of a word but ordinary tokens."""
+    vocab = {name: number for number, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "film", "##s"])}
+    names = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>", "pad_token": "<pad>"}
+    found = MaskVocabulary.of_tokenizer(BertTokenizer(vocab, unk_token="<unk>", **names))
+    assert (found.cls_id, found.sep_id, found.mask_id) == (0, 2, 4)
+    assert found.replacements.tolist() == [5, 6]
+    with pytest.raises(DataError, match=r"no \[CLS\], \[SEP\], \[MASK\]"):
+        MaskVocabulary.of(vocab)
