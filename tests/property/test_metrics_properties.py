@@ -83,7 +83,7 @@ def compare_numbers(count: int, seed: int) -> int:
 
 
 def test_label_metrics_equal_scikit_learn() -> None:
-    assert compare_labels(1500, seed=1) == 1500
+    assert compare_labels(500, seed=1) == 500
 
 
 def test_number_metrics_equal_scipy() -> None:
