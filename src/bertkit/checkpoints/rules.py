@@ -156,8 +156,14 @@ class NameTable:
         numbers = iter(("{i}", "{j}"))
         pattern = _NUMBER.sub(lambda found: next(numbers, found[0]), name)
         names = (pattern, dict(self.ties).get(pattern, pattern))
-        parts = [(part, {name for rule in rules for name in rule.theirs}) for part, rules in self.parts.items()]
-        return next((part for name in names for part, known in parts if name in known), None)
+        places = (
+            (part, rule)
+            for name in names
+            for part, rules in self.parts.items()
+            for rule in rules
+            if name in rule.theirs
+        )
+        return next((part for part, _ in places), None)
 
     def written_prefix(self, part: str, base_prefix: str) -> str:
         """The prefix of the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
 from bertkit.config.family_fields import TEXTS, FamilyFields, Probability, Size
-from bertkit.config.family_forms import FULL, canonical, check_family, layer_types, other_forms
+from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
 from bertkit.config.labels import merged_labels
 from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
@@ -170,6 +170,10 @@ class BertConfig(FamilyFields):
             return (FULL,) * self.num_hidden_layers
         return tuple(self.layer_types or layer_types(self.num_hidden_layers, self.global_attn_every_n_layers or 1))
 
+    def reach_of(self, kind: str) -> int | None:
+        """Tokens on each side that a layer of this kind attends to; None: all."""
+        return (self.local_attention or 0) // 2 if kind == SLIDING else None
+
     @property
     def first_position(self) -> int:
         """Row of the position table for the first token of a text."""
@@ -276,14 +280,12 @@ class BertConfig(FamilyFields):
         values = self.model_dump(exclude=set(family.absent))
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = self.label2id
-        if self.model_type == "bert":
-            values["position_embedding_type"] = "absolute"
         if self.pools_otherwise:
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
             if values[name] == default and name not in family.keys:  # everybody's
                 del values[name]
-        values.update(other_forms(self))
+        values.update(family.written)
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}

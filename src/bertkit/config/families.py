@@ -45,6 +45,7 @@ class Family:
     own: fields that BERT does not have (None in families without them).
     required: keys of ``config.json`` and their allowed values.
     ignored: keys that do not affect the arithmetic.
+    written: keys with one value only that other software needs in a file of the family.
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
     has_pooler: whether the encoder ends in a pooler.
     poolers: by kind of head ("sequence", "choice"), where the head has its own layer instead of the pooler.
@@ -70,6 +71,7 @@ class Family:
     own: frozenset[str] = frozenset()
     required: Mapping[str, tuple[Fixed, ...]] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    written: Mapping[str, Fixed] = field(default_factory=dict)
     positions_after_padding: bool = False
     has_pooler: bool = True
     poolers: Mapping[str, OwnPooler] = field(default_factory=dict)
@@ -111,7 +113,7 @@ def _roberta(prefix: str, vocab_size: int) -> Family:
 
 #: By ``model_type``.
 FAMILIES: Mapping[str, Family] = {
-    "bert": Family(prefix="Bert", pair_label="next_sentence_label"),
+    "bert": Family(prefix="Bert", written={"position_embedding_type": "absolute"}, pair_label="next_sentence_label"),
     "roberta": _roberta("Roberta", 50265),
     "camembert": _roberta("Camembert", 30522),
     "xlm-roberta": _roberta("XLMRoberta", 30522),
@@ -230,6 +232,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         # The two layouts of the masked-LM head differ in their names only, and both are read.
         ignored=frozenset({"legacy", "conv_act", "conv_groups"}),
+        written={"relative_attention": True},
         has_pooler=False,
         poolers={"sequence": OwnPooler("gelu", drops_input=True), "choice": OwnPooler("gelu", drops_input=True)},
         dropouts={

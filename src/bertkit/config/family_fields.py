@@ -40,15 +40,18 @@ class FamilyFields(Settings):
         description="one layer in so many attends to all tokens, the first one included (ModernBERT)",
     )
     layer_types: list[LayerType] | None = Field(
-        None, description="the same for each layer, where there is no such rule (ModernBERT)"
+        None, description="the type of each layer, where no such rule gives them (ModernBERT)"
     )
     local_attention: int | None = Field(
         None, ge=2, le=1_000_000, description="tokens that the other layers attend to, half on each side (ModernBERT)"
     )
     global_rope_theta: float | None = Field(
-        None, gt=1.0, le=1e12, description="base of the rotary positions where all tokens are attended to (ModernBERT)"
+        None,
+        gt=1.0,
+        le=1e12,
+        description="base of the rotary positions in layers that attend to all tokens (ModernBERT)",
     )
-    local_rope_theta: float | None = Field(None, gt=1.0, le=1e12, description="and in windows (ModernBERT)")
+    local_rope_theta: float | None = Field(None, gt=1.0, le=1e12, description="that in the other layers (ModernBERT)")
     norm_bias: bool | None = Field(None, description="whether LayerNorm has a bias (ModernBERT)")
     attention_bias: bool | None = Field(None, description="whether the matrices of attention have one (ModernBERT)")
     mlp_bias: bool | None = Field(None, description="whether those of the feed-forward have one (ModernBERT)")
@@ -78,7 +81,7 @@ class FamilyFields(Settings):
         None, ge=-1, le=65_536, description="vectors for distances to one side; below 1: one for each (DeBERTa)"
     )
     position_biased_input: bool | None = Field(
-        None, description="whether there are absolute positions besides (DeBERTa)"
+        None, description="whether the embeddings have absolute positions as well (DeBERTa)"
     )
     pooler_dropout: Probability | None = Field(None, description="dropout before the pooler of a classifier (DeBERTa)")
     cls_dropout: Probability | None = Field(None, description="dropout before a classifier of sequences (DeBERTa)")

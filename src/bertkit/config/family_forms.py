@@ -30,14 +30,9 @@ def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
             found.setdefault(key, default)
         if isinstance(names := found.get("pos_att_type"), str):
             found["pos_att_type"] = [name.strip() for name in names.lower().split("|") if name.strip() != "none"]
-        _must_equal(found, "pooler_hidden_size", "hidden_size", 1)
-        _must_equal(found, "embedding_size", "hidden_size", 1)
-        _must_equal(
-            found,
-            "attention_head_size",
-            "hidden_size",
-            found.get("num_attention_heads", _default("deberta-v2", "num_attention_heads")),
-        )
+        _follows(found, "pooler_hidden_size")
+        _follows(found, "embedding_size")
+        _follows(found, "attention_head_size", parts="num_attention_heads")
         if isinstance(norm := found.get("norm_rel_ebd"), str):
             found["norm_rel_ebd"] = norm.lower().strip()
     return found
@@ -82,9 +77,7 @@ def _is_plain(settings: Json) -> bool:
 
 def _layer_types_to_rule(found: dict[str, Json]) -> None:
     types = found.get("layer_types")
-    if not isinstance(types, list) or len(types) != found.get(
-        "num_hidden_layers", _default("modernbert", "num_hidden_layers")
-    ):
+    if not isinstance(types, list) or len(types) != _given(found, "num_hidden_layers"):
         return  # the number of layers is checked with all else
     every = found.get("global_attn_every_n_layers")
     rules = [every] if isinstance(every, int) and every > 0 else range(1, len(types) + 1)
@@ -101,25 +94,17 @@ def layer_types(num_layers: int, every: int) -> Sequence[str]:
     return [SLIDING if number % every else FULL for number in range(num_layers)]
 
 
-def _default(family: str, name: str) -> Json:
-    value = FAMILIES[family].defaults[name]
-    assert isinstance(value, int)
-    return value
+def _given(found: Mapping[str, Json], name: str) -> Json:
+    """A value of the file, or the family's default."""
+    return found.get(name, FAMILIES[str(found["model_type"])].defaults[name])
 
 
-def _must_equal(found: dict[str, Json], key: str, width: str, parts: Json) -> None:
-    """Drop a key that says again what follows from others."""
-    value, whole = found.pop(key, None), found.get(width, _default("deberta-v2", width))
-    if value is not None and isinstance(whole, int) and isinstance(parts, int) and value != whole / parts:
-        what = width if parts == 1 else f"{width} / {parts} heads"
-        raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / parts:g}")
-
-
-def other_forms(config: Any) -> dict[str, Json]:
-    """Keys that a file of the family needs besides its fields, for other software to compute the same."""
-    if config.model_type == "deberta-v2":
-        return {"relative_attention": True}
-    return {}
+def _follows(found: dict[str, Json], key: str, parts: str = "") -> None:
+    """Drop a width that must be ``hidden_size``, divided by the number of ``parts`` if there is such a field."""
+    value, whole, number = found.pop(key, None), _given(found, "hidden_size"), _given(found, parts) if parts else 1
+    if value is not None and isinstance(whole, int) and isinstance(number, int) and value != whole / number:
+        what = f"hidden_size / {number} heads" if parts else "hidden_size"
+        raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / number:g}")
 
 
 def check_family(config: Any) -> None:

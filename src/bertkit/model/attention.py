@@ -26,10 +26,10 @@ from bertkit.model.kernels.varlen_attention import attend_packed
 Kernel = Callable[[Tensor, Layout, float, ChosenRows | None], Tensor]
 
 
-def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
-    """Softmax of the scaled dot products of one sequence: ``(N, s, s)``, rows sum to 1."""
+def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    """Softmax of the scaled dot products of one sequence plus ``bias``: ``(N, s, s)``, rows sum to 1."""
     scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) / math.sqrt(q_sNH.shape[-1])
-    return scores_Nss.softmax(dim=-1)
+    return (scores_Nss + bias).softmax(dim=-1)
 
 
 def attend_reference(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:

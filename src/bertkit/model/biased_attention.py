@@ -8,14 +8,12 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.attention import SelfAttention
+from bertkit.model.attention import SelfAttention, attention_probabilities
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.relative_positions import t5_buckets
@@ -63,5 +61,4 @@ class BiasedAttention(SelfAttention):
         q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
         place_s = torch.arange(len(q_sNH), device=q_sNH.device)
         columns_ss = place_s[None, :] - place_s[:, None] + bias_ND.shape[1] // 2
-        scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) / math.sqrt(q_sNH.shape[-1])
-        return (scores_Nss + bias_ND[:, columns_ss]).softmax(dim=-1)
+        return attention_probabilities(q_sNH, k_sNH, bias_ND[:, columns_ss])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Layout, positions_of
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.family_forms import FULL, THETAS
+from bertkit.config.family_forms import THETAS
 from bertkit.model.attention import Kernel, SelfAttention, attention_probabilities
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.varlen_attention import attend_packed
@@ -49,9 +49,9 @@ class RotaryAttention(SelfAttention):
     """
 
     def __init__(self, config: BertConfig, kind: str) -> None:
-        half = None if kind == FULL else (config.local_attention or 0) // 2
-        super().__init__(config, kernel_of(half))
-        self.kind, self.reach = kind, half
+        reach = config.reach_of(kind)
+        super().__init__(config, kernel_of(reach))
+        self.kind, self.reach = kind, reach
 
     def forward(  # type: ignore[override]  # the layer hands over what RotaryPositions gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, angles: Angles
@@ -66,11 +66,11 @@ class RotaryAttention(SelfAttention):
         q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
         if self.reach is None or len(q_sNH) <= self.reach + 1:
             return attention_probabilities(q_sNH, k_sNH)
-        scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) * q_sNH.shape[-1] ** -0.5
         place_s = torch.arange(len(q_sNH), device=q_sNH.device)
         hidden_ss = outside_window(place_s, place_s, self.reach)
-        probs_Nss: Tensor = scores_Nss.masked_fill(hidden_ss, -torch.inf).softmax(dim=-1)
-        return probs_Nss
+        return attention_probabilities(
+            q_sNH, k_sNH, q_sNH.new_zeros(hidden_ss.shape).masked_fill(hidden_ss, -torch.inf)
+        )
 
 
 def kernel_of(half: int | None) -> Kernel:

@@ -5,13 +5,11 @@ BERT and the families that differ from it in values alone have nothing here.
 
 from __future__ import annotations
 
-from torch import nn
-
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.biased_attention import BiasedAttention, DistanceBias
 from bertkit.model.disentangled_attention import DisentangledAttention, DistanceVectors
 from bertkit.model.encoder import Encoder, EncoderLayer
-from bertkit.model.gated_layer import GatedLayer
+from bertkit.model.gated_layer import GatedLayer, norm_of
 from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions
 
 
@@ -30,7 +28,6 @@ def encoder_of(config: BertConfig) -> Encoder:
                 GatedLayer(config, RotaryAttention(config, kind), number)
                 for number, kind in enumerate(config.layer_kinds)
             ]
-            norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=bool(config.norm_bias))
-            return Encoder(config, layers, RotaryPositions(config), norm)
+            return Encoder(config, layers, RotaryPositions(config), norm_of(config))
         case _:
             return Encoder(config)

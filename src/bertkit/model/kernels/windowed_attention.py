@@ -99,7 +99,7 @@ def _blocks_on(lengths: tuple[int, ...], half: int, device: torch.device) -> Blo
         query_bq = first_b1 + torch.arange(size)
         key_bk = first_b1 + torch.arange(-half, size + half)
         hidden = outside_window(query_bq, key_bk, half) | ((key_bk < 0) | (key_bk >= length))[:, None, :]
-        # A query behind the end sees the last token, so that no row of scores is empty; its result is dropped.
+        # A query behind the end sees everything, so that no row of scores is empty; its result is dropped.
         hidden = hidden & (query_bq < length)[..., None]
         masks.append(torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None])
         queries.append(starts[i] + query_bq.clamp(max=length - 1))

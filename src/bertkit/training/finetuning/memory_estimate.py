@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.family_forms import SLIDING
 from bertkit.system.processor import find_processor
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -63,8 +62,8 @@ def training_bytes(shape: BertConfig, lengths: Sequence[int]) -> float:
     elif shape.family.scores == "biased":
         each = max(each, 1)
     for kind in shape.layer_kinds:
-        half = (shape.local_attention or 0) // 2
-        keys = [min(s, 3 * half) if kind == SLIDING else s for s in lengths]
+        half = shape.reach_of(kind)
+        keys = [s if half is None else min(s, 3 * half) for s in lengths]
         pairs = sum(s * k for s, k in zip(lengths, keys, strict=True))
         layers += each * shape.num_attention_heads * pairs
     return PARAMETER_BYTES * _parameters(shape) + 4.0 * layers

@@ -14,7 +14,6 @@ import torch
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.family_forms import SLIDING
 from bertkit.errors import require
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.system.console import say
@@ -54,7 +53,7 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     assert batch.logit_rows is not None
     d, e, lengths, tokens = shape.hidden_size, shape.embedding_width, batch.layout.lengths, batch.layout.num_tokens
     feed_forward = (6 if shape.family.pre_norm else 4) * d * shape.intermediate_size
-    windows = [_window(shape, kind) for kind in shape.layer_kinds]
+    windows = [shape.reach_of(kind) for kind in shape.layer_kinds]
     chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
     layers = float(sum(4 * d * sum(_pairs(s, half) for s in lengths) for half in windows[:-1]))
     layers += (shape.num_hidden_layers - 1) * tokens * (8 * d * d + feed_forward)
@@ -67,11 +66,6 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     predictions = batch.logit_rows.numel() * (2 * d * e + 2 * e * shape.vocab_size)
     pooled = batch.layout.num_sequences * (2 * d * d + 4 * d) if pairs else 0
     return 3.0 * (embedded + layers + predictions + pooled)
-
-
-def _window(shape: BertConfig, kind: str) -> int | None:
-    """Tokens on each side that a layer of this kind attends to; None: all."""
-    return (shape.local_attention or 0) // 2 if kind == SLIDING else None
 
 
 def _pairs(size: int, half: int | None) -> int:
