@@ -23,10 +23,12 @@ _NAMES = {
         AutoModelForTokenClassification
     """,
     "bertkit.tokenization": """
-        AlbertTokenizer AlbertTokenizerFast AutoTokenizer BasicTokenizer BertTokenizer BertTokenizerFast
-        CamembertTokenizer CamembertTokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer
-        ElectraTokenizerFast FullTokenizer RobertaTokenizer RobertaTokenizerFast WordpieceTokenizer
-        XLMRobertaTokenizer XLMRobertaTokenizerFast
+        AlbertTokenizer AlbertTokenizerFast AutoTokenizer BartTokenizer BartTokenizerFast BasicTokenizer
+        BertTokenizer BertTokenizerFast CamembertTokenizer CamembertTokenizerFast DebertaV2Tokenizer
+        DebertaV2TokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer ElectraTokenizerFast
+        FullTokenizer ModernBertTokenizer MPNetTokenizer MPNetTokenizerFast RobertaTokenizer
+        RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
+        XLMRobertaTokenizerFast
     """,
     "bertkit.errors": """
         BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError

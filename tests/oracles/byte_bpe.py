@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 
-from bertkit.tokenization.fast.piece_lookup import SPACE, WholeTokens
+from bertkit.tokenization.fast.piece_lookup import SPACE, Segment, WholeTokens
 from bertkit.tokenization.reference import Piece
 from bertkit.tokenization.vocabulary import BYTE_CHARS, AddedToken
 
@@ -163,7 +163,10 @@ class ByteBpeTokenizer:
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.add_prefix_space = add_prefix_space
         self.trim_offsets = trim_offsets
-        self._whole = WholeTokens(never_split)
+        known = tuple(never_split)
+        self._rounds = [
+            WholeTokens({token.content: token for token in known if token.normalized == late}) for late in (False, True)
+        ]
         self._merged = lru_cache(MAX_WORDS)(lambda word: merge(word, self.ranks))
 
     def tokenize(self, text: str) -> list[str]:
@@ -172,7 +175,12 @@ class ByteBpeTokenizer:
 
     def pieces(self, text: str) -> Iterator[Piece]:
         """The tokens of ``text`` with their places in it; a token that is a part of a character has all of it."""
-        for start, end, token in self._whole.split(text):
+        raw, late = self._rounds
+        for segment in raw.split(text):
+            yield from self._pieces_of(text, late.split(text, *segment[:2]) if segment[2] is None else [segment])
+
+    def _pieces_of(self, text: str, segments: Iterable[Segment]) -> Iterator[Piece]:
+        for start, end, token in segments:
             if token is not None:
                 yield Piece(token.content, *self._trim(text[start:end], start, end))
                 continue

@@ -1,4 +1,4 @@
-"""Ids and offsets of the tokenizers of RoBERTa, ALBERT, XLM-R and CamemBERT equal those of transformers.
+"""Ids and offsets of the tokenizers of the families equal those of transformers.
 
 Three things are compared with the ``tokenizers`` package as transformers sets it up: calls with offsets, the fast path
 (without and with Arrow), and for byte-level BPE the readable reference.
@@ -6,6 +6,7 @@ Three things are compared with the ``tokenizers`` package as transformers sets i
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from functools import cache
@@ -20,10 +21,8 @@ from hypothesis import strategies as st
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import BertTokenizer
 from oracles.unigram import UnigramModel
-from tokenizer_families import FAMILIES, FamilyContestants, family_contestants, model_file
+from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, small
 from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines, vocab_file
-
-UNIGRAM = FAMILIES[1:]
 
 
 @pytest.fixture(params=FAMILIES)
@@ -37,7 +36,8 @@ NASTY_PARTS = """
     <mask> <s> </s> <pad> <unk> [MASK] [CLS] <mask ask> < [MA ▁ ▁▁ ▁a Ġ Ċ Hello hello world É e\u0301 \u0301
     \u0308\u0301 \u0340\u0301 \u0e33 \u0e33\u0301 \uff9e 中文 日本 한국 カ don't 's 'll 'S `` '' " , ... !! 123 2000, 9,
     １２ ﬁ ① ¨ ½ Ⅷ ª ² İ ǅ \U0001d400 \U000e0001 \ue000 \U0001f468\u200d\U0001f469 🙂🙂 🏻 \u200d \u200b \ufeff \ufffd
-    \u00ad %20 =a ₀ ๏
+    \u00ad %20 =a ₀ ๏ [SEP] [UNK] [PAD] <extra_id_0> <extra_id_99> <extra_id_100> <0x41> |||EMAIL_ADDRESS||| [unused1]
+    \u212a \u1fef ]\u0338 \u1100\u1161\u11a8 \u0344
 """.split()
 NASTY_PARTS += [" ", "  ", "   ", "\t", "\n", "\r\n", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"]
 NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f"]
@@ -74,7 +74,8 @@ def test_marks_behind_a_line_feed(pair: FamilyContestants) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.one_of(st.text(max_size=40), NASTY), min_size=10, max_size=10))
 def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:
-    assert pair.mismatches([without_surrogates(text) for text in texts]) == []
+    # CamemBERT's unused tokens, which transformers never splits unless they come in a tokenizer.json
+    assert pair.mismatches([without_surrogates(text) for text in texts if "NOTUSED" not in text]) == []
 
 
 @pytest.mark.parametrize(("add_prefix_space", "trim_offsets"), [(True, True), (True, False), (False, False)])
@@ -89,7 +90,7 @@ def test_settings_of_albert(shared: Path, lower: bool, accents: bool) -> None:
     assert pair.mismatches(nasty_texts(100, seed=2)) == []
 
 
-@pytest.mark.parametrize("family", UNIGRAM)
+@pytest.mark.parametrize("family", ["albert", "xlm-roberta", "camembert"])
 def test_words_that_begin_with_nothing(shared: Path, family: str) -> None:
     pair = FamilyContestants(family, shared, add_prefix_space=False)
     assert pair.mismatches(nasty_texts(100, seed=3)) == []
@@ -182,6 +183,14 @@ def test_the_reference_of_unigram_pieces(shared: Path) -> None:
         assert ends == [end for _, _, end in theirs]
 
 
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("splits", ["at blanks", "at blanks of NFC"])
+def test_forms_of_deberta(shared: Path, splits: str, lower: bool) -> None:
+    pair = FamilyContestants("deberta-v2", shared, splits=splits, do_lower_case=lower)
+    assert pair.mismatches(nasty_texts(250, seed=3)) == []
+    assert pair.mismatches(sample(shared)[::3]) == []
+
+
 @pytest.mark.parametrize("family", UNIGRAM)
 def test_pieces_are_those_of_sentencepiece(shared: Path, tmp_path: Path, family: str) -> None:
     """SentencePiece itself, on text that it and the ``tokenizers`` package normalize alike."""
@@ -196,7 +205,7 @@ def test_pieces_are_those_of_sentencepiece(shared: Path, tmp_path: Path, family:
     compared, vocab = 0, ours.vocab
     for text in texts:
         expected = processor.encode(text, out_type=str)
-        if worse.isdisjoint(expected):
+        if worse.isdisjoint(expected) and not any(piece.startswith("<0x") for piece in expected):
             assert [token for token in ours.tokenize(text) if token != "<unk>"] == [
                 piece for piece in expected if piece in vocab
             ]
@@ -274,3 +283,36 @@ def test_added_tokens_that_are_none(shared: Path) -> None:
         with pytest.raises(error):
             tokenizer.add_tokens(bad)
         assert len(tokenizer) == size
+
+
+def test_sentinels(shared: Path) -> None:
+    """As transformers has them, in their order; one that a user writes is that sentinel."""
+    pair = family_contestants(shared, "t5")
+    ours = pair.ours
+    assert ours.get_sentinel_tokens() == [f"<extra_id_{number}>" for number in range(100)]
+    assert ours.get_sentinel_token_ids() == list(range(len(ours) - 1, len(ours) - 101, -1))
+    expected = pair.peer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in range(100)])
+    assert ours.get_sentinel_token_ids() == expected
+    ids = ours("The <extra_id_0> sat.<extra_id_1>", "x").input_ids
+    assert ids == pair.peer("The <extra_id_0> sat.<extra_id_1>", "x").input_ids
+    assert [ids.count(number) for number in ours.get_sentinel_token_ids()[:3]] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_transformers_chooses_its_class_for_what_is_saved(family: str, shared: Path, tmp_path: Path) -> None:
+    """By ``config.json`` too; its class for DeBERTa replaces the normalization of any file by NFC."""
+    transformers = pytest.importorskip("transformers")
+    forms = {"splits": "at blanks of NFC"} if family == "deberta-v2" else {}
+    ours = small(family, shared, tmp_path, **forms)
+    ours.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text in (
+        "Hello <mask> [MASK] world, don't",
+        "  \u00e9 \ufb01 \u4e2d\u6587 x[E1]y  z",
+        "",
+        "a\tb \n c 9,<extra_id_3>",
+    ):
+        found, expected = ours(text, "b \u00e9"), peer(text, "b \u00e9")
+        assert found.input_ids == expected.input_ids
+        assert set(found) == set(expected) | ({"token_type_ids"} if family == "albert" else set())

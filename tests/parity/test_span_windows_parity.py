@@ -10,12 +10,12 @@ from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
 from bertkit.tasks.spans.task import SQUAD
 from bertkit.tasks.workflow import workflow_of
-from tokenizer_families import FAMILIES, family_contestants
+from tokenizer_families import ENCODERS, family_contestants
 
 ODD = "  👩\u200d👩\u200d👧 東京タワー,\r\ncafe\u0301 “x” 3.5%\u00a0naïve ﬁn"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_windows_are_those_of_transformers(shared: Path, family: str) -> None:
     tokenizers = family_contestants(shared, family)
     examples = list(workflow_of(SQUAD).read(shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[::60])
@@ -44,7 +44,7 @@ def test_windows_are_those_of_transformers(shared: Path, family: str) -> None:
     assert row == len(windows) > 2 * len(examples)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_answers_are_pieces_of_the_text(shared: Path, family: str) -> None:
     """Every span of a text with all that breaks offsets, as it is and extended to whole words."""
     from bertkit.tasks.spans.task import SpanExample

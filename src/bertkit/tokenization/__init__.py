@@ -12,19 +12,29 @@ from __future__ import annotations
 from bertkit.ragged import Ragged
 from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.batch_encoding import BatchEncoding
-from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.reference import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
-from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
-from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTokenizer, XLMRobertaTokenizer
+from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
+from bertkit.tokenization.unigram_tokenizers import (
+    AlbertTokenizer,
+    CamembertTokenizer,
+    DebertaV2Tokenizer,
+    T5Tokenizer,
+    XLMRobertaTokenizer,
+)
 from bertkit.tokenization.vocabulary import AddedToken
 
 AlbertTokenizerFast = AlbertTokenizer
+BartTokenizer = BartTokenizerFast = RobertaTokenizer
 BertTokenizerFast = BertTokenizer
 CamembertTokenizerFast = CamembertTokenizer
+DebertaV2TokenizerFast = DebertaV2Tokenizer
 DistilBertTokenizerFast = DistilBertTokenizer
 ElectraTokenizerFast = ElectraTokenizer
+MPNetTokenizerFast = MPNetTokenizer
 RobertaTokenizerFast = RobertaTokenizer
+T5TokenizerFast = T5Tokenizer
 XLMRobertaTokenizerFast = XLMRobertaTokenizer
 
 __all__ = [
@@ -32,21 +42,30 @@ __all__ = [
     "AlbertTokenizer",
     "AlbertTokenizerFast",
     "AutoTokenizer",
+    "BartTokenizer",
+    "BartTokenizerFast",
     "BasicTokenizer",
     "BatchEncoding",
     "BertTokenizer",
     "BertTokenizerFast",
     "CamembertTokenizer",
     "CamembertTokenizerFast",
+    "DebertaV2Tokenizer",
+    "DebertaV2TokenizerFast",
     "DistilBertTokenizer",
     "DistilBertTokenizerFast",
     "ElectraTokenizer",
     "ElectraTokenizerFast",
     "FullTokenizer",
+    "MPNetTokenizer",
+    "MPNetTokenizerFast",
+    "ModernBertTokenizer",
     "PreTrainedTokenizer",
     "Ragged",
     "RobertaTokenizer",
     "RobertaTokenizerFast",
+    "T5Tokenizer",
+    "T5TokenizerFast",
     "WordpieceTokenizer",
     "XLMRobertaTokenizer",
     "XLMRobertaTokenizerFast",

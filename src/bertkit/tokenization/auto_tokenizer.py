@@ -8,28 +8,40 @@ from typing import Any, Self
 
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
 from bertkit.tokenization.formats.tokenizer_files import read_json, read_json_if_there
-from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS
+from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS, Kind
 from bertkit.tokenization.formats.tokenizer_json import model_of
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
-from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTokenizer, XLMRobertaTokenizer
+from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
+from bertkit.tokenization.unigram_tokenizers import (
+    AlbertTokenizer,
+    CamembertTokenizer,
+    DebertaV2Tokenizer,
+    T5Tokenizer,
+    XLMRobertaTokenizer,
+)
 
 #: What ``model_type`` of config.json says.
 MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
     "albert": AlbertTokenizer,
+    "bart": RobertaTokenizer,
     "bert": BertTokenizer,
     "camembert": CamembertTokenizer,
+    "deberta-v2": DebertaV2Tokenizer,
     "distilbert": DistilBertTokenizer,
     "electra": ElectraTokenizer,
     "mobilebert": BertTokenizer,
+    "modernbert": ModernBertTokenizer,
+    "mpnet": MPNetTokenizer,
     "roberta": RobertaTokenizer,
+    "t5": T5Tokenizer,
     "xlm-roberta": XLMRobertaTokenizer,
 }
 #: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
 CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
     **{each.__name__: each for each in MODEL_TYPES.values()},
+    "BartTokenizer": RobertaTokenizer,
     "ConvBertTokenizer": BertTokenizer,
     "MobileBertTokenizer": BertTokenizer,
 }
@@ -37,6 +49,7 @@ CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
 _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "vocab.txt": BertTokenizer,
     "merges.txt": RobertaTokenizer,
+    "spm.model": DebertaV2Tokenizer,
     "spiece.model": AlbertTokenizer,
 }
 #: What to fetch from the Hub.
@@ -98,12 +111,12 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     if str(model_type) in MODEL_TYPES:
         usual = MODEL_TYPES[str(model_type)]
         found = _class_of_json(json_file) if json_file.is_file() else usual
-        return usual if found.kind.model == usual.kind.model else found
+        return usual if _reads_like(usual.kind, found.kind) else found
+    if json_file.is_file():
+        return _class_of_json(json_file)
     for name, found in _FILES.items():
         if (path / name).is_file():
             return found
-    if json_file.is_file():
-        return _class_of_json(json_file)
     fairseq_file = XLMRobertaTokenizer.kind.files[0]
     if (path / fairseq_file).is_file():
         raise CheckpointError(
@@ -114,19 +127,26 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
 
 
+def _reads_like(kind: Kind, other: Kind) -> bool:
+    return (kind.model, kind.template, kind.names) == (other.model, other.template, other.names)
+
+
 _WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
 
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
-    """By the algorithm; of unigram ones by a token that only one family has."""
-    kind, model = model_of(read_json(path))
+    """By the algorithm, and by a token or step that only one family has."""
+    content = read_json(path)
+    kind, model = model_of(content)
     if kind == "BPE":
-        return RobertaTokenizer
-    if kind != "Unigram":
-        return BertTokenizer
+        return RobertaTokenizer if content.get("normalizer") is None else ModernBertTokenizer
     vocab = model.get("vocab")
     pieces = vocab[:10] if isinstance(vocab, list) else []
+    if kind != "Unigram":
+        return MPNetTokenizer if isinstance(vocab, dict) and {"<s>", "<mask>"} <= vocab.keys() else BertTokenizer
     first = {str(piece[0]) for piece in pieces if isinstance(piece, list) and piece}
     if "[CLS]" in first:
-        return AlbertTokenizer
+        return DebertaV2Tokenizer if "[PAD]" in first else AlbertTokenizer
+    if "</s>" in first and "<s>" not in first:
+        return T5Tokenizer
     return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer

@@ -8,19 +8,19 @@ from itertools import product
 
 import numpy as np
 from tokenizers import AddedToken as EngineToken
-from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import Encoding, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, Unigram, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.ragged import Ints
 from bertkit.tokenization.call_arguments import Request, Text
 from bertkit.tokenization.characters import SURROGATE
-from bertkit.tokenization.templates import BERT, Template, kept_lengths
-from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
+from bertkit.tokenization.templates import Template, kept_lengths
+from bertkit.tokenization.vocabulary import BpeVocabulary, Splits, TokenTable, UnigramVocabulary, Vocabulary
 
 
-def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for BERT's vocabulary: one that is complete, and one that adds no special tokens.
+def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
+    """The engine for word pieces: one that is complete, and one that adds no special tokens.
 
     The second makes encodings that are truncated before the first adds special tokens. They share the vocabulary.
     """
@@ -41,12 +41,12 @@ def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
         each.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         each.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
         _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(BERT, *_around(vocabulary))[0]
+    engine.post_processor = _around_text(vocabulary, template)
     return engine, bare
 
 
-def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engines for RoBERTa's vocabulary: as :func:`build`, and one without added tokens.
+def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engines for byte-level BPE: as :func:`build`, and one without added tokens.
 
     The last is for parts of a text and never prepends a space.
     """
@@ -64,9 +64,11 @@ def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenize
         each.decoder = decoders.ByteLevel()
         _add_tokens(each, vocabulary)
     parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    first, last = _around(vocabulary)
-    engine.post_processor = processors.RobertaProcessing(
-        last, first, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
+    if vocabulary.nfc:
+        for each in (engine, bare, parts):
+            each.normalizer = normalizers.NFC()
+    engine.post_processor = _around_text(
+        vocabulary, template, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
     )
     return engine, bare, parts
 
@@ -78,17 +80,18 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         replace_quotes=vocabulary.replace_quotes,
         keep_accents=vocabulary.keep_accents,
         lower_case=vocabulary.do_lower_case,
+        splits=vocabulary.splits,
+        charsmap=vocabulary.charsmap,
     )
-    if vocabulary.charsmap:
-        steps.append(normalizers.Precompiled(vocabulary.charsmap))
     scheme = "always" if vocabulary.add_prefix_space else "never"
+    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+    if vocabulary.splits == "at white space":
+        words.insert(0, pre_tokenizers.WhitespaceSplit())
     engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
     for each in (engine, bare, parts):
         if steps:
             each.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
-        each.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
-        )
+        each.pre_tokenizer = pre_tokenizers.Sequence(words)
         each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     for each in (engine, bare):
         _add_tokens(each, vocabulary)
@@ -96,8 +99,10 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
     return engine, bare, parts
 
 
-def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool) -> list[normalizers.Normalizer]:
-    """The steps of normalization before a unigram model, without SentencePiece's own table, which comes last."""
+def unigram_steps(
+    *, replace_quotes: bool, keep_accents: bool, lower_case: bool, splits: Splits, charsmap: bytes | None
+) -> list[normalizers.Normalizer]:
+    """The steps of normalization before a unigram model; ``charsmap`` is SentencePiece's own table."""
     steps: list[normalizers.Normalizer] = []
     if replace_quotes:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -105,7 +110,13 @@ def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool)
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
     if lower_case:
         steps.append(normalizers.Lowercase())
-    return steps
+    if splits == "at blanks of NFC":
+        blank = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+        return [*steps, blank, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+    table = [normalizers.Precompiled(charsmap)] if charsmap else []
+    if splits == "at blanks":
+        return [*steps, normalizers.Strip(), *table, normalizers.Replace(Regex(" {2,}"), " ")]
+    return [*steps, *table]
 
 
 def post_processors(
@@ -120,21 +131,31 @@ def post_processors(
     if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
         said = "must have no ':' and not begin with '$', which the tokenizers package reserves for its templates"
         raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
-    single = [f"{cls}:0", "$A:0", f"{sep}:0"]
+    single = [*[f"{cls}:0"] * template.begins, "$A:0", f"{sep}:0"]
     found: list[processors.PostProcessor] = [
         processors.TemplateProcessing(
             single=single,
             pair=[*single, *[f"{sep}:0"] * (template.between - 1), f"$B:{kind}", f"{sep}:{kind}"],
-            special_tokens=[first, last],
+            special_tokens=[first, last] if template.begins else [last],
         )
         for kind in ((1,) if template.segments else (0, 1))
     ]
     if template.segments:
         found.append(processors.BertProcessing(last, first))
-    else:
+    elif template.begins:
         flags = product((True, False), repeat=2)
         found += [processors.RobertaProcessing(last, first, trims, adds) for trims, adds in flags]
     return found
+
+
+def _around_text(
+    vocabulary: TokenTable, template: Template, *, trim_offsets: bool = True, add_prefix_space: bool = False
+) -> processors.PostProcessor:
+    """The post-processor as published files of word pieces and byte-level BPE have it."""
+    first, last = _around(vocabulary)
+    if template.segments:
+        return post_processors(template, first, last)[0]
+    return processors.RobertaProcessing(last, first, trim_offsets=trim_offsets, add_prefix_space=add_prefix_space)
 
 
 def _around(vocabulary: TokenTable) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -231,7 +231,8 @@ def columns_of_ragged(ragged: Ragged, names: Sequence[str], *, special: bool, te
     if "special_tokens_mask" in names:
         marks = np.zeros(len(ragged.ids), np.int8)
         if special and len(ragged):
-            marks[ragged.boundaries[:-1]] = 1
+            if template.begins:
+                marks[ragged.boundaries[:-1]] = 1
             marks[ragged.boundaries[1:] - 1] = 1
             if ragged.seconds is not None:
                 for place in range(template.between):

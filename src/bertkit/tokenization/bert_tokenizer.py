@@ -1,21 +1,22 @@
-"""``BertTokenizer``, and the tokenizers of DistilBERT and ELECTRA, which use the same word pieces."""
+"""``BertTokenizer``, and the tokenizers of DistilBERT, ELECTRA and MPNet, which use the same word pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
+from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
-from bertkit.tokenization.formats.vocabulary_files import WORDPIECE, check_uncased, read_vocab, write_vocab
+from bertkit.tokenization.formats.vocabulary_files import MPNET, WORDPIECE, check_uncased, read_vocab, write_vocab
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, TokenTable, Vocabulary
+from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, SpecialTokens, TokenTable, Vocabulary
 
 
 class BertTokenizer(PreTrainedTokenizer):
@@ -67,6 +68,8 @@ class BertTokenizer(PreTrainedTokenizer):
         if given is None or (vocab is not None and vocab_file is not None):
             raise InputError("pass either vocab (token to id) or vocab_file (the path of a vocab.txt)")
         vocabulary = Vocabulary(
+            names=self.kind.names,
+            blank_before_mask=self.kind.blank_before_mask,
             vocab=dict(given) if isinstance(given, Mapping) else read_vocab(Path(given)),
             added=tuple(kwargs.get("added_tokens", ())),
             do_lower_case=do_lower_case,
@@ -86,10 +89,9 @@ class BertTokenizer(PreTrainedTokenizer):
         self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        # The fast path finds tokens only by a plain search in the raw text.
-        never_split = self._vocabulary.never_split
-        is_fast = not any(each.normalized or each.lstrip or each.rstrip or each.single_word for each in never_split)
-        return (*engines.build(self._vocabulary), FastEncoder(self._vocabulary) if is_fast else None)
+        # The fast path finds tokens only by a plain search in the raw text; white space beside them changes no id.
+        is_fast = not any(each.normalized or each.single_word for each in self._vocabulary.never_split)
+        return (*engines.build(self._vocabulary, self.template), FastEncoder(self._vocabulary) if is_fast else None)
 
     def __repr__(self) -> str:
         case = "uncased" if self.do_lower_case else "cased"
@@ -116,3 +118,22 @@ class DistilBertTokenizer(BertTokenizer):
 
 class ElectraTokenizer(BertTokenizer):
     """BERT's tokenizer under the name in ELECTRA's files."""
+
+
+class MPNetTokenizer(BertTokenizer):
+    """MPNet's tokenizer (Song et al. 2020): BERT's word pieces in RoBERTa's rows.
+
+    Rows are ``<s> A </s>`` and ``<s> A </s></s> B </s>``; there are no segments.
+
+    Args and Raises: see :class:`BertTokenizer`.
+    """
+
+    kind = MPNET
+    model_input_names = ("input_ids", "attention_mask")
+    template = templates.ROBERTA
+    special_names: ClassVar[SpecialTokens] = {
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    }

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import templates
-from bertkit.tokenization.vocabulary import TokenTable
+from bertkit.tokenization.vocabulary import PUBLIC_NAMES, TokenTable
 
 #: What loses its blanks after words were joined by spaces: contractions and punctuation.
 _LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -27,6 +27,21 @@ class Decoder:
 
     #: The columns of a call that asks for nothing else.
     model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
+    #: The special tokens, as in transformers: None where a family has no such token.
+    unk_token: str
+    sep_token: str
+    pad_token: str
+    cls_token: str
+    mask_token: str
+    bos_token: str
+    eos_token: str
+    unk_token_id: int
+    sep_token_id: int
+    pad_token_id: int
+    cls_token_id: int
+    mask_token_id: int
+    bos_token_id: int
+    eos_token_id: int
     #: Where the special tokens of a row stand.
     template: ClassVar[templates.Template] = templates.BERT
 
@@ -36,11 +51,10 @@ class Decoder:
         self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
         self._ids = {**vocabulary.vocab, **{token.content: token.id for token in vocabulary.added}}
         self._tokens = sorted(self._ids, key=self._ids.__getitem__)
-        self.unk_token, self.unk_token_id = vocabulary.unk_token, self._ids[vocabulary.unk_token]
-        self.sep_token, self.sep_token_id = vocabulary.sep_token, self._ids[vocabulary.sep_token]
-        self.pad_token, self.pad_token_id = vocabulary.pad_token, self._ids[vocabulary.pad_token]
-        self.cls_token, self.cls_token_id = vocabulary.cls_token, self._ids[vocabulary.cls_token]
-        self.mask_token, self.mask_token_id = vocabulary.mask_token, self._ids[vocabulary.mask_token]
+        names = vocabulary.special_tokens
+        for name in PUBLIC_NAMES:
+            setattr(self, name, names.get(name))
+            setattr(self, f"{name}_id", self._ids[names[name]] if name in names else None)
 
     def __len__(self) -> int:
         """Number of tokens, including added ones."""

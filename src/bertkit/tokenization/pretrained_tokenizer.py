@@ -40,8 +40,7 @@ class PreTrainedTokenizer(Decoder):
     Call a tokenizer to feed a model or to get offsets; use :meth:`encode_ragged` for bulk. Neither fails on any
     ``str``. Tokenizers can be pickled and shared between threads.
 
-    A subclass has a vocabulary of its own kind, engines for it (:meth:`_engines`), and files (:attr:`kind`,
-    :meth:`_original_files`).
+    A subclass has a vocabulary, engines for it (:meth:`_engines`), and files (:attr:`kind`, :meth:`_original_files`).
 
     Args:
         vocabulary: tokens, ids and normalization.
@@ -52,7 +51,8 @@ class PreTrainedTokenizer(Decoder):
 
     #: The format of its files.
     kind: ClassVar[Kind]
-
+    #: The ``tokenizer_class`` in saved files; None: the class's own name.
+    saved_as: ClassVar[str | None] = None
     #: Special tokens that are not those of the vocabulary's kind.
     special_names: ClassVar[SpecialTokens] = {}
 
@@ -67,6 +67,7 @@ class PreTrainedTokenizer(Decoder):
         """Build the engines: everything that a pickle does not hold."""
         self._vocabulary = vocabulary
         engine, self._bare, self._fast = self._engines()
+        self._around = vocabulary.id_of(vocabulary.cls_token), vocabulary.id_of(vocabulary.sep_token)
         Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
@@ -137,9 +138,7 @@ class PreTrainedTokenizer(Decoder):
         return {**read_tokenizer(path, cls.kind), **overrides}
 
     def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write the vocabulary in its original format, ``tokenizer.json``, and the settings.
-
-        transformers reads the same tokenizer from them.
+        """Write the vocabulary in its original format, ``tokenizer.json``, and the settings, for transformers as well.
 
         Returns:
             The paths written.
@@ -149,7 +148,8 @@ class PreTrainedTokenizer(Decoder):
             ResourceError: disk full, no permission.
         """
         own = {flag: getattr(self._vocabulary, flag) for flag in self.kind.flags}
-        settings = {"tokenizer_class": type(self).__name__, **own, **self._settings()}
+        columns = {"model_input_names": list(self.model_input_names)} if self.saved_as else {}
+        settings = {"tokenizer_class": self.saved_as or type(self).__name__, **own, **columns, **self._settings()}
         return write_tokenizer_files(Path(folder), self._vocabulary, self._engine, settings, self._original_files())
 
     def _original_files(self) -> dict[str, bytes]:
@@ -343,8 +343,8 @@ class PreTrainedTokenizer(Decoder):
             second = None if text_pairs is None else lengths[1]
             kept = kept_lengths(lengths[0], second, asked.max_length, num_special, asked.strategy)
             lengths = [length for length in kept if length is not None]
-        specials = (self.cls_token_id, self.sep_token_id) if asked.add_special_tokens else None
-        return assemble(bodies, lengths, specials, template=self.template, from_left=asked.cut_left)
+        around = self._around if asked.add_special_tokens else None
+        return assemble(bodies, lengths, around, template=self.template, from_left=asked.cut_left)
 
     def limit_memory(self, max_chunks: int) -> None:
         """Remember the ids of at most so many different words; what calls return stays the same."""

@@ -1,11 +1,11 @@
-"""``RobertaTokenizer``: byte-level BPE."""
+"""``RobertaTokenizer`` (BART's as well) and ``ModernBertTokenizer``: byte-level BPE."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Unpack
+from typing import Any, ClassVar, Unpack
 
 from tokenizers import Tokenizer
 
@@ -15,21 +15,12 @@ from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
-from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
+from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, MODERNBERT, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable
+from bertkit.tokenization.vocabulary import BpeVocabulary, SpecialTokens, TokenTable
 
 
-class BeginAndEnd(PreTrainedTokenizer):
-    """A tokenizer with second names for special tokens: ``bos_token`` is ``cls_token``, ``eos_token`` ``sep_token``."""
-
-    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
-        super()._set_up(vocabulary, clean_up_tokenization_spaces)
-        self.bos_token, self.bos_token_id = self.cls_token, self.cls_token_id
-        self.eos_token, self.eos_token_id = self.sep_token, self.sep_token_id
-
-
-class RobertaTokenizer(BeginAndEnd):
+class RobertaTokenizer(PreTrainedTokenizer):
     """RoBERTa's byte-level BPE tokenizer, equal to that of transformers in ids, offsets and word numbers.
 
     A word is tokenized together with the space before it, so ``"Hello"`` and ``" Hello"`` have different ids. No text
@@ -59,6 +50,8 @@ class RobertaTokenizer(BeginAndEnd):
     _vocabulary: BpeVocabulary
     model_input_names = ("input_ids", "attention_mask")
     template = templates.ROBERTA
+    #: Whether characters and marks are composed first.
+    nfc: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -78,6 +71,9 @@ class RobertaTokenizer(BeginAndEnd):
         tokens = vocab_file if vocab is None else vocab
         pairs = merges_file if merges is None else merges
         vocabulary = BpeVocabulary(
+            names=self.kind.names,
+            blank_before_mask=self.kind.blank_before_mask,
+            nfc=self.nfc,
             vocab=read_bpe_vocab(Path(tokens)) if isinstance(tokens, str | Path) else dict(tokens or {}),
             merges=read_merges(Path(pairs)) if isinstance(pairs, str | Path) else tuple((a, b) for a, b in pairs or ()),
             added=tuple(kwargs.get("added_tokens", ())),
@@ -95,7 +91,7 @@ class RobertaTokenizer(BeginAndEnd):
         self.trim_offsets = self._vocabulary.trim_offsets
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        engine, bare, parts = engines.build_bpe(self._vocabulary)
+        engine, bare, parts = engines.build_bpe(self._vocabulary, self.template)
         # The fast path cannot find a token only between certain characters.
         is_fast = not any(token.single_word for token in self._vocabulary.never_split)
         return engine, bare, FastByteBpe(self._vocabulary, parts) if is_fast else None
@@ -111,3 +107,33 @@ class RobertaTokenizer(BeginAndEnd):
                 f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
                 "as words load it with add_prefix_space=True"
             )
+
+
+class ModernBertTokenizer(RobertaTokenizer):
+    """ModernBERT's tokenizer (Warner et al. 2024): byte-level BPE of composed characters (NFC); rows as BERT's.
+
+    Offsets include the blank before a word, as those of the published files do. transformers has no class of this name:
+    saved files say ``PreTrainedTokenizerFast``, as the published ones.
+
+    Args and Raises: see :class:`RobertaTokenizer`.
+    """
+
+    kind = MODERNBERT
+    saved_as = "PreTrainedTokenizerFast"
+    template = templates.BERT
+    nfc = True
+    special_names: ClassVar[SpecialTokens] = {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    }
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int] | str | Path | None = None,
+        merges: Iterable[tuple[str, str]] | str | Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, merges, **{"trim_offsets": False, **kwargs})

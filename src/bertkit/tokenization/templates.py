@@ -18,20 +18,25 @@ class Template:
 
     between: how many [SEP] stand between the texts of a pair.
     segments: whether the second text of a pair, with the [SEP] behind it, has token type 1; otherwise all have 0.
+    begins: whether there is a [CLS] at the start.
     """
 
     between: int = 1
     segments: bool = True
+    begins: bool = True
 
     def num_special(self, paired: bool) -> int:
         """Special tokens that a row gets."""
-        return 2 + self.between if paired else 2
+        return self.begins + 1 + (self.between if paired else 0)
 
 
-#: Devlin et al. 2019, section 3; ALBERT, DistilBERT and ELECTRA as well.
+#: Devlin et al. 2019, section 3; ALBERT, DeBERTa, DistilBERT, ELECTRA and ModernBERT as well.
 BERT = Template()
-#: ``<s> A </s></s> B </s>``, one segment: Liu et al. 2019, as their code has it; CamemBERT and XLM-R as well.
+#: ``<s> A </s></s> B </s>``, one segment: Liu et al. 2019, as their code has it; BART, CamemBERT, MPNet and XLM-R as
+#: well.
 ROBERTA = Template(between=2, segments=False)
+#: ``A </s>`` and ``A </s> B </s>``: Raffel et al. 2020.
+T5 = Template(segments=False, begins=False)
 
 
 def kept_lengths(
@@ -85,7 +90,8 @@ def assemble(
 
     ``bodies`` has the ids of all first texts in a row, and how many each has; then those of the second texts of pairs.
     For each of them ``kept`` says how many tokens each text keeps. ``specials`` are the ids of [CLS] and [SEP]; None to
-    add none. With ``from_left`` texts are cut at the start instead of the end.
+    add none; of a template without [CLS] the first says nothing. With ``from_left`` texts are cut at the start instead
+    of the end.
     """
     num_texts, num_bodies = len(kept[0]), len(bodies)
     if num_texts == 1:
@@ -101,19 +107,21 @@ def assemble(
     sizes = keep
     if specials is not None:
         sizes = keep + 1
-        sizes[:, 0] += 1
+        sizes[:, 0] += template.begins
         sizes[:, 1:] += template.between - 1
         before = before + template.num_special(num_bodies > 1)
     boundaries = boundaries_of(sizes.sum(axis=1))
     ends = np.cumsum(sizes.ravel()).reshape(num_texts, num_bodies)
     if specials is not None:
         room = np.ones(int(boundaries[-1]), bool)
-        room[boundaries[:-1]] = False
+        if template.begins:
+            room[boundaries[:-1]] = False
         room[ends - 1] = False
         for more in range(template.between - 1 if num_bodies > 1 else 0):
             room[ends[:, 0] + more] = False
         whole = np.full(len(room), specials[1], np.int32)
-        whole[boundaries[:-1]] = specials[0]
+        if template.begins:
+            whole[boundaries[:-1]] = specials[0]
         whole[room] = ids
         ids = whole
     types = np.zeros(len(ids), np.int8)
@@ -140,8 +148,8 @@ def _one_row(
     if specials is not None:
         cls, sep = (np.full(1, token, np.int32) for token in specials)
         between = [sep] * template.between if paired else []
-        parts = [cls, parts[0], *between, *parts[1:], sep]
-        second += 2
+        parts = [*[cls] * template.begins, parts[0], *between, *parts[1:], sep]
+        second += template.begins + 1
         before += template.num_special(paired)
     ids = np.concatenate(parts)
     types = np.zeros(len(ids), np.int8)

@@ -1,8 +1,10 @@
-"""``AlbertTokenizer``, ``XLMRobertaTokenizer``, ``CamembertTokenizer``: SentencePiece's unigram model."""
+"""SentencePiece's unigram model: the tokenizers of ALBERT, CamemBERT, DeBERTa, T5 and XLM-R."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -14,12 +16,25 @@ from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastUnigram
-from bertkit.tokenization.formats.unigram_files import CONTROL, UNKNOWN, Pieces, SentencePieceModel, unigram_kind
-from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
-from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable, UnigramVocabulary
+from bertkit.tokenization.formats.unigram_files import (
+    CONTROL,
+    UNKNOWN,
+    Pieces,
+    SentencePieceModel,
+    albert_from_json,
+    deberta_from_json,
+    read_model,
+    unigram_kind,
+)
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import END_ONLY, AddedToken, SpecialTokens, Splits, TokenTable, UnigramVocabulary
+
+#: Tokens that stand for removed text, in the published vocabularies of T5.
+NUM_SENTINELS = 100
+_sentinel = re.compile(r"<extra_id_(\d+)>")
 
 
-class UnigramTokenizer(BeginAndEnd):
+class UnigramTokenizer(PreTrainedTokenizer):
     """What the tokenizers with unigram pieces share; use :class:`AlbertTokenizer` and its like.
 
     They are equal to those of transformers in ids, offsets and word numbers. Lone surrogates become U+FFFD.
@@ -31,6 +46,7 @@ class UnigramTokenizer(BeginAndEnd):
         do_lower_case: lower-case text.
         keep_accents: False removes accents.
         add_prefix_space: begin every word with ``▁``.
+        splits: where text is cut; see :data:`~bertkit.tokenization.vocabulary.Splits`.
         unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; None: the usual ones. They are
             recognized anywhere in a text and never split; the mask includes the white space before it.
         added_tokens: further tokens that are never split.
@@ -55,6 +71,7 @@ class UnigramTokenizer(BeginAndEnd):
         do_lower_case: bool = False,
         keep_accents: bool = True,
         add_prefix_space: bool = True,
+        splits: Splits = "at white space",
         model: bytes | None = None,
         **kwargs: Unpack[SharedArguments],
     ) -> None:
@@ -71,18 +88,25 @@ class UnigramTokenizer(BeginAndEnd):
         else:
             pieces = tuple((piece, float(score)) for piece, score in given or ())
         vocabulary = UnigramVocabulary(
+            names=self.kind.names,
+            blank_before_mask=self.kind.blank_before_mask,
             pieces=pieces,
             charsmap=precompiled_charsmap or None,
-            added=tuple(kwargs.get("added_tokens", ())),
+            added=self._added(pieces, tuple(kwargs.get("added_tokens", ())), special),
             replace_quotes=self.replace_quotes,
             keep_accents=keep_accents,
             do_lower_case=do_lower_case,
             add_prefix_space=add_prefix_space,
+            splits=splits,
             model=model,
             source=kwargs.get("source") or (str(given) if isinstance(given, str | Path) else "the vocabulary"),
             **special,
         )
         super().__init__(vocabulary, **kwargs)
+
+    def _added(self, pieces: Pieces, given: tuple[AddedToken, ...], special: SpecialTokens) -> tuple[AddedToken, ...]:
+        """The tokens that are never split beside the special ones: those given, and what a family has of its own."""
+        return given
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
@@ -124,6 +148,18 @@ def _number_camembert(model: SentencePieceModel, path: Path) -> Pieces:
     return (*first, *model.pieces[1:], ("<mask>", 0.0))
 
 
+def _number_deberta(model: SentencePieceModel, path: Path) -> Pieces:
+    if UNKNOWN not in model.kinds:
+        raise CheckpointError(f"{path} has no piece for unknown text, which DeBERTa's pieces have")
+    return model.pieces
+
+
+def _number_t5(model: SentencePieceModel, path: Path) -> Pieces:
+    if model.kinds[:3] != (CONTROL, CONTROL, UNKNOWN):
+        raise CheckpointError(f"{path} must begin with <pad>, </s>, <unk>, as T5's pieces do, got {model.pieces[:3]}")
+    return (*model.pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(NUM_SENTINELS))))
+
+
 class AlbertTokenizer(UnigramTokenizer):
     """ALBERT's tokenizer (Lan et al. 2020): unigram pieces; rows as BERT's, with segments.
 
@@ -135,7 +171,15 @@ class AlbertTokenizer(UnigramTokenizer):
     models unless given.
     """
 
-    kind = unigram_kind("AlbertTokenizer", "spiece.model", _number_albert, templates.BERT, accents=True)
+    kind = unigram_kind(
+        "AlbertTokenizer",
+        "spiece.model",
+        _number_albert,
+        templates.BERT,
+        from_json=albert_from_json,
+        flags=("do_lower_case", "keep_accents", "add_prefix_space"),
+        required={"remove_space": True, "sp_model_kwargs": {}},
+    )
     special_names: ClassVar[SpecialTokens] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
     template = templates.BERT
@@ -165,9 +209,7 @@ class XLMRobertaTokenizer(FairseqUnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
-    kind = unigram_kind(
-        "XLMRobertaTokenizer", "sentencepiece.bpe.model", _number_xlm_roberta, templates.ROBERTA, accents=False
-    )
+    kind = unigram_kind("XLMRobertaTokenizer", "sentencepiece.bpe.model", _number_xlm_roberta, templates.ROBERTA)
 
 
 class CamembertTokenizer(FairseqUnigramTokenizer):
@@ -178,6 +220,78 @@ class CamembertTokenizer(FairseqUnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
+    kind = unigram_kind("CamembertTokenizer", "sentencepiece.bpe.model", _number_camembert, templates.ROBERTA)
+
+
+class DebertaV2Tokenizer(UnigramTokenizer):
+    """The tokenizer of DeBERTa-v2 and v3 (He et al. 2021): unigram pieces; rows as BERT's, with segments.
+
+    A ``spm.model`` alone is read as transformers 4 converted it, with SentencePiece's table of replacements; of a
+    ``tokenizer.json`` also the form is read that transformers 5 writes, which composes characters (NFC) instead. A
+    character without a piece becomes ``[UNK]``, in fast tokenizers, where SentencePiece writes its bytes.
+
+    Args and Raises: see :class:`UnigramTokenizer`. A mask token that no piece has gets the next id.
+    """
+
     kind = unigram_kind(
-        "CamembertTokenizer", "sentencepiece.bpe.model", _number_camembert, templates.ROBERTA, accents=False
+        "DebertaV2Tokenizer",
+        "spm.model",
+        _number_deberta,
+        templates.BERT,
+        from_json=deberta_from_json,
+        originals={"spm.model": partial(read_model, number=_number_deberta, byte_pieces=True)},
+        flags=("do_lower_case",),
+        required={"split_by_punct": False, "vocab_type": "spm", "add_prefix_space": True, "sp_model_kwargs": {}},
+        blank_before_mask=False,
     )
+    special_names: ClassVar[SpecialTokens] = {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    }
+    template = templates.BERT
+
+    def __init__(
+        self,
+        vocab: Sequence[tuple[str, float]] | str | Path | None = None,
+        do_lower_case: bool = False,
+        splits: Splits = "at blanks",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, do_lower_case=do_lower_case, splits=splits, **kwargs)
+
+    def _added(self, pieces: Pieces, given: tuple[AddedToken, ...], special: SpecialTokens) -> tuple[AddedToken, ...]:
+        mask = special["mask_token"]
+        if mask in {piece for piece, _ in pieces} | {token.content for token in given}:
+            return given
+        return (*given, AddedToken(mask, max([len(pieces), *(token.id + 1 for token in given)])))
+
+
+class T5Tokenizer(UnigramTokenizer):
+    """T5's tokenizer (Raffel et al. 2020): unigram pieces, and sentinels that stand for removed text.
+
+    Rows are ``A </s>`` and ``A </s> B </s>``; there are no segments, no mask and no token at the start: ``mask_token``
+    and ``cls_token`` are None. A sentinel that a text contains, as it is written (``<extra_id_0>``), is that sentinel.
+
+    Args and Raises: see :class:`UnigramTokenizer`. Pieces named like sentinels are never split.
+    """
+
+    kind = unigram_kind("T5Tokenizer", "spiece.model", _number_t5, templates.T5, names=END_ONLY)
+    model_input_names = ("input_ids", "attention_mask")
+    template = templates.T5
+
+    def _added(self, pieces: Pieces, given: tuple[AddedToken, ...], special: SpecialTokens) -> tuple[AddedToken, ...]:
+        known = {token.content for token in given}
+        found = ((number, piece) for number, (piece, _) in enumerate(pieces) if _sentinel.fullmatch(piece))
+        return (*given, *(AddedToken(piece, number) for number, piece in found if piece not in known))
+
+    def get_sentinel_tokens(self) -> list[str]:
+        """The sentinels, ``<extra_id_0>`` first."""
+        found = [(int(match[1]), token) for token in self.all_special_tokens if (match := _sentinel.fullmatch(token))]
+        return [token for _, token in sorted(found)]
+
+    def get_sentinel_token_ids(self) -> list[int]:
+        """Their ids, in the same order."""
+        return self.convert_tokens_to_ids(self.get_sentinel_tokens())

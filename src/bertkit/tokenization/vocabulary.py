@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict, get_args
 
 import numpy as np
@@ -19,6 +19,17 @@ MAX_INPUT_CHARS_PER_WORD = 100
 
 SpecialName = Literal["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
 SPECIAL_NAMES: tuple[SpecialName, ...] = get_args(SpecialName)
+#: The special tokens of a family by their public names, some of which have two.
+Names = Mapping[str, SpecialName]
+PLAIN: Names = {name: name for name in SPECIAL_NAMES}
+BEGIN_AND_END: Names = {"bos_token": "cls_token", "eos_token": "sep_token", **PLAIN}
+#: Of T5, which has neither a token before a text nor a mask.
+END_ONLY: Names = {"eos_token": "sep_token", "unk_token": "unk_token", "pad_token": "pad_token"}
+#: Where a unigram tokenizer cuts text: at all white space; at blanks after the table of replacements, as SentencePiece
+#: does; or at blanks after composing characters (NFC), which is what transformers 5 makes of DeBERTa's tokenizer.
+Splits = Literal["at white space", "at blanks", "at blanks of NFC"]
+#: Every public name.
+PUBLIC_NAMES = tuple(BEGIN_AND_END)
 
 
 class SpecialTokens(TypedDict, total=False):
@@ -68,6 +79,9 @@ class TokenTable:
 
     vocab: token to id, ids 0 ... n-1.
     added: tokens that are never split; ids of those not in ``vocab`` follow it.
+    names: which special tokens there are; the fields of the others say nothing.
+    blank_before_mask: whether the mask includes the white space before it, as in most published files: ``a <mask>`` is
+        two tokens then.
     source: its name in error messages.
     """
 
@@ -78,6 +92,8 @@ class TokenTable:
     pad_token: str = "<pad>"
     cls_token: str = "<s>"
     mask_token: str = "<mask>"
+    names: Names = field(default_factory=lambda: BEGIN_AND_END)
+    blank_before_mask: bool = True
     source: str = field(default="the vocabulary", compare=False)
 
     def check_tokens(self) -> None:
@@ -112,8 +128,8 @@ class TokenTable:
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """The special tokens by name."""
-        return {name: getattr(self, name) for name in SPECIAL_NAMES}
+        """The special tokens by their public names."""
+        return {public: getattr(self, name) for public, name in self.names.items()}
 
     @property
     def never_split(self) -> tuple[AddedToken, ...]:
@@ -125,7 +141,7 @@ class TokenTable:
 
     def whole(self, token: str) -> AddedToken:
         """How a special token is recognized by default."""
-        return AddedToken(token, self.vocab[token])
+        return AddedToken(token, self.vocab[token], lstrip=self.blank_before_mask and token == self.mask_token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +156,8 @@ class Vocabulary(TokenTable):
     pad_token: str = "[PAD]"
     cls_token: str = "[CLS]"
     mask_token: str = "[MASK]"
+    names: Names = field(default_factory=lambda: PLAIN)
+    blank_before_mask: bool = False
     max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
     prefix: str = "##"
 
@@ -149,28 +167,17 @@ class Vocabulary(TokenTable):
         check_characters([self.prefix], self.source)
 
 
-class _BeginAndEnd(TokenTable):
-    """Special tokens as RoBERTa's family has them."""
-
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        """The special tokens by name, and the aliases ``bos_token`` and ``eos_token``."""
-        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
-
-    def whole(self, token: str) -> AddedToken:
-        """The mask includes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
-        return replace(super().whole(token), lstrip=token == self.mask_token)
-
-
 @dataclass(frozen=True, kw_only=True)
-class BpeVocabulary(_BeginAndEnd):
-    """Everything that makes up RoBERTa's tokenizer: the arguments of :class:`~bertkit.tokenization.RobertaTokenizer`.
+class BpeVocabulary(TokenTable):
+    """Everything that makes up a byte-level BPE tokenizer: RoBERTa's, ModernBERT's.
 
     vocab: a token is written in the 256 characters that stand for bytes.
     merges: pairs of tokens to join, the most important first.
+    nfc: whether characters and marks are composed first.
     """
 
     merges: tuple[tuple[str, str], ...]
+    nfc: bool = False
     add_prefix_space: bool = False
     trim_offsets: bool = True
     merges_source: str = field(default="the merges", compare=False)
@@ -193,13 +200,14 @@ class BpeVocabulary(_BeginAndEnd):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnigramVocabulary(_BeginAndEnd):
-    """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, XLM-R's.
+class UnigramVocabulary(TokenTable):
+    """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, DeBERTa's, T5's, XLM-R's.
 
     pieces: every token with its score (log probability), in the order of ids.
     charsmap: SentencePiece's compiled table of replacements; None or empty: none.
     replace_quotes, keep_accents, do_lower_case: earlier steps of normalization, in this order.
     add_prefix_space: begin every word with ``▁``.
+    splits: how text becomes words; see :data:`Splits`.
     model: the SentencePiece file of the pieces, which is written back; None if they are from elsewhere.
     """
 
@@ -210,6 +218,7 @@ class UnigramVocabulary(_BeginAndEnd):
     keep_accents: bool = True
     do_lower_case: bool = False
     add_prefix_space: bool = True
+    splits: Splits = "at white space"
     model: bytes | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

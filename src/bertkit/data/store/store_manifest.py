@@ -143,7 +143,8 @@ def tokenizer_digest(tokenizer: BertTokenizer) -> str:
         "vocab": sorted(tokenizer.vocab.items(), key=lambda item: item[1]),
         "added": [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
     }
-    del parts["source"]
+    for name in ("source", "names", "blank_before_mask"):  # of which "added" tells what matters
+        del parts[name]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

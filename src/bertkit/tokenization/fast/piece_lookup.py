@@ -8,8 +8,9 @@ is written behind a mark that no text has.
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from urllib.parse import quote, unquote
 
@@ -29,6 +30,8 @@ LITERAL = END + "="
 #: New chunks that the engine is given at a time: it needs memory.
 SLICE_CHUNKS = 1 << 16
 
+#: How unigram pieces write a blank.
+BLANK = "▁"
 #: What counts as white space everywhere but in BERT: the property White_Space of Unicode.
 SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 #: White space that the texts of data sets are full of, where it is nothing but white space.
@@ -47,39 +50,25 @@ Segment = tuple[int, int, AddedToken | None]
 
 
 class WholeTokens:
-    """Cuts texts at the tokens that are never split; of two that match at the same place the longer one wins.
+    """Cuts texts at tokens that are never split; of two that match at the same place the longer one wins.
 
-    Tokens to be found in the normalized text are looked for after the others, as the ``tokenizers`` package does; where
-    text is not normalized, that is the only difference. :attr:`AddedToken.single_word` is not looked at.
+    :attr:`AddedToken.single_word` is not looked at.
     """
 
-    def __init__(self, tokens: Iterable[AddedToken]) -> None:
-        self._tokens = {token.content: token for token in tokens}
-        self._rounds: list[re.Pattern[str]] = []
-        for late in (False, True):
-            contents = [content for content, token in self._tokens.items() if token.normalized == late]
-            if contents:
-                self._rounds.append(re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True)))))
-        # Most texts have no "<" (or "[") at all, which is quicker to see than that no token matches.
-        starts = {content[0] for content in self._tokens}
-        self._sign = starts.pop() if len(starts) == 1 else ""
+    def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
+        self._tokens = tokens
+        self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
+        # Most texts have no "<m" (or "[M") at all, which is quicker to see than that no token matches.
+        self._signs = {content[:2] for content in tokens}
 
     def may_be_in(self, text: str) -> bool:
         """Whether it is worth while to look; quick."""
-        return self._sign in text and any(pattern.search(text) for pattern in self._rounds)
+        return any(sign in text for sign in self._signs) and self._pattern.search(text) is not None
 
-    def split(self, text: str) -> list[Segment]:
-        """The text as segments."""
-        segments: list[Segment] = [(0, len(text), None)] if text else []
-        for pattern in self._rounds:
-            found: list[Segment] = []
-            for start, end, token in segments:
-                found += self._find(pattern, text, start, end) if token is None else [(start, end, token)]
-            segments = found
-        return segments
-
-    def _find(self, pattern: re.Pattern[str], text: str, done: int, stop: int) -> Iterator[Segment]:
-        for match in pattern.finditer(text, done, stop):
+    def split(self, text: str, done: int = 0, stop: int = sys.maxsize) -> Iterator[Segment]:
+        """The text, or ``text[done:stop]``, as segments."""
+        stop = min(stop, len(text))
+        for match in self._pattern.finditer(text, done, stop):
             token = self._tokens[match[0]]
             start, end = match.span()
             if token.lstrip:
@@ -99,7 +88,9 @@ class PartsEncoder(ChunkEncoder):
 
     def __init__(self, vocabulary: TokenTable, parts: Tokenizer) -> None:
         self._parts = parts
-        self._whole = WholeTokens(vocabulary.never_split)
+        tokens = vocabulary.never_split
+        self._whole = WholeTokens({token.content: token for token in tokens if not token.normalized})
+        self._late = WholeTokens({self._normalized(token.content): token for token in tokens if token.normalized})
         self._marks = {token.content: f"{END}{number}" for number, token in enumerate(vocabulary.never_split)}
         super().__init__({self._marks[token.content]: token.id for token in vocabulary.never_split})
 
@@ -111,13 +102,27 @@ class PartsEncoder(ChunkEncoder):
         """The text that a chunk stands for."""
         return unquote(chunk[len(QUOTED) :]) if chunk.startswith(QUOTED) else chunk
 
+    def _normalized(self, text: str) -> str:
+        """The text in which tokens are found that are not looked for in the raw text."""
+        return text
+
+    def _segments(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
+        """A text cut at the tokens that are never split: segments, and the token that each is."""
+        for start, end, token in self._whole.split(text):
+            if token is not None:
+                yield text[start:end], token
+                continue
+            part = self._normalized(text[start:end])
+            for first, last, late in self._late.split(part):
+                yield part[first:last], late
+
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
         block: list[str] = []
         size = 0
         for text in texts:
-            if self._whole.may_be_in(text):
-                for start, end, token in self._whole.split(text):
-                    block.append(self._cut(text[start:end]) if token is None else self._marks[token.content])
+            if self._whole.may_be_in(text) or self._late.may_be_in(self._normalized(text)):
+                for segment, token in self._segments(text):
+                    block.append(self._cut(segment) if token is None else self._marks[token.content])
             elif text:
                 block.append(self._cut(text))
             block.append(END)
@@ -140,13 +145,20 @@ class FastByteBpe(PartsEncoder):
     """Texts to the ids of byte-level BPE tokens.
 
     Words span no white space but one blank before them, so what stands between white space has the same ids wherever a
-    blank, or no blank, precedes it. Printable text with single blanks is cut at the blanks, and each chunk but the
-    first stands for itself with a blank before it; any other text is cut by a regular expression.
+    blank, or no blank, precedes it (what is composed before stands in one word). Printable text with single blanks is
+    cut at the blanks, and each chunk but the first stands for itself with a blank before it; any other text is cut by a
+    regular expression.
     """
 
     def __init__(self, vocabulary: BpeVocabulary, parts: Tokenizer) -> None:
         self._add_prefix_space = vocabulary.add_prefix_space
+        self._composes = vocabulary.nfc
         super().__init__(vocabulary, parts)
+
+    def _normalized(self, text: str) -> str:
+        if not self._composes or unicodedata.is_normalized("NFC", text):
+            return text
+        return str(self._parts.normalizer.normalize_str(SURROGATE.sub("\ufffd", text)))
 
     def _cut(self, text: str) -> str:
         if text.isprintable() and text[0] != " " and text[-1] != " " and "  " not in text:
@@ -180,15 +192,19 @@ class FastUnigram(PartsEncoder):
 
     def __init__(self, vocabulary: UnigramVocabulary, parts: Tokenizer) -> None:
         self._lower = vocabulary.do_lower_case
+        self._at_blanks = vocabulary.splits != "at white space"
         self._joining: dict[str, bool] = {}
         normalizer = parts.normalizer
         spaces = [char for char in _COMMON_SPACE if normalizer is None or not normalizer.normalize_str(char).strip()]
-        # Deleted characters would join the words beside them.
-        spaces = [char for char in spaces if normalizer is None or normalizer.normalize_str(f"a{char}b") != "ab"]
+        # Deleted characters would join the words beside them, and so would those that are not replaced by blanks.
+        joined = {f"a{char}b": char for char in _COMMON_SPACE} if self._at_blanks else {"ab": ""}
+        spaces = [char for char in spaces if normalizer is None or normalizer.normalize_str(f"a{char}b") not in joined]
         self._spaces = str.maketrans(dict.fromkeys(spaces, " "))
         super().__init__(vocabulary, parts)
 
     def _cut(self, text: str) -> str:
+        if self._at_blanks and BLANK in text:  # which may be taken for one that begins a word
+            return QUOTED + quote(SURROGATE.sub("\ufffd", text), safe="")
         plain = text if text.isprintable() else text.translate(self._spaces)
         if text.isascii():
             if not plain.isprintable():

@@ -17,12 +17,10 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, check_same, read_json_if_there, typed
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
 from bertkit.tokenization.templates import Template
-from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken
+from bertkit.tokenization.vocabulary import PLAIN, AddedToken, Names
 
 #: Values of ``tokenizer_class`` that any tokenizer may have.
 ANY_CLASS = frozenset({"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"})
-#: Special tokens under a second name.
-BEGIN_AND_END = {"bos_token": "cls_token", "eos_token": "sep_token"}
 #: Settings of every kind and the types they may have; absent or null means the default.
 _SETTINGS: Mapping[str, tuple[type, ...]] = {
     "clean_up_tokenization_spaces": (bool,),
@@ -44,7 +42,7 @@ class Kind:
     template: where special tokens stand.
     flags: its own settings, all true or false; also fields of its vocabulary.
     required: settings that change what is computed unless they have this value or null.
-    aliases: second names of special tokens, which must be the same token.
+    names, blank_before_mask: see :class:`~bertkit.tokenization.vocabulary.TokenTable`.
     json_alone: with a ``tokenizer.json``, the original files are not read.
     """
 
@@ -56,7 +54,8 @@ class Kind:
     template: Template
     flags: tuple[str, ...]
     required: Mapping[str, Json] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    names: Names = field(default_factory=lambda: PLAIN)
+    blank_before_mask: bool = False
     json_alone: bool = False
 
     @property
@@ -151,20 +150,19 @@ def _special_tokens(
 ) -> list[AddedToken]:
     """Name the special tokens; returns those of which it is also said how they are found."""
     described = []
-    for name in (*SPECIAL_NAMES, *kind.aliases):
-        value = values.get(name)
+    for public in sorted(kind.names, key=lambda public: public != kind.names[public]):  # second names last
+        name, value = kind.names[public], values.get(public)
         content = value.get("content") if isinstance(value, dict) else value
         if value is None:
             continue
         if not isinstance(content, str):
-            raise CheckpointError(f"{path}: {name} must be a token, got {value!r:.80}")
+            raise CheckpointError(f"{path}: {public} must be a token, got {value!r:.80}")
+        if public != name and content != arguments.get(name, content):
+            raise CheckpointError(
+                f"{path}: {public} is {content!r}, but {name} is {arguments[name]!r}; {kind.name} has one token for "
+                "both"
+            )
         arguments[name] = content
         if isinstance(value, dict) and content in vocab:
             described.append(added_token(value, path, vocab[content]))
-    for alias, name in kind.aliases.items():
-        token = arguments.pop(alias, None)
-        if token is not None and token != arguments.get(name, token):
-            raise CheckpointError(
-                f"{path}: {alias} is {token!r}, but {name} is {arguments[name]!r}; {kind.name} has one token for both"
-            )
     return described

@@ -132,9 +132,11 @@ class TokenizerJson:
         ids = {token.content: token.id for token in added}
         numbers = [self._ids.get(name, ids.get(name, 0)) for name in names]
         computed = post_processors(template, *zip(names, numbers, strict=True))
-        places = "[CLS] A" + " [SEP]" * template.between + " B [SEP], by their ids in model.vocab"
+        places = (
+            "[CLS] " * template.begins + "A" + " [SEP]" * template.between + " B [SEP], by their ids in model.vocab"
+        )
         self.part("post_processor", f"put {places}", [(each, None) for each in computed])
-        return {"added_tokens": added, "cls_token": names[0], "sep_token": names[1]}
+        return {"added_tokens": added, "sep_token": names[1], **({"cls_token": names[0]} if template.begins else {})}
 
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
@@ -161,10 +163,12 @@ def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
 
 
 def _names(processor: Json) -> tuple[str, str]:
-    """The tokens around a text by a post-processor; empty where it names none."""
+    """The tokens before and behind a text by a post-processor; empty where it names none."""
     match processor:
         case {"single": [{"SpecialToken": {"id": first}}, _, {"SpecialToken": {"id": last}}]}:
             return str(first), str(last)
+        case {"single": [_, {"SpecialToken": {"id": last}}]}:
+            return "", str(last)
         case {"cls": [first, *_], "sep": [last, *_]}:
             return str(first), str(last)
         case _:

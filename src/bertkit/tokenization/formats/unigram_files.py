@@ -14,21 +14,23 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokenizers import pre_tokenizers
+from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import CheckpointError
 from bertkit.system.protobuf import Value, bytes_of, fields, number_of, text_of
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.backend import unigram_steps
 from bertkit.tokenization.formats.tokenizer_files import read_bytes
-from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
+from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
 from bertkit.tokenization.templates import Template
+from bertkit.tokenization.vocabulary import BEGIN_AND_END, Splits
 
 #: Kinds of pieces; 4 are defined by the user, 5 unused.
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
@@ -77,10 +79,6 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     if algorithm != _UNIGRAM:
         name = _ALGORITHMS.get(algorithm, str(algorithm))
         raise CheckpointError(f"{path} is a SentencePiece model with the algorithm {name}; only unigram is read")
-    if BYTE in kinds:
-        raise CheckpointError(
-            f"{path} writes unknown characters as bytes (byte_fallback), which bertkit does not implement"
-        )
     if not pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
     return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)
@@ -114,59 +112,122 @@ Pieces = tuple[tuple[str, float], ...]
 Numbering = Callable[[SentencePieceModel, Path], Pieces]
 
 
-def read_model(path: Path, number: Numbering) -> dict[str, Any]:
-    """The arguments of a unigram tokenizer's class in a SentencePiece file, numbered as the family does."""
+def read_model(path: Path, number: Numbering, *, byte_pieces: bool = False) -> dict[str, Any]:
+    """The arguments of a unigram tokenizer's class in a SentencePiece file, numbered as the family does.
+
+    With ``byte_pieces`` the pieces that stand for bytes are taken for ordinary ones, as fast tokenizers take them.
+    """
     data = read_bytes(path)
     model = parse_sentencepiece(data, path)
+    if BYTE in model.kinds and not byte_pieces:
+        raise CheckpointError(
+            f"{path} writes unknown characters as bytes (byte_fallback), which bertkit does not implement"
+        )
     pieces = number(model, path)
     return {"vocab": pieces, "precompiled_charsmap": model.charsmap, "model": data, "source": str(path)}
 
 
-def unigram_kind(name: str, model_file: str, number: Numbering, template: Template, *, accents: bool) -> Kind:
+def unigram_kind(name: str, model_file: str, number: Numbering, template: Template, **differences: Any) -> Kind:
     """The files of a family's tokenizer.
 
-    ``number`` gives the pieces of its SentencePiece file as the family numbers them. With ``accents`` the tokenizer may
-    lower-case, drop accents and replace quotes, as ALBERT's does.
+    ``number`` gives the pieces of its SentencePiece file as the family numbers them. ``differences`` are fields of
+    :class:`Kind` that are not XLM-R's.
     """
-    return Kind(
-        name,
-        frozenset({name}),
-        model="Unigram",
-        from_json=partial(_from_json, accents=accents),
-        originals={model_file: partial(read_model, number=number)},
-        template=template,
-        flags=("do_lower_case", "keep_accents", "add_prefix_space") if accents else ("add_prefix_space",),
-        required={"remove_space": True, "sp_model_kwargs": {}} if accents else {"sp_model_kwargs": {}},
-        aliases=BEGIN_AND_END,
-        json_alone=True,
+    usual: dict[str, Any] = {
+        "from_json": words_from_json,
+        "originals": {model_file: partial(read_model, number=number)},
+        "flags": ("add_prefix_space",),
+        "required": {"sp_model_kwargs": {}},
+        "names": BEGIN_AND_END,
+        "blank_before_mask": True,
+    }
+    classes = frozenset({name})
+    return Kind(name, classes, model="Unigram", template=template, json_alone=True, **{**usual, **differences})
+
+
+def words_from_json(file: TokenizerJson) -> dict[str, Any]:
+    """The arguments of a tokenizer that cuts at white space; see :func:`unigram_kind`."""
+    steps, charsmap = _steps(file)
+    return {**_words(file, steps, charsmap, []), "precompiled_charsmap": charsmap}
+
+
+def albert_from_json(file: TokenizerJson) -> dict[str, Any]:
+    """The arguments of a tokenizer that may replace quotes, drop accents and lower-case before, as ALBERT's does."""
+    steps, charsmap = _steps(file)
+    lower, keeps = {"type": "Lowercase"} in steps, {"type": "NFKD"} not in steps
+    first = unigram_steps(
+        replace_quotes=True, keep_accents=keeps, lower_case=lower, splits="at white space", charsmap=None
     )
+    found = _words(file, steps, charsmap, first)
+    return {**found, "precompiled_charsmap": charsmap, "do_lower_case": lower, "keep_accents": keeps}
 
 
-def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
-    """The arguments of a unigram tokenizer's class in a file; see :func:`unigram_kind`."""
-    file.require_unset("byte_fallback")
+def deberta_from_json(file: TokenizerJson) -> dict[str, Any]:
+    """The arguments of DeBERTa's tokenizer, which cuts at blanks, in either of its forms."""
+    steps, charsmap = _steps(file)
+    lower = {"type": "Lowercase"} in steps
+    forms: tuple[Splits, ...] = ("at blanks", "at blanks of NFC")
+    for splits in forms:
+        known = unigram_steps(replace_quotes=False, keep_accents=True, lower_case=lower, splits=splits, charsmap=None)
+        described = [json.loads(step.__getstate__()) for step in known]
+        if charsmap and splits == "at blanks":
+            described.insert(-1, _TABLE)
+        if steps == described:
+            break
+    else:
+        raise _other_normalizer(file)
+    words = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    file.part(
+        "pre_tokenizer",
+        "be Metaspace, with '▁' before every text",
+        [(each, None) for each in (pre_tokenizers.Sequence([words]), words)],
+    )
+    pieces, unknown = _pieces(file)
+    return {
+        "vocab": pieces,
+        "unk_token": unknown,
+        "precompiled_charsmap": charsmap,
+        "do_lower_case": lower,
+        "splits": splits,
+    }
+
+
+#: The place of SentencePiece's table among the steps of normalization.
+_TABLE: Json = {"type": "Precompiled"}
+
+
+def _steps(file: TokenizerJson) -> tuple[list[Json], bytes | None]:
+    """The steps of normalization, and the table of that of SentencePiece."""
     normalizer = file.content.get("normalizer")
     listed = normalizer.get("normalizers", [normalizer]) if isinstance(normalizer, dict) else [normalizer]
-    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-    collapses = any(step.get("pattern") == _BLANKS and step.get("content") in (" ", "▁") for step in steps)
-    # White space at the ends makes no difference: words are split at white space anyway.
-    steps = [step for step in steps if step.get("type") != "Strip" and step.get("pattern") != _BLANKS]
+    steps: list[Json] = []
     charsmap = None
-    if steps and steps[-1].get("type") == "Precompiled":
-        coded = steps.pop().get("precompiled_charsmap")
-        try:
-            charsmap = base64.b64decode(coded, validate=True) or None if isinstance(coded, str) else b""
-        except ValueError:
-            charsmap = b""
-        if charsmap == b"":
-            raise CheckpointError(f"{file.path}: precompiled_charsmap must be base64 text, got {str(coded)[:80]}")
-    lower, keeps = {"type": "Lowercase"} in steps, {"type": "NFKD"} not in steps
-    computed = unigram_steps(replace_quotes=True, keep_accents=keeps, lower_case=lower) if accents else []
-    if steps != [json.loads(step.__getstate__()) for step in computed]:
-        raise CheckpointError(
-            f"{file.path} normalizes text with {str(normalizer)[:300]}, which is not what {file.reader} does"
-        )
-    flags = {"do_lower_case": lower, "keep_accents": keeps} if accents else {}
+    for step in listed if isinstance(listed, list) else []:
+        if isinstance(step, dict) and step.get("type") == "Precompiled" and charsmap is None:
+            coded = step.get("precompiled_charsmap")
+            try:
+                charsmap = base64.b64decode(coded, validate=True) if isinstance(coded, str) and coded else b""
+            except ValueError:
+                charsmap = b""
+            if charsmap == b"" and coded != "":
+                raise CheckpointError(f"{file.path}: precompiled_charsmap must be base64 text, got {str(coded)[:80]}")
+            steps += [_TABLE] if charsmap else []
+        elif isinstance(step, dict):
+            steps.append(step)
+    return steps, charsmap or None
+
+
+def _words(
+    file: TokenizerJson, steps: list[Json], charsmap: bytes | None, first: Sequence[normalizers.Normalizer]
+) -> dict[str, Any]:
+    """Pieces, and what stands before words; ``first`` are the steps of normalization before SentencePiece's."""
+    blanks = [step for step in steps if isinstance(step, dict) and step.get("pattern") == _BLANKS]
+    collapses = any(step.get("content") in (" ", "▁") for step in blanks if isinstance(step, dict))
+    # White space at the ends makes no difference: words are split at white space anyway.
+    rest = [step for step in steps if isinstance(step, dict) and step.get("type") != "Strip" and step not in blanks]
+    described = [json.loads(step.__getstate__()) for step in first]
+    if rest != [*described, *([_TABLE] if charsmap else [])]:
+        raise _other_normalizer(file)
     splitters: list[tuple[pre_tokenizers.PreTokenizer, bool]] = []
     for scheme in ("always", "never"):
         splitter = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
@@ -175,5 +236,17 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
         splitters += [(each, scheme == "always") for each in (whole, splitter)[: 1 + collapses]]
     wanted = "be WhitespaceSplit and Metaspace, with '▁' before every word or before none"
     adds = file.part("pre_tokenizer", wanted, splitters)
-    pieces, unknown = file.pieces()
-    return {"vocab": pieces, "unk_token": unknown, "precompiled_charsmap": charsmap, "add_prefix_space": adds, **flags}
+    pieces, unknown = _pieces(file)
+    return {"vocab": pieces, "unk_token": unknown, "add_prefix_space": adds}
+
+
+def _pieces(file: TokenizerJson) -> tuple[Pieces, str]:
+    file.require_unset("byte_fallback")
+    return file.pieces()
+
+
+def _other_normalizer(file: TokenizerJson) -> CheckpointError:
+    return CheckpointError(
+        f"{file.path} normalizes text with {str(file.content.get('normalizer'))[:300]}, which is not what "
+        f"{file.reader} does"
+    )

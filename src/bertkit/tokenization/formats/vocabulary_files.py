@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import CheckpointError
 from bertkit.tokenization.formats.tokenizer_files import Merges, read_json, read_lines, typed
-from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
+from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
 from bertkit.tokenization.templates import BERT, ROBERTA
+from bertkit.tokenization.vocabulary import BEGIN_AND_END, PLAIN
 
 
 def read_vocab(path: Path) -> dict[str, int]:
@@ -73,6 +76,7 @@ def check_uncased(vocab: Mapping[str, int], path: Path) -> None:
         )
 
 
+#: BERT's.
 WORDPIECE = Kind(
     "BertTokenizer",
     frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"}),
@@ -82,6 +86,15 @@ WORDPIECE = Kind(
     template=BERT,
     flags=("do_lower_case", "strip_accents", "tokenize_chinese_chars"),
     required={"do_basic_tokenize": True, "never_split": []},
+)
+#: The same pieces in rows as RoBERTa's.
+MPNET = replace(
+    WORDPIECE,
+    name="MPNetTokenizer",
+    classes=frozenset({"MPNetTokenizer"}),
+    template=ROBERTA,
+    names=BEGIN_AND_END,
+    blank_before_mask=True,
 )
 
 
@@ -107,9 +120,10 @@ def read_merges(path: Path) -> Merges:
     return tuple(merges)
 
 
-def _bpe_arguments(file: TokenizerJson) -> dict[str, Any]:
+def _bpe_arguments(file: TokenizerJson, *, nfc: bool) -> dict[str, Any]:
     file.require_unset(*_UNSET)
-    file.part("normalizer", "be null, for byte-level BPE takes text as it is", [(None, None)])
+    wanted = "be NFC, by which characters and marks are composed" if nfc else "be null: text is taken as it is"
+    file.part("normalizer", wanted, [(normalizers.NFC() if nfc else None, None)])
     flags, processor = (True, False), file.content.get("post_processor")
     splitters = [(pre_tokenizers.ByteLevel(adds, trims, use_regex=True), adds) for adds in flags for trims in flags]
     values, merges = file.model.get("merges"), []
@@ -131,11 +145,12 @@ def _bpe_arguments(file: TokenizerJson) -> dict[str, Any]:
     return arguments
 
 
+#: RoBERTa's.
 BYTE_LEVEL_BPE = Kind(
     "RobertaTokenizer",
-    frozenset({"RobertaTokenizer"}),
+    frozenset({"RobertaTokenizer", "BartTokenizer"}),
     model="BPE",
-    from_json=_bpe_arguments,
+    from_json=partial(_bpe_arguments, nfc=False),
     originals={
         "vocab.json": lambda file: {"vocab": read_bpe_vocab(file), "source": str(file)},
         "merges.txt": lambda file: {"merges": read_merges(file), "merges_source": str(file)},
@@ -143,5 +158,16 @@ BYTE_LEVEL_BPE = Kind(
     template=ROBERTA,
     flags=("add_prefix_space", "trim_offsets"),
     required={"errors": "replace"},
-    aliases=BEGIN_AND_END,
+    names=BEGIN_AND_END,
+    blank_before_mask=True,
+)
+#: The same for composed characters, in rows as BERT's.
+MODERNBERT = replace(
+    BYTE_LEVEL_BPE,
+    name="ModernBertTokenizer",
+    classes=frozenset({"ModernBertTokenizer"}),
+    from_json=partial(_bpe_arguments, nfc=True),
+    template=BERT,
+    flags=("add_prefix_space",),
+    names=PLAIN,
 )
