@@ -38,16 +38,16 @@ def start(request: pytest.FixtureRequest, shared: Path, tmp_path: Path) -> Path:
     """A small random masked-LM model of the family, with its tokenizer."""
     family, folder = request.param, tmp_path / "start"
     if family in ENCODERS:
-        tokenizer: Any = small(family, shared, tmp_path, model_max_length=36)
+        tokenizer: Any = small(family, shared, tmp_path, model_max_length=64)
     else:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a an film play book".split(), *",.;!"]
         file = tmp_path / "words.txt"
         file.write_text("\n".join(dict.fromkeys([*words, *WORDS["good"], *WORDS["bad"]])) + "\n", encoding="utf-8")
         named: dict[str, type[BertTokenizer]] = {"distilbert": DistilBertTokenizer, "electra": ElectraTokenizer}
-        tokenizer = named[family](vocab_file=file, model_max_length=36)
+        tokenizer = named[family](vocab_file=file, model_max_length=64)
     config = BertConfig(
         model_type=family, vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=40, pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
+        intermediate_size=32, max_position_embeddings=68, pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
         **OWN_VALUES.get(family, {}),
     )  # fmt: skip
     torch.manual_seed(1)

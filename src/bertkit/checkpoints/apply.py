@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.match import Match, Row, Status
-from bertkit.checkpoints.rules import ClassSpec, NameTable
+from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
-from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
@@ -87,7 +86,7 @@ def _check_ties(
 
 
 def to_theirs(
-    state: Mapping[str, Tensor], config: BertConfig, spec: ClassSpec, table: NameTable
+    state: Mapping[str, Tensor], config: ModelConfig, spec: ClassSpec, table: NameTable
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a ``state_dict()`` under the names of the file format, contiguous CPU tensors.
 

@@ -11,7 +11,9 @@ from bertkit.checkpoints.rules import ClassSpec, layer_number
 
 #: Lines shown for one kind of difference. Layers are grouped, so real checkpoints stay far below it.
 MAX_LINES = 60
-_LAYER = re.compile(r"(?:(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)")
+_LAYER = re.compile(
+    r"(?:(?<=coder\.layers\.)|(?<=coder\.block\.)|(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)"
+)
 
 
 #: Ending of a class's name -> what such a model is, and the command and the pipeline that use it.
@@ -113,9 +115,9 @@ def _hints(match: Match, file_labels: int | None) -> list[str]:
     layers = len(numbers - {None})
     plural = "s" * (layers != 1)
     field, what = "num_hidden_layers", f"layer{plural}"
-    if config.num_hidden_groups is not None:
+    if getattr(config, "num_hidden_groups", None) is not None:
         field, what = "num_hidden_groups", f"group{plural} of layers"
-    if layers != getattr(config, field):
+    if layers != getattr(config, field, layers):  # encoder-decoders have two numbers
         hints.append(f"The config says {field}={getattr(config, field)}, but the file has {layers} {what}.")
     head_rows = [row for row in problems if row.part in spec.heads]
     absent = [row for row in head_rows if row.status is Status.MISSING]

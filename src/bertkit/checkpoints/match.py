@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, sizes
+from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable, Rule
 from bertkit.checkpoints.safetensors_format import TensorInfo
-from bertkit.config.bert_config import BertConfig
 
 #: Types of weights.
 FLOAT_TYPES = ("F32", "F16", "BF16", "F64")
@@ -63,7 +62,7 @@ class Match:
 
     spec: ClassSpec
     table: NameTable
-    config: BertConfig
+    config: ModelConfig
     rows: tuple[Row, ...]
     new_parts: tuple[str, ...]
     has_pooler: bool
@@ -99,7 +98,7 @@ class Match:
 
 def match(
     tensors: Mapping[str, TensorInfo],
-    config: BertConfig,
+    config: ModelConfig,
     spec: ClassSpec,
     table: NameTable,
     *,
@@ -117,7 +116,7 @@ def match(
 
 
 def saved_as(
-    tensors: Mapping[str, TensorInfo], config: BertConfig, specs: Iterable[ClassSpec], table: NameTable
+    tensors: Mapping[str, TensorInfo], config: ModelConfig, specs: Iterable[ClassSpec], table: NameTable
 ) -> ClassSpec | None:
     """The first of ``specs``, the classes that a file's config names, whose tensors the file holds exactly."""
     return next((spec for spec in specs if not match(tensors, config, spec, table).problems), None)
@@ -127,10 +126,10 @@ class _Matcher:
     """Goes through the names of the file and removes each that has a place in the model."""
 
     def __init__(
-        self, tensors: Mapping[str, TensorInfo], config: BertConfig, spec: ClassSpec, table: NameTable
+        self, tensors: Mapping[str, TensorInfo], config: ModelConfig, spec: ClassSpec, table: NameTable
     ) -> None:
         self.config, self.spec, self.table = config, spec, table
-        self.letters = sizes(config, spec)
+        self.letters = table.sizes(config, spec)
         self.rows: list[Row] = []
         self.left: dict[str, TensorInfo] = {}  # by canonical name
         self.prefix = ""
@@ -169,7 +168,7 @@ class _Matcher:
             part = self.known.get(name) or ("masked-lm head" if name in copies else "unknown")
             if name in self.table.ignored:
                 self.rows.append(surplus(info, Status.IGNORED, note="a buffer without weights"))
-            elif part == "unknown" and name.startswith((*self.table.roots, self.table.prefix)):
+            elif part == "unknown" and name.startswith(self.table.roots + ((self.table.prefix,) * bool(self.prefix))):
                 self.rows.append(surplus(info, Status.UNEXPECTED))
             else:
                 self.rows.append(surplus(info, part=part))
@@ -177,6 +176,8 @@ class _Matcher:
 
     def _is_new(self, part: str, labels: bool, new_head: bool) -> bool:
         """Whether a head is initialized; a layer that the heads of a family share is kept if the file has it."""
+        if part in self.table.prefixed:
+            return False
         if part == "head layer":
             return (labels or new_head) and not self._has_any(part)
         return new_head or (labels and (not self._has_any(part) or self._owner(part) is not None))
@@ -223,8 +224,11 @@ class _Matcher:
     def _ties(self, kept: Mapping[str, TensorInfo], used: Iterable[str], new_parts: Iterable[str]) -> None:
         """A tied copy must have the shape of its original (and its values, compared when they are read)."""
         for name, original in self.table.ties:
-            head = self.known[original] if self.known[original] != "encoder" else "masked-lm head"
-            if name not in self.left or original not in used or head not in self.spec.heads or head in new_parts:
+            usual = self.known[original] if self.known[original] != "encoder" else "masked-lm head"
+            head = self.table.tied_parts.get(name, usual)
+            if name not in self.left or original not in used or head not in ("encoder", *self.spec.heads):
+                continue
+            if head in new_parts:
                 continue
             info, twin = self.left.pop(name), kept[original]
             same = info.shape == twin.shape and info.dtype == twin.dtype

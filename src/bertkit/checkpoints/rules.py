@@ -6,11 +6,24 @@ The tables are in ``bertkit.checkpoints.names``. Imports no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
-from bertkit.config.bert_config import BertConfig
+
+class ModelConfig(Protocol):
+    """What loading and saving read of a config, of whatever architecture; rules name further properties."""
+
+    @property
+    def model_type(self) -> str: ...
+    @property
+    def num_labels(self) -> int: ...
+    @property
+    def architectures(self) -> list[str] | None: ...
+    @property
+    def pools_otherwise(self) -> bool: ...
+    def to_json_file(self, path: str | Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,7 @@ class Rule:
     shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
     needs: property of the config that a model with this tensor has; empty: every model has the tensor.
     first: number of the first layer that has it.
+    stack: property of the config that says how many layers there are.
     """
 
     ours: str
@@ -30,6 +44,7 @@ class Rule:
     shape: str
     needs: str = ""
     first: int = 0
+    stack: str = "num_stored_layers"
 
     def at(self, layer: int, group_size: int = 1) -> Rule:
         """The rule for one layer."""
@@ -40,7 +55,7 @@ class Rule:
             theirs=tuple(name.replace("{i}", str(group)).replace("{j}", str(place)) for name in self.theirs),
         )
 
-    def is_in(self, config: BertConfig) -> bool:
+    def is_in(self, config: ModelConfig) -> bool:
         """Whether a model of this config has the tensor."""
         return not self.needs or bool(getattr(config, self.needs))
 
@@ -86,6 +101,7 @@ class ClassSpec:
     pooler: whether it has the pooler of the encoder; the bare encoder has one if the file has.
     outputs: rows of its classifier; None means one for each label of the config.
     label_head: whether ``num_labels=`` asks for a new head.
+    base: attribute that holds what the classes of a family share; None: that of the encoders.
     """
 
     name: str
@@ -93,10 +109,13 @@ class ClassSpec:
     pooler: bool = False
     outputs: int | None = None
     label_head: bool = False
+    base: str | None = None
 
     @property
     def base_prefix(self) -> str:
         """Attribute that holds the encoder; empty for the encoder itself."""
+        if self.base is not None:
+            return self.base
         return "bert" if self.heads else ""
 
     @property
@@ -115,10 +134,11 @@ class NameTable:
     ties: (name, name of the tensor it always equals); the first may be absent from a file.
     aliases: beginnings of names in some files, and what they are in the others; read, never written.
     classes: the classes of the family by name.
+    prefixed: the parts whose names have the prefix.
+    tied_parts: the part that a copy of ``ties`` belongs to; usually that of the head that predicts words.
+    sizes: the meaning of the letters of :attr:`Rule.shape` for a config and a class.
     """
 
-    #: The parts whose names have the prefix.
-    prefixed: ClassVar[tuple[str, ...]] = ("encoder", "pooler")
     #: Buffers without weights; skipped when reading, never written.
     ignored: ClassVar[frozenset[str]] = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
@@ -128,6 +148,9 @@ class NameTable:
     ties: tuple[tuple[str, str], ...]
     classes: Mapping[str, ClassSpec]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    prefixed: tuple[str, ...] = ("encoder", "pooler")
+    tied_parts: Mapping[str, str] = field(default_factory=dict)
+    sizes: Callable[[Any, ClassSpec], dict[str, int]] = field(default_factory=lambda: sizes)
     roots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,13 +166,15 @@ class NameTable:
                 bare = new + bare.removeprefix(old)
         return with_current_ending(bare)
 
-    def rules(self, part: str, shape: BertConfig) -> Iterator[Rule]:
+    def rules(self, part: str, shape: ModelConfig) -> Iterator[Rule]:
         """The rules of a part for a model of this shape, with layer numbers filled in."""
         rules = [rule for rule in self.parts[part] if rule.is_in(shape)]
         yield from (rule for rule in rules if "{i}" not in rule.ours)
-        in_layers = [rule for rule in rules if "{i}" in rule.ours]
-        for layer in range(shape.num_stored_layers):
-            yield from (rule.at(layer, shape.inner_group_num or 1) for rule in in_layers if layer >= rule.first)
+        group_size = getattr(shape, "inner_group_num", None) or 1
+        for stack in dict.fromkeys(rule.stack for rule in rules):
+            in_layers = [rule for rule in rules if "{i}" in rule.ours and rule.stack == stack]
+            for layer in range(getattr(shape, stack) if in_layers else 0):
+                yield from (rule.at(layer, group_size) for rule in in_layers if layer >= rule.first)
 
     def part_of(self, name: str) -> str | None:
         """The part of a canonical name, whatever its layer; None if the table does not know it."""
@@ -183,8 +208,8 @@ def with_current_ending(name: str) -> str:
     return name
 
 
-def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
-    """The meaning of the letters of :attr:`Rule.shape`.
+def sizes(config: Any, spec: ClassSpec) -> dict[str, int]:
+    """The meaning of the letters of :attr:`Rule.shape` in encoders; ``config`` is a BertConfig.
 
     Words V, positions P, segments G, distances R, heads N; widths D of the encoder, E of the embeddings, F in the
     feed-forward, U of its gated input; outputs C.
@@ -207,6 +232,8 @@ def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
 def layer_number(name: str) -> int | None:
     """The layer (ALBERT: group of layers) in a name, with or without prefix; None if there is none."""
     found = re.match(
-        r"(?:\w+\.)?(?:encoder\.layer|transformer\.layer|encoder\.albert_layer_groups|layers)\.(\d{1,6})\.", name
+        r"(?:\w+\.)?(?:(?:en|de)coder\.(?:layers?|block)|transformer\.layer|encoder\.albert_layer_groups|layers)\."
+        r"(\d{1,6})\.",
+        name,
     )
     return int(found[1]) if found else None

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.checkpoints.rules import ModelConfig
+from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import sync_file, sync_folder
 
@@ -25,7 +26,7 @@ OTHERS = {
 }
 
 
-def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor], name: str | None = None) -> None:
+def write_folder(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor], name: str | None = None) -> None:
     """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
 
     The weights may get another ``name``.

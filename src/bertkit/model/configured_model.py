@@ -20,7 +20,7 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator | None 
     """Initialize the weights of ``module`` as the original code does.
 
     Matrices and embedding tables: normal with standard deviation ``std``, truncated at two (``create_initializer`` in
-    ``modeling.py`` of google-research/bert). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
+    ``modeling.py`` of google-research/bert). Biases 0; norms 1 and 0. Does nothing on the meta device.
     A matrix whose ``init_scale`` is not 1 gets so much of ``std``. ``cutoff``: where the normal is truncated otherwise.
     Deviates: the row of [PAD] in the word embeddings is 0, as in the published PyTorch weights.
     """
@@ -30,7 +30,7 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator | None 
             if parameter.is_meta:
                 continue
             with torch.no_grad():
-                if isinstance(part, nn.LayerNorm) and name == "weight":
+                if isinstance(part, nn.LayerNorm | nn.RMSNorm) and name == "weight":
                     parameter.fill_(1.0)
                 elif name == "bias":
                     parameter.zero_()
@@ -104,7 +104,12 @@ class ConfiguredModel(nn.Module):
     def init_weights(self, generator: torch.Generator | None = None) -> None:
         """Initialize all weights anew; see :func:`initialize`."""
         cutoff = self.config.initializer_cutoff_factor
-        initialize(self, self.config.initializer_range, generator, cutoff=2.0 if cutoff is None else cutoff)
+        initialize(self, self.init_range, generator, cutoff=2.0 if cutoff is None else cutoff)
+
+    @property
+    def init_range(self) -> float:
+        """Standard deviation of new weights."""
+        return self.config.initializer_range
 
     def prepack(self) -> Self:
         """Prepack the matrices for CPU inference (a copy of each); see :meth:`Linear.prepack`."""

@@ -42,22 +42,22 @@ class Embeddings(nn.Module):
             InputError: an id, position or segment is outside its table.
         """
         if batch.inputs_embeds is None:
-            _check_range(batch.input_ids, self.word_embeddings, "input_ids", "vocab_size")
+            check_range(batch.input_ids, self.word_embeddings, "input_ids", "vocab_size")
             words_TD = self.word_embeddings(batch.input_ids)
         else:
             words_TD = batch.inputs_embeds
         if self.token_type_embeddings is not None:
-            _check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
+            check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
             words_TD = words_TD + self.token_type_embeddings(batch.token_type_ids)
         if self.position_embeddings is not None:
             positions = batch.position_ids + self.first_position if self.first_position else batch.position_ids
-            _check_range(positions, self.position_embeddings, "position_ids", "max_position_embeddings")
+            check_range(positions, self.position_embeddings, "position_ids", "max_position_embeddings")
             words_TD = words_TD + self.position_embeddings(positions)
         x_TD = self.dropout(self.LayerNorm(words_TD))
         return x_TD if self.projection is None else self.projection(x_TD)  # type: ignore[no-any-return]
 
 
-def _check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None:
+def check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None:
     """On the CPU only: elsewhere it would make the host wait, and the device reports it itself. Not while exporting."""
     if ids.device.type != "cpu" or torch.compiler.is_exporting():
         return

@@ -23,8 +23,10 @@ from bertkit.checkpoints.huggingface import (
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
+from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
 from bertkit.model.int8_model import load_int8, save_int8
@@ -32,6 +34,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
+ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
 
 #: Keywords of ``from_pretrained`` in transformers without a counterpart here, and what to do instead.
 OTHER_KEYWORDS = {
@@ -102,8 +105,8 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         ConfigError: contradictory labels.
         InputError: labels for a class without labels, a ``dtype`` that is not a float type, an unknown keyword.
     """
-    _refuse_unknown(options)
-    name, dtype = _class_name(cls), _float_type(options)
+    refuse_unknown(options)
+    name, dtype = _class_name(cls), float_type(options)
     labels = [key for key in ("num_labels", "id2label", "label2id") if options.get(key) is not None]
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
@@ -112,7 +115,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         return _load_int8(cls, path, name, dtype, options)
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
-    config = _requested(file_config, options)
+    config = requested(file_config, options)
     new_head, pooling = options.get("new_head") or False, options.get("pooling")
     if name == "BertForSequenceClassification":
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
@@ -127,14 +130,22 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     if table.problems:
         own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
-    state = to_ours(table, weights.tensors, dtype)
+    has_no_pooler = not spec.heads and not table.has_pooler
     with no_weights():
-        has_no_pooler = not spec.heads and not table.has_pooler
         model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
+    return with_values(model, table, weights.tensors, dtype, options)
+
+
+def with_values(
+    model: ModelT, table: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype, options: LoadOptions
+) -> ModelT:
+    """A model of shapes only, with the values of a file that fits and new ones for new heads; in eval mode."""
+    state = to_ours(table, tensors, dtype)
     _draw_new(model, table, options.get("seed") or 0, dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
-        raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
+        name = type(model).__name__
+        raise CheckpointError(f"{name} has tensors that bertkit's name table does not know: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
     device = options.get("device")
@@ -144,7 +155,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
 def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, options: LoadOptions) -> ModelT:
     """A model in 8 bits, as it is: such a model can neither be trained nor get another head."""
     own = BertConfig.from_json_file(config_path(folder))
-    if options.get("new_head") or _requested(own, options) != own or options.get("pooling") not in (None, own.pooling):
+    if options.get("new_head") or requested(own, options) != own or options.get("pooling") not in (None, own.pooling):
         raise InputError(
             f"{folder} is a model in 8 bits, which gets no other head, labels or pooling: load the original model, and "
             "quantize the result"
@@ -159,7 +170,8 @@ def _subclasses(of: type[ConfiguredModel]) -> list[type[ConfiguredModel]]:
     return [each for child in of.__subclasses__() for each in (child, *_subclasses(child))]
 
 
-def _refuse_unknown(names: Iterable[str]) -> None:
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse keywords of ``from_pretrained`` that are not :class:`LoadOptions`, with what to do instead."""
     known = ["name_or_path", *LoadOptions.__annotations__]
     for name in names:
         if name in OTHER_KEYWORDS or (name in BertConfig.model_fields and name not in known):
@@ -176,7 +188,8 @@ def _class_name(cls: type[ConfiguredModel]) -> str:
     raise InputError(f"{cls.__name__} cannot be loaded or saved; choose one of {', '.join(known)}")
 
 
-def _float_type(options: LoadOptions) -> torch.dtype:
+def float_type(options: LoadOptions) -> torch.dtype:
+    """The type of the weights that is asked for."""
     dtype, other = options.get("dtype"), options.get("torch_dtype")
     if dtype is not None and other is not None:
         raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
@@ -187,7 +200,7 @@ def _float_type(options: LoadOptions) -> torch.dtype:
     return found
 
 
-def _requested(config: BertConfig, options: LoadOptions) -> BertConfig:
+def requested(config: ConfigT, options: LoadOptions) -> ConfigT:
     """The config of the file with the labels asked for; their names are kept if only their number is given."""
     names = ("problem_type", "num_labels", "id2label", "label2id")
     changes = {name: value for name in names if (value := options.get(name)) is not None}
@@ -218,7 +231,7 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
         owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
         for name in sorted(owners, key=lambda name: name.count(".")):  # parents first
             module = model.get_submodule(name).to_empty(device="cpu", recurse=False)
-            initialize(module, table.config.initializer_range, generator)
+            initialize(module, model.init_range, generator)
             module.to(dtype)
 
 

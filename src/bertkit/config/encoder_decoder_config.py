@@ -1,0 +1,402 @@
+"""The configs of BART and T5, encoder-decoders: what their ``config.json`` says, under its own names. Imports no torch.
+
+Each key of a file is a field, or must have one value (:attr:`EncoderDecoderConfig.required`), or has no effect here
+(:data:`NO_EFFECT`); any other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bertkit.config.families import IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
+from bertkit.config.family_fields import Probability, Size
+from bertkit.config.labels import merged_labels
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.validated_settings import Settings
+
+MAX_CONFIG_BYTES = 4_000_000
+Activation = Literal["gelu", "gelu_new", "relu"]
+#: Fields that say how to generate; the defaults of ``generate`` where there is no ``generation_config.json``.
+TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
+#: Keys that do not affect the arithmetic. The settings of generation among them are read where generation is set up.
+NO_EFFECT = IGNORED_KEYS - set(TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """All that the modules of an encoder or a decoder are made from, in both families.
+
+    width: D of a token vector. layers, heads: their numbers. head_width, inner_width: of one attention head, and inside
+        the feed-forward.
+    activation, gated: inside the feed-forward, and whether its result is multiplied with another product.
+    pre_norm: norms stand before each sublayer, and one behind the last layer.
+    biases: linear layers and norms have biases, norms subtract the mean, scores are scaled; T5 has none of these.
+    eps: of norms.
+    dropout, attention_dropout, inner_dropout: of hidden vectors, of probabilities, inside the feed-forward.
+    positions: rows of a table of positions; 0: none. word_scale: of word embeddings.
+    buckets, max_distance: rows of a table of biases for distances, 0: none; and from where on one row serves all.
+    """
+
+    width: int
+    layers: int
+    heads: int
+    head_width: int
+    inner_width: int
+    activation: Activation
+    gated: bool
+    pre_norm: bool
+    biases: bool
+    eps: float
+    dropout: float
+    attention_dropout: float
+    inner_dropout: float
+    positions: int = 0
+    word_scale: float = 1.0
+    buckets: int = 0
+    max_distance: int = 0
+
+    def init_scale(self, inputs: int) -> float:
+        """Of the standard deviation of a new matrix with so many inputs: T5's depends on them."""
+        return 1.0 if self.biases else inputs**-0.5
+
+
+class EncoderDecoderConfig(Settings):
+    """What :class:`BartConfig` and :class:`T5Config` share.
+
+    Raises:
+        ConfigError: an unknown field, a value of the wrong type or out of bounds, values that contradict each other.
+    """
+
+    model_type: str
+    vocab_size: int = Field(ge=1, le=4_000_000, description="tokens in the vocabulary")
+    d_model: Size = Field(description="width D of one token vector")
+    pad_token_id: int = Field(ge=0, description="id of padding; its embedding gets no gradient")
+    bos_token_id: int | None = Field(None, ge=0, description="id of the token before a text")
+    eos_token_id: int = Field(ge=0, description="id of the token behind a text; ends generation")
+    decoder_start_token_id: int = Field(ge=0, description="first id that the decoder reads")
+    forced_bos_token_id: int | None = Field(None, ge=0, description="id that generation begins with")
+    forced_eos_token_id: int | None = Field(None, ge=0, description="id that generation ends with at its limit")
+    classifier_dropout: Probability = Field(0.0, description="dropout around the layer of a classifier")
+    id2label: dict[int, str] = Field({0: "LABEL_0", 1: "LABEL_1"}, description="name of each label, numbered from 0")
+    problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = Field(
+        None, description="loss of the sequence classifier; None: regression for one label, else single label"
+    )
+    tie_word_embeddings: bool = Field(True, description="whether the output reads the table of word embeddings")
+    architectures: list[str] | None = Field(None, description="classes that the file was saved from")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels(cls, values: Any) -> Any:
+        values = {name: value for name, value in dict(values).items() if value is not None}
+        labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        return values if labels is None else {**values, "id2label": labels}
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        for name in ("pad_token_id", *TOKENS):
+            if (number := getattr(self, name)) is not None and number >= self.vocab_size:
+                raise ValueError(f"{name}={number} is outside the vocabulary of {self.vocab_size}")
+        if sorted(self.id2label) != list(range(len(self.id2label))):
+            raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
+        return self
+
+    @property
+    def init_range(self) -> float:
+        """Standard deviation of new weights; see :meth:`Tower.init_scale`."""
+        raise NotImplementedError
+
+    @property
+    def encoder_depth(self) -> int:
+        """Layers of the encoder."""
+        return self.tower(decoder=False).layers
+
+    @property
+    def decoder_depth(self) -> int:
+        """Layers of the decoder."""
+        return self.tower(decoder=True).layers
+
+    @property
+    def has_last_norm(self) -> bool:
+        """Whether a norm stands behind the last layer."""
+        return self.tower(decoder=False).pre_norm
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether the feed-forward multiplies two products."""
+        return self.tower(decoder=False).gated
+
+    @property
+    def has_one_product(self) -> bool:
+        """The opposite of :attr:`has_gate`."""
+        return not self.has_gate
+
+    @property
+    def pools_otherwise(self) -> bool:
+        """Whether other software would compute a classifier otherwise: never, unlike an encoder's."""
+        return False
+
+    @property
+    def has_own_output(self) -> bool:
+        """Whether the output has a matrix of its own, and does not read the table of word embeddings."""
+        return not self.tie_word_embeddings
+
+    @property
+    def output_scale(self) -> float:
+        """What the decoder's vectors are multiplied with before the output."""
+        return 1.0
+
+    def tower(self, decoder: bool) -> Tower:
+        """The shape of the decoder, or of the encoder."""
+        raise NotImplementedError
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a sequence classifier."""
+        return len(self.id2label)
+
+    def check_heads(self) -> None:
+        """See that the heads divide the width."""
+        for tower in (self.tower(decoder=False), self.tower(decoder=True)):
+            if tower.head_width < 1 or (tower.biases and tower.head_width * tower.heads != self.d_model):
+                raise ConfigError(
+                    f"d_model must be a multiple of the attention heads, got {self.d_model} and {tower.heads}"
+                )
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, by the constructor's arguments."""
+        replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
+        return type(self)(**{**self.model_dump(exclude=replaced), **changes})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
+        """Read the content of a published ``config.json``; every key must be known.
+
+        Raises:
+            ConfigError: as the constructor; also a setting that is not supported.
+        """
+        values = cls._canonical(dict(values))
+        required = {**REQUIRED_VALUES, "is_encoder_decoder": (True,), **cls._required(values)}
+        for key, allowed in required.items():
+            if key in values and values[key] not in allowed:
+                raise ConfigError(f"{key} is {values[key]!r:.80}; bertkit only supports {key}={allowed[0]!r}")
+        passive = NO_EFFECT | required.keys()
+        return cls(**{key: value for key, value in values.items() if key not in passive or key in cls.model_fields})
+
+    @classmethod
+    def _required(cls, values: Mapping[str, Json]) -> Mapping[str, tuple[Fixed, ...]]:
+        """Keys that must be absent or have one of some values."""
+        raise NotImplementedError
+
+    @classmethod
+    def _canonical(cls, values: dict[str, Json]) -> dict[str, Json]:
+        """The content of a file with each setting in one form."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> Self:
+        """Read a ``config.json``.
+
+        Raises:
+            CheckpointError: the file is missing, damaged, or holds a wrong value; names the file.
+        """
+        values = read_object(Path(path), max_bytes=MAX_CONFIG_BYTES)
+        try:
+            config = cls.from_dict(values)
+            config.check_heads()
+            return config
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Json]:
+        """The content of a ``config.json`` that other software reads."""
+        values = self.model_dump(exclude_none=True)
+        values["id2label"] = {str(number): label for number, label in self.id2label.items()}
+        values["label2id"] = {label: number for number, label in self.id2label.items()}
+        return {**values, "is_encoder_decoder": True}
+
+    def to_json_file(self, path: str | Path) -> None:
+        """Write ``config.json``.
+
+        Raises:
+            ResourceError: the file cannot be written.
+        """
+        try:
+            write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
+        except OSError as error:
+            raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+class BartConfig(EncoderDecoderConfig):
+    """Shape of a BART (Lewis et al. 2019, section 2.1), or of an mBART (Liu et al. 2020): norms first, and one behind.
+
+    The defaults are BART-large.
+    """
+
+    model_type: Literal["bart", "mbart"] = "bart"
+    vocab_size: int = Field(50265, ge=1, le=4_000_000, description="tokens in the vocabulary")
+    max_position_embeddings: int = Field(1024, ge=1, le=1_000_000, description="longest input and output in tokens")
+    d_model: Size = Field(1024, description="width D of one token vector")
+    encoder_layers: int = Field(12, ge=1, le=512, description="layers of the encoder")
+    encoder_ffn_dim: int = Field(4096, ge=1, le=262_144, description="width inside its feed-forward")
+    encoder_attention_heads: Size = Field(16, description="attention heads of the encoder")
+    decoder_layers: int = Field(12, ge=1, le=512, description="layers of the decoder")
+    decoder_ffn_dim: int = Field(4096, ge=1, le=262_144, description="width inside its feed-forward")
+    decoder_attention_heads: Size = Field(16, description="attention heads of the decoder")
+    activation_function: Activation = Field("gelu", description="inside the feed-forward")
+    dropout: Probability = Field(0.1, description="dropout on hidden vectors")
+    attention_dropout: Probability = Field(0.0, description="dropout on attention probabilities")
+    activation_dropout: Probability = Field(0.0, description="dropout inside the feed-forward")
+    init_std: float = Field(0.02, gt=0.0, le=10.0, description="sd of new weights")
+    scale_embedding: bool = Field(False, description="whether word embeddings are multiplied with sqrt(d_model)")
+    pad_token_id: int = Field(1, ge=0, description="id of padding")
+    bos_token_id: int | None = Field(0, ge=0, description="id of the token before a text")
+    eos_token_id: int = Field(2, ge=0, description="id of the token behind a text")
+    decoder_start_token_id: int = Field(2, ge=0, description="first id that the decoder reads")
+    forced_eos_token_id: int | None = Field(2, ge=0, description="id that generation ends with at its limit")
+    id2label: dict[int, str] = Field(
+        {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, description="name of each label, numbered from 0"
+    )
+
+    @property
+    def init_range(self) -> float:
+        return self.init_std
+
+    def tower(self, decoder: bool) -> Tower:
+        heads = self.decoder_attention_heads if decoder else self.encoder_attention_heads
+        return Tower(
+            width=self.d_model,
+            layers=self.decoder_layers if decoder else self.encoder_layers,
+            heads=heads,
+            head_width=self.d_model // heads,
+            inner_width=self.decoder_ffn_dim if decoder else self.encoder_ffn_dim,
+            activation=self.activation_function,
+            gated=False,
+            pre_norm=self.model_type == "mbart",
+            biases=True,
+            eps=1e-5,  # torch's own
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            inner_dropout=self.activation_dropout,
+            positions=self.max_position_embeddings,
+            word_scale=self.d_model**0.5 if self.scale_embedding else 1.0,
+        )
+
+    @classmethod
+    def _required(cls, values: Mapping[str, Json]) -> Mapping[str, tuple[Fixed, ...]]:
+        pre_norm = values.get("model_type") == "mbart"
+        return {
+            "normalize_before": (pre_norm,),
+            "add_final_layer_norm": (pre_norm,),
+            "normalize_embedding": (True,),
+            "static_position_embeddings": (False,),
+            "extra_pos_embeddings": (2,),
+            "add_bias_logits": (False,),
+            "encoder_layerdrop": (0,),
+            "decoder_layerdrop": (0,),
+            "tie_word_embeddings": (True,),
+            "num_hidden_layers": (_number(values.get("encoder_layers", 12)),),  # a second name
+        }
+
+    @classmethod
+    def _canonical(cls, values: dict[str, Json]) -> dict[str, Json]:
+        if isinstance(act := values.get("activation_function"), str):
+            values["activation_function"] = SAME_ACTIVATIONS.get(act, act)
+        if (rate := values.pop("classif_dropout", None)) is not None:  # the name in old files
+            values.setdefault("classifier_dropout", rate)
+        if values.pop("force_bos_token_to_be_generated", None) is True:
+            values.setdefault("forced_bos_token_id", values.get("bos_token_id", 0))
+        return values
+
+
+#: ``feed_forward_proj`` -> whether the feed-forward is gated, and its activation.
+FEED_FORWARDS: Mapping[str, tuple[bool, Activation]] = {
+    "relu": (False, "relu"),
+    "gelu": (False, "gelu"),
+    "gelu_new": (False, "gelu_new"),
+    "gated-relu": (True, "relu"),
+    "gated-gelu": (True, "gelu_new"),
+    "gated-gelu_new": (True, "gelu_new"),
+}
+
+
+class T5Config(EncoderDecoderConfig):
+    """Shape of a T5 (Raffel et al. 2020, section 2.1) or of a T5 v1.1 (Flan-T5): gated GELU, an output of its own.
+
+    The defaults are T5-small.
+    """
+
+    model_type: Literal["t5"] = "t5"
+    vocab_size: int = Field(32128, ge=1, le=4_000_000, description="tokens in the vocabulary")
+    d_model: Size = Field(512, description="width D of one token vector")
+    d_kv: Size = Field(64, description="width H of one attention head")
+    d_ff: int = Field(2048, ge=1, le=262_144, description="width inside the feed-forward")
+    num_layers: int = Field(6, ge=1, le=512, description="layers of the encoder")
+    num_decoder_layers: int | None = Field(None, ge=1, le=512, description="layers of the decoder; None: as many")
+    num_heads: Size = Field(8, description="attention heads")
+    relative_attention_num_buckets: int = Field(32, ge=4, le=4096, description="biases for distances")
+    relative_attention_max_distance: int = Field(
+        128, ge=2, le=1_000_000, description="distance from which all share one"
+    )
+    dropout_rate: Probability = Field(0.1, description="dropout on hidden vectors and attention probabilities")
+    layer_norm_epsilon: float = Field(1e-6, gt=0.0, le=1.0, description="added to the mean square")
+    initializer_factor: float = Field(1.0, gt=0.0, le=10.0, description="of the standard deviations of new weights")
+    feed_forward_proj: Literal["relu", "gelu", "gelu_new", "gated-relu", "gated-gelu", "gated-gelu_new"] = Field(
+        "relu", description="activation inside the feed-forward; gated: multiplied with another product"
+    )
+    scale_decoder_outputs: bool | None = Field(
+        None, description="whether the output is divided by sqrt(d_model); None: if it reads the word embeddings"
+    )
+    pad_token_id: int = Field(0, ge=0, description="id of padding")
+    eos_token_id: int = Field(1, ge=0, description="id of the token behind a text")
+    decoder_start_token_id: int = Field(0, ge=0, description="first id that the decoder reads")
+
+    @property
+    def init_range(self) -> float:
+        return self.initializer_factor
+
+    @property
+    def output_scale(self) -> float:
+        scaled = self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+        return self.d_model**-0.5 if scaled else 1.0
+
+    def tower(self, decoder: bool) -> Tower:
+        gated, activation = FEED_FORWARDS[self.feed_forward_proj]
+        return Tower(
+            width=self.d_model,
+            layers=(self.num_decoder_layers or self.num_layers) if decoder else self.num_layers,
+            heads=self.num_heads,
+            head_width=self.d_kv,
+            inner_width=self.d_ff,
+            activation=activation,
+            gated=gated,
+            pre_norm=True,
+            biases=False,
+            eps=self.layer_norm_epsilon,
+            dropout=self.dropout_rate,
+            attention_dropout=self.dropout_rate,
+            inner_dropout=self.dropout_rate,
+            buckets=self.relative_attention_num_buckets,
+            max_distance=self.relative_attention_max_distance,
+        )
+
+    @classmethod
+    def _required(cls, values: Mapping[str, Json]) -> Mapping[str, tuple[Fixed, ...]]:
+        gated, activation = FEED_FORWARDS.get(str(values.get("feed_forward_proj", "relu")), (None, None))
+        return {"is_gated_act": (gated,), "dense_act_fn": (activation,)}  # which say the same again
+
+    @classmethod
+    def _canonical(cls, values: dict[str, Json]) -> dict[str, Json]:
+        values.pop("n_positions", None)  # of the training data; there is no table
+        return values
+
+
+def _number(value: Json) -> Fixed:
+    return value if isinstance(value, int) else None

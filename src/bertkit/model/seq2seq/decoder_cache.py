@@ -1,0 +1,98 @@
+"""What a decoder remembers between two tokens: keys and values of what it wrote, and of what it reads.
+
+Axes, in the order of the suffix letters::
+
+    R rows that are written: B inputs times K beams   N heads   L written tokens, with room   M longest input   H width
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Room for so many tokens at first; it doubles.
+FIRST_ROOM = 32
+
+
+@dataclass(slots=True)
+class LayerCache:
+    """Keys and values of one layer.
+
+    memory: those of the input, each ``(B, N, M, H)``; beams of one input share them.
+    written: those of the tokens so far, with room for more, each ``(R, N, L, H)``; None before the first.
+    length: tokens so far.
+    """
+
+    memory: tuple[Tensor, Tensor]
+    written: tuple[Tensor, Tensor] | None = None
+    length: int = 0
+
+    def append(self, k_RNSH: Tensor, v_RNSH: Tensor) -> tuple[Tensor, Tensor]:
+        """Add S tokens; returns keys and values of all, as views."""
+        done, self.length = self.length, self.length + k_RNSH.shape[2]
+        if self.written is None or self.length > self.written[0].shape[2]:
+            self.written = self._grown(k_RNSH)
+        for room, new in zip(self.written, (k_RNSH, v_RNSH), strict=True):
+            room[:, :, done : self.length] = new
+        k_RNLH, v_RNLH = self.written
+        return k_RNLH[:, :, : self.length], v_RNLH[:, :, : self.length]
+
+    def _grown(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        rows, heads, _, width = like.shape
+        room = max(FIRST_ROOM, 2 * self.length)
+        k, v = (like.new_empty((rows, heads, room, width)) for _ in range(2))
+        if self.written is not None:
+            old = self.written[0].shape[2]
+            k[:, :, :old], v[:, :, :old] = self.written
+        return k, v
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Go on with these rows of what was written; they may repeat."""
+        if self.written is not None:
+            k, v = (room[:, :, : self.length].index_select(0, rows_R) for room in self.written)
+            if len(rows_R) == len(self.written[0]):
+                self.written[0][:, :, : self.length], self.written[1][:, :, : self.length] = k, v
+            else:
+                self.written = k, v
+
+    def keep(self, inputs_B: Tensor) -> None:
+        """Go on with these inputs only."""
+        self.memory = self.memory[0].index_select(0, inputs_B), self.memory[1].index_select(0, inputs_B)
+
+
+@dataclass(slots=True)
+class DecoderCache:
+    """The caches of all layers.
+
+    layers: one for each layer.
+    hidden: added to scores of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None: all are as long.
+    """
+
+    layers: list[LayerCache]
+    hidden: Tensor | None
+
+    @property
+    def length(self) -> int:
+        """Tokens written so far."""
+        return self.layers[0].length
+
+    @property
+    def num_inputs(self) -> int:
+        """B."""
+        return len(self.layers[0].memory[0])
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Go on with these rows of what was written."""
+        for layer in self.layers:
+            layer.reorder(rows_R)
+
+    def keep(self, inputs_B: Tensor, beams: int = 1) -> None:
+        """Go on with these inputs, and their beams."""
+        rows_R = (inputs_B[:, None] * beams + torch.arange(beams, device=inputs_B.device)).flatten()
+        for layer in self.layers:
+            layer.reorder(rows_R)
+            layer.keep(inputs_B)
+        if self.hidden is not None:
+            self.hidden = self.hidden.index_select(0, inputs_B)

@@ -1,0 +1,156 @@
+"""The encoder and the decoder of an encoder-decoder; the encoder reads packed sequences, without padding.
+
+Axes, in the order of the suffix letters::
+
+    B sequences   S tokens of the decoder   T tokens of the encoder, flat   M longest sequence of the encoder
+    N heads   D model width   R rows that are written: B inputs times K beams
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Layout
+from bertkit.config.encoder_decoder_config import Tower
+from bertkit.model.kernels.dropout import Dropout
+from bertkit.model.seq2seq.decoder_cache import DecoderCache, LayerCache
+from bertkit.model.seq2seq.seq2seq_layers import (
+    Around,
+    CausalAttention,
+    CrossAttention,
+    DistanceTable,
+    EncoderAttention,
+    FeedForward,
+    Words,
+    norm_of,
+)
+
+
+class PackedLayer(nn.Module):
+    """A layer of the encoder: self-attention, feed-forward."""
+
+    def __init__(self, tower: Tower) -> None:
+        super().__init__()
+        self.attention, self.around_attention = EncoderAttention(tower), Around(tower)
+        self.ffn, self.around_ffn = FeedForward(tower), Around(tower)
+
+    def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None) -> Tensor:
+        x_TD = self.around_attention(x_TD, lambda x: self.attention(x, layout, bias_ND))
+        normed_TD: Tensor = self.around_ffn(x_TD, self.ffn)
+        return normed_TD
+
+
+class DecoderLayer(nn.Module):
+    """A layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
+
+    def __init__(self, tower: Tower) -> None:
+        super().__init__()
+        self.attention, self.around_attention = CausalAttention(tower), Around(tower)
+        self.cross, self.around_cross = CrossAttention(tower), Around(tower)
+        self.ffn, self.around_ffn = FeedForward(tower), Around(tower)
+
+    def forward(self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: Tensor | None, *, keep: bool) -> Tensor:
+        """``keep``: whether the tokens are added to the cache, which is read in any case."""
+        x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, bias, cache if keep else None))
+        inputs = len(cache.memory[0])
+        if len(x_BSD) != inputs:  # the beams of one input read the same memory, as more tokens of one sequence would
+            x_BSD = x_BSD.view(inputs, -1, x_BSD.shape[-1])
+        x_BSD = self.around_cross(x_BSD, lambda x: self.cross(x, cache.memory, hidden))
+        normed: Tensor = self.around_ffn(x_BSD, self.ffn)
+        return normed
+
+
+class _Tower(nn.Module):
+    """Embeddings, layers, and T5's and mBART's norm behind them."""
+
+    def __init__(self, tower: Tower, layer: Callable[[Tower], nn.Module], decoder: bool) -> None:
+        super().__init__()
+        self.words = Words(tower)
+        self.distances = DistanceTable(tower, decoder) if tower.buckets else None
+        self.layer = nn.ModuleList(layer(tower) for _ in range(tower.layers))
+        self.norm = norm_of(tower) if tower.pre_norm else None
+        # Only T5 drops vectors behind its last norm.
+        self.dropout = Dropout(0.0 if tower.biases else tower.dropout)
+
+    def _finished(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dropout(x if self.norm is None else self.norm(x))
+        return out
+
+
+class PackedEncoder(_Tower):
+    """The encoder."""
+
+    def __init__(self, tower: Tower) -> None:
+        super().__init__(tower, PackedLayer, decoder=False)
+
+    def forward(self, words_TD: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:
+        """Vectors of words to those of the last layer, both ``(T, D)``."""
+        x_TD = self.words(words_TD, position_ids)
+        reach = layout.max_seqlen - 1
+        bias_ND = None if self.distances is None else self.distances(-reach, reach).to(x_TD.dtype)
+        for layer in self.layer:
+            x_TD = layer(x_TD, layout, bias_ND)
+        return self._finished(x_TD)
+
+
+class Decoder(_Tower):
+    """The decoder."""
+
+    def __init__(self, tower: Tower) -> None:
+        super().__init__(tower, DecoderLayer, decoder=True)
+
+    def remember(self, memory_TD: Tensor, layout: Layout) -> DecoderCache:
+        """What :meth:`forward` needs of the encoder's output."""
+        device = memory_TD.device
+        lengths_B = torch.tensor(layout.lengths, device=device)
+        columns_M = torch.arange(layout.max_seqlen, device=device)
+        starts_B = layout.first_rows(device)
+        rows_BM = starts_B[:, None] + torch.minimum(columns_M[None, :], lengths_B[:, None] - 1)
+        hidden = None
+        if min(layout.lengths) < layout.max_seqlen:
+            hidden_BM = columns_M[None, :] >= lengths_B[:, None]
+            hidden = torch.zeros(hidden_BM.shape, dtype=memory_TD.dtype, device=device)
+            hidden = hidden.masked_fill(hidden_BM, -torch.inf)[:, None, None, :]
+        layers = []
+        for layer in self.layer:
+            assert isinstance(layer, DecoderLayer)
+            layers.append(LayerCache(layer.cross.remember(memory_TD, rows_BM)))
+        return DecoderCache(layers, hidden)
+
+    def forward(
+        self, words_BSD: Tensor, cache: DecoderCache, mask_BS: Tensor | None = None, *, keep: bool = False
+    ) -> Tensor:
+        """Vectors of words to those of the last layer, both ``(B, S, D)``.
+
+        Args:
+            words_BSD: of whole sequences, or with ``keep`` of what follows the tokens in the cache.
+            cache: of :meth:`remember`.
+            mask_BS: 1 at tokens that later ones may see; None: all.
+            keep: add the tokens to the cache.
+        """
+        shape, first = words_BSD.shape, cache.length
+        places_S = torch.arange(first, first + shape[1], device=words_BSD.device)
+        x_BSD = self.words(words_BSD, places_S)
+        bias = self._bias(places_S, x_BSD.dtype)
+        if mask_BS is not None:
+            unseen_BS = torch.zeros(mask_BS.shape, dtype=x_BSD.dtype, device=x_BSD.device)
+            bias = bias + unseen_BS.masked_fill(mask_BS == 0, torch.finfo(x_BSD.dtype).min)[:, None, None, :]
+        for layer, layer_cache in zip(self.layer, cache.layers, strict=True):
+            x_BSD = layer(x_BSD.view(shape), bias, layer_cache, cache.hidden, keep=keep)
+        return self._finished(x_BSD.view(shape))
+
+    def _bias(self, places_S: Tensor, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores of tokens at these places and of all up to the last, ``(1, 1 or N, S, keys)``."""
+        keys = torch.arange(int(places_S[-1]) + 1, device=places_S.device)
+        away_SK = keys[None, :] - places_S[:, None]
+        later_SK = away_SK > 0
+        if self.distances is None:
+            return torch.zeros(away_SK.shape, dtype=dtype, device=keys.device).masked_fill(later_SK, -torch.inf)[
+                None, None
+            ]
+        biases_NK = self.distances(1 - len(keys), 0).to(dtype)
+        columns_SK = (away_SK + len(keys) - 1).clamp(max=len(keys) - 1)
+        return biases_NK[:, columns_SK].masked_fill(later_SK, -torch.inf)[None]
