@@ -11,9 +11,8 @@ from bertkit.checkpoints.rules import ClassSpec, layer_number
 
 #: Lines shown for one kind of difference. Layers are grouped, so real checkpoints stay far below it.
 MAX_LINES = 60
-_LAYER = re.compile(
-    r"(?:(?<=coder\.layers\.)|(?<=coder\.block\.)|(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)"
-)
+_STACKS = (".layer", "coder.layers", "coder.block", ".albert_layer_groups")
+_LAYER = re.compile("(?:" + "|".join(rf"(?<={re.escape(stack)}\.)" for stack in _STACKS) + r")\d+(?=\.)")
 
 
 #: Ending of a class's name -> what such a model is, and the command and the pipeline that use it.

@@ -146,11 +146,16 @@ class Seq2SeqModel(ConfiguredModel):
         return out_BSD
 
     def moved(self, labels: Tensor) -> Tensor:
-        """Labels ``(B, S)`` as the decoder's input: one to the right, -100 as padding."""
+        """Labels ``(B, S)`` as the decoder's input: one to the right, -100 as padding.
+
+        In front stands the token that generation starts with; in mBART the last one, which is the language.
+        """
+        labels = labels.masked_fill(labels == -100, self.config.pad_token_id)
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
-        return torch.cat([start, labels[:, :-1]], dim=1).masked_fill_(
-            torch.cat([torch.zeros_like(start), labels[:, :-1]], dim=1) == -100, self.config.pad_token_id
-        )
+        if self.config.model_type == "mbart":
+            lengths_B1 = (labels != self.config.pad_token_id).sum(dim=1, keepdim=True)
+            start = labels.gather(1, (lengths_B1 - 1).clamp(min=0))
+        return torch.cat([start, labels[:, :-1]], dim=1)
 
     def _run(
         self,

@@ -153,4 +153,5 @@ class Decoder(_Tower):
             ]
         biases_NK = self.distances(1 - len(keys), 0).to(dtype)
         columns_SK = (away_SK + len(keys) - 1).clamp(max=len(keys) - 1)
-        return biases_NK[:, columns_SK].masked_fill(later_SK, -torch.inf)[None]
+        bias_NSK: Tensor = biases_NK[:, columns_SK].masked_fill(later_SK, -torch.inf)
+        return bias_NSK[None]
