@@ -313,6 +313,8 @@ class BartConfig(EncoderDecoderConfig):
             values.setdefault("classifier_dropout", rate)
         if values.pop("force_bos_token_to_be_generated", None) is True:
             values.setdefault("forced_bos_token_id", values.get("bos_token_id", 0))
+        if values.get("model_type") == "mbart" and values.get("decoder_start_token_id") is None:
+            values["decoder_start_token_id"] = values.get("bos_token_id", 0)
         return values
 
 

@@ -11,12 +11,15 @@ from bertkit.checkpoints.huggingface import WEIGHTS, Weights, config_path, find_
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.seq2seq_names import table_of
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig, T5Config
+from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES, EncoderDecoderConfig, T5Config
+from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.loading import LoadOptions, float_type, refuse_unknown, requested, with_values
+from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
+from bertkit.system.untrusted_files import read_object
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -70,3 +73,16 @@ def save_seq2seq(model: ConfiguredModel, config: EncoderDecoderConfig, folder: s
     spec = table.classes[type(model).__name__]
     tensors = to_theirs(model.state_dict(), config, spec, table)
     write_folder(user_path(folder), config.replace(architectures=[spec.name]), dict(tensors), WEIGHTS)
+
+
+def saved_generation(name_or_path: str | Path, revision: str | None) -> GenerationSettings:
+    """The settings of generation of a checkpoint."""
+    config_file = config_path(resolve(name_or_path, revision=revision))
+    return GenerationSettings.of_folder(config_file.parent, read_object(config_file, max_bytes=MAX_CONFIG_BYTES))
+
+
+def write_generation(settings: GenerationSettings, config: EncoderDecoderConfig, folder: str | Path) -> None:
+    """Write ``generation_config.json``, with the ids that other software looks for there."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    text = settings.to_json_string(**{name: getattr(config, name) for name in names})
+    write_atomically(user_path(folder) / GENERATION, text)

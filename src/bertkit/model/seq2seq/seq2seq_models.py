@@ -10,9 +10,11 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +22,11 @@ from torch.nn import functional as F
 
 from bertkit.batch import Batch, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
+from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.model.embeddings import check_range
+from bertkit.model.generation.generate import streamed, written
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.loading import LoadOptions
@@ -30,7 +34,7 @@ from bertkit.model.losses import LossTerm, class_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
 from bertkit.model.seq2seq.decoder_cache import DecoderCache
 from bertkit.model.seq2seq.seq2seq_layers import CausalAttention, CrossAttention, EncoderAttention
-from bertkit.model.seq2seq.seq2seq_loading import load_seq2seq, save_seq2seq
+from bertkit.model.seq2seq.seq2seq_loading import load_seq2seq, save_seq2seq, saved_generation, write_generation
 from bertkit.model.seq2seq.towers import Decoder, PackedEncoder
 
 
@@ -214,6 +218,25 @@ class ConditionalGeneration(Seq2SeqModel):
             self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         else:
             self.final_logits_bias = None
+        #: What :meth:`generate` does unless it is told otherwise.
+        self.generation_settings = GenerationSettings(
+            forced_bos_token_id=config.forced_bos_token_id, forced_eos_token_id=config.forced_eos_token_id
+        )
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Self:
+        """As :meth:`Seq2SeqModel.from_pretrained`, with the settings of generation of the checkpoint.
+
+        Raises:
+            CheckpointError: also a setting of generation that is not implemented.
+        """
+        model = super().from_pretrained(name_or_path, **options)
+        model.generation_settings = saved_generation(name_or_path, options.get("revision"))
+        return model
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        super().save_pretrained(folder)
+        write_generation(self.generation_settings, self.config, folder)
 
     def predict(self, decoded: Tensor) -> Tensor:
         """Logits ``(..., V)`` of the decoder's vectors ``(..., D)``."""
@@ -255,6 +278,75 @@ class ConditionalGeneration(Seq2SeqModel):
                 raise InputError(f"labels must have shape {tuple(decoder_input_ids.shape)}, got {tuple(labels.shape)}")
             _set_loss(out, token_loss(out.logits.flatten(0, 1), labels.flatten()))
         return out
+
+    def generate(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Tensor:
+        """Write a text for each row, int64 ``(B * num_return_sequences, length)``.
+
+        Each output begins with ``decoder_start_token_id`` and ends with ``eos_token_id``, unless it is as long as
+        allowed; ``pad_token_id`` stands behind. Dropout is off, whatever the mode of the model.
+
+        Args:
+            input_ids: integers ``(B, S)``.
+            attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
+            seed: of sampling; None: torch's generator.
+            **settings: fields of :class:`GenerationSettings`; the others are those of the checkpoint.
+
+        Raises:
+            ConfigError: unknown or contradictory settings.
+            InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
+        """
+        with self._writing():
+            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            return written(self._step, cache, self.config, chosen, seed)
+
+    def stream(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Iterator[Tensor]:
+        """The tokens of :meth:`generate` one by one, as soon as each is known: int64 ``(B * num_return_sequences,)``.
+
+        Rows that are finished give padding. Arguments and errors are the same; there are no beams.
+        """
+        with self._writing():
+            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            yield from streamed(self._step, cache, self.config, chosen, seed)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """No gradients and no dropout meanwhile."""
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.train(was_training)
+
+    def _prepared(
+        self, input_ids: Tensor, attention_mask: Tensor | None, settings: Mapping[str, Any]
+    ) -> tuple[DecoderCache, GenerationSettings]:
+        chosen = self.generation_settings.replace(**settings)
+        self.model.check_length(chosen.longest - 1, "max_new_tokens")
+        for name in ("forced_bos_token_id", "forced_eos_token_id"):
+            if (token := getattr(chosen, name)) is not None and token >= self.config.vocab_size:
+                raise ConfigError(f"{name}={token} is outside the vocabulary of {self.config.vocab_size}")
+        assert self.model.decoder is not None
+        batch, _, memory_TD = self.encode(input_ids, attention_mask)
+        return self.model.decoder.remember(memory_TD, batch.layout), chosen
+
+    def _step(self, ids_R1: Tensor, cache: DecoderCache) -> Tensor:
+        return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])
 
 
 def _set_loss(out: ModelOutput, term: LossTerm) -> None:

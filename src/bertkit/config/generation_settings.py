@@ -1,0 +1,171 @@
+"""How text is generated: the arguments of ``generate``, and ``generation_config.json``. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES
+from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.validated_settings import Settings
+
+#: The file in a model's folder.
+GENERATION = "generation_config.json"
+#: New tokens where nothing says how many. transformers writes 20 at most, which cuts off most answers.
+USUAL_NEW_TOKENS = 128
+
+
+class GenerationSettings(Settings):
+    """Settings of generation, under the names of transformers and, but for the length, with its defaults.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds, settings
+            that contradict each other.
+    """
+
+    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000, description="most tokens to write; default 128")
+    max_length: int | None = Field(
+        None, ge=2, le=1_000_000, description="the same with the first token, which is given"
+    )
+    min_new_tokens: int = Field(0, ge=0, le=1_000_000, description="fewest tokens to write before the end")
+    min_length: int = Field(0, ge=0, le=1_000_000, description="the same with the first token")
+    num_beams: int = Field(1, ge=1, le=1000, description="beams of a beam search; 1: greedy, or sampling")
+    num_return_sequences: int = Field(1, ge=1, le=1000, description="texts for each input")
+    length_penalty: float = Field(
+        1.0, ge=-100.0, le=100.0, description="exponent of the length that a beam's score is divided by"
+    )
+    early_stopping: bool | Literal["never"] = Field(
+        False, description="stop when so many beams are finished; otherwise when no better one is likely, or never"
+    )
+    do_sample: bool = Field(False, description="draw the next token by its probability")
+    temperature: float = Field(1.0, gt=0.0, le=1000.0, description="what scores are divided by before sampling")
+    top_k: int = Field(50, ge=0, le=10_000_000, description="sample among so many most likely tokens; 0: all")
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="sample among the most likely tokens with so much in all")
+    no_repeat_ngram_size: int = Field(0, ge=0, le=1000, description="no run of so many tokens occurs twice; 0: any may")
+    repetition_penalty: float = Field(
+        1.0, gt=0.0, le=1000.0, description="scores of written tokens are divided by it, negative ones multiplied"
+    )
+    forced_bos_token_id: int | None = Field(None, ge=0, description="id of the first token to write")
+    forced_eos_token_id: int | None = Field(None, ge=0, description="id of the last token if the limit is reached")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.num_return_sequences > self.num_beams and not self.do_sample:
+            raise ValueError(
+                f"num_return_sequences={self.num_return_sequences} texts need as many num_beams, got {self.num_beams}; "
+                "or do_sample=True"
+            )
+        if self.num_beams > 1 and self.do_sample and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"num_return_sequences={self.num_return_sequences} is more than num_beams={self.num_beams}"
+            )
+        if self.shortest >= self.longest:
+            raise ValueError(f"at least {self.shortest} new tokens and at most {self.longest - 1} cannot both be")
+        return self
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of an output, with the first one, which is given."""
+        if self.max_new_tokens is not None:
+            return self.max_new_tokens + 1
+        return self.max_length or USUAL_NEW_TOKENS + 1
+
+    @property
+    def shortest(self) -> int:
+        """Fewest new tokens before the end."""
+        return max(self.min_new_tokens, self.min_length - 1)
+
+    def replace(self, **changes: Any) -> GenerationSettings:
+        """A copy with some settings changed; None leaves one as it is. ``max_new_tokens`` overrules ``max_length``."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        for name in given:
+            if name not in type(self).model_fields:
+                known = tuple(type(self).model_fields)
+                raise ConfigError(f"generate has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+        values = self.model_dump()
+        if "max_length" in given and "max_new_tokens" not in given:
+            values["max_new_tokens"] = None
+        return GenerationSettings(**{**values, **given})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
+        """Read a ``generation_config.json``, or the settings of generation in a ``config.json``.
+
+        Raises:
+            ConfigError: as the constructor; also a setting that is not implemented.
+        """
+        for key, neutral in NOT_IMPLEMENTED.items():
+            if values.get(key) not in (None, neutral):
+                raise ConfigError(
+                    f"{key} is {values[key]!r:.80}; bertkit does not implement it, only {key}={neutral!r}"
+                )
+        return cls(**{key: value for key, value in values.items() if key in cls.model_fields and value is not None})
+
+    @classmethod
+    def of_folder(cls, folder: Path, config: Mapping[str, Json]) -> Self:
+        """The settings in a model's folder; where there is no file for them, those in its ``config.json``.
+
+        Raises:
+            CheckpointError: a damaged file or a wrong value; names the file.
+        """
+        path = folder / GENERATION
+        values = read_object(path, max_bytes=MAX_CONFIG_BYTES) if path.is_file() else dict(config)
+        if path.is_file() and (unknown := next((key for key in values if key not in KNOWN), None)) is not None:
+            raise CheckpointError(f"{path}: unknown field {unknown!r}{did_you_mean(unknown, KNOWN)}")
+        try:
+            return cls.from_dict(values)
+        except ConfigError as error:
+            raise CheckpointError(f"{path if path.is_file() else folder / 'config.json'}: {error}") from None
+
+    def to_json_string(self, **ids: int | None) -> str:
+        """The text of a ``generation_config.json``; ``ids`` are those of special tokens."""
+        values = {**self.model_dump(exclude_defaults=True), **{name: number for name, number in ids.items()}}
+        return json.dumps({key: value for key, value in values.items() if value is not None}, indent=2) + "\n"
+
+
+#: Settings of generation that are not implemented, and the value that changes nothing.
+NOT_IMPLEMENTED: Mapping[str, Json] = {
+    "assistant_early_exit": None,
+    "bad_words_ids": None,
+    "begin_suppress_tokens": None,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "guidance_scale": None,
+    "max_time": None,
+    "min_p": None,
+    "num_beam_groups": 1,
+    "penalty_alpha": None,
+    "prompt_lookup_num_tokens": None,
+    "remove_invalid_values": False,
+    "renormalize_logits": False,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "suppress_tokens": None,
+    "token_healing": False,
+    "top_h": None,
+    "typical_p": 1.0,
+    "watermarking_config": None,
+}
+#: Keys of a ``generation_config.json`` that change nothing: ids that the model's config has, how a call is computed.
+NO_EFFECT = frozenset(
+    """
+    _from_model_config assistant_confidence_threshold assistant_ensemble_weight assistant_lookbehind bos_token_id
+    cache_config cache_implementation compile_config continuous_batching_config decoder_start_token_id disable_compile
+    eos_token_id is_assistant low_memory max_cache_len max_matching_ngram_size num_assistant_tokens
+    num_assistant_tokens_schedule output_attentions output_hidden_states output_logits output_scores pad_token_id
+    prefill_chunk_size return_dict_in_generate speculation_type target_lookbehind transformers_version use_cache use_mtp
+    """.split()
+)
+KNOWN = NO_EFFECT | NOT_IMPLEMENTED.keys() | GenerationSettings.model_fields.keys()

@@ -1,0 +1,1 @@
+"""Writing text token by token: greedy, by sampling, by beam search."""
