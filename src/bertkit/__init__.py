@@ -22,6 +22,11 @@ _NAMES = {
         AutoModelForPreTraining AutoModelForQuestionAnswering AutoModelForSequenceClassification
         AutoModelForTokenClassification
     """,
+    "bertkit.model.seq2seq.seq2seq_models": "BartModel T5EncoderModel T5Model",
+    "bertkit.model.seq2seq.conditional_generation": """
+        AutoModelForSeq2SeqLM BartForConditionalGeneration T5ForConditionalGeneration
+    """,
+    "bertkit.model.seq2seq.reading_heads": "BartForQuestionAnswering BartForSequenceClassification",
     "bertkit.tokenization": """
         AlbertTokenizer AlbertTokenizerFast AutoTokenizer BartTokenizer BartTokenizerFast BasicTokenizer
         BertTokenizer BertTokenizerFast CamembertTokenizer CamembertTokenizerFast DebertaV2Tokenizer
@@ -35,6 +40,8 @@ _NAMES = {
         TrainingError
     """,
     "bertkit.config.bert_config": "AutoConfig BertConfig",
+    "bertkit.config.encoder_decoder_config": "BartConfig T5Config",
+    "bertkit.config.generation_settings": "GenerationSettings",
     "bertkit.config.config_aliases": """
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,55 +16,17 @@ from pydantic import Field, model_validator
 from bertkit.config.families import IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
 from bertkit.config.labels import merged_labels
+from bertkit.config.tower import Activation, Tower
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import Settings
 
 MAX_CONFIG_BYTES = 4_000_000
-Activation = Literal["gelu", "gelu_new", "relu"]
 #: Fields that say how to generate; the defaults of ``generate`` where there is no ``generation_config.json``.
 TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
 #: Keys that do not affect the arithmetic. The settings of generation among them are read where generation is set up.
 NO_EFFECT = IGNORED_KEYS - set(TOKENS)
-
-
-@dataclass(frozen=True, slots=True)
-class Tower:
-    """All that the modules of an encoder or a decoder are made from, in both families.
-
-    width: D of a token vector. layers, heads: their numbers. head_width, inner_width: of one attention head, and inside
-        the feed-forward.
-    activation, gated: inside the feed-forward, and whether its result is multiplied with another product.
-    pre_norm: norms stand before each sublayer, and one behind the last layer.
-    biases: linear layers and norms have biases, norms subtract the mean, scores are scaled; T5 has none of these.
-    eps: of norms.
-    dropout, attention_dropout, inner_dropout: of hidden vectors, of probabilities, inside the feed-forward.
-    positions: rows of a table of positions; 0: none. word_scale: of word embeddings.
-    buckets, max_distance: rows of a table of biases for distances, 0: none; and from where on one row serves all.
-    """
-
-    width: int
-    layers: int
-    heads: int
-    head_width: int
-    inner_width: int
-    activation: Activation
-    gated: bool
-    pre_norm: bool
-    biases: bool
-    eps: float
-    dropout: float
-    attention_dropout: float
-    inner_dropout: float
-    positions: int = 0
-    word_scale: float = 1.0
-    buckets: int = 0
-    max_distance: int = 0
-
-    def init_scale(self, inputs: int) -> float:
-        """Of the standard deviation of a new matrix with so many inputs: T5's depends on them."""
-        return 1.0 if self.biases else inputs**-0.5
 
 
 class EncoderDecoderConfig(Settings):
@@ -78,7 +39,7 @@ class EncoderDecoderConfig(Settings):
     model_type: str
     vocab_size: int = Field(ge=1, le=4_000_000, description="tokens in the vocabulary")
     d_model: Size = Field(description="width D of one token vector")
-    pad_token_id: int = Field(ge=0, description="id of padding; its embedding gets no gradient")
+    pad_token_id: int = Field(ge=0, description="id of padding")
     bos_token_id: int | None = Field(None, ge=0, description="id of the token before a text")
     eos_token_id: int = Field(ge=0, description="id of the token behind a text; ends generation")
     decoder_start_token_id: int = Field(ge=0, description="first id that the decoder reads")
@@ -112,6 +73,11 @@ class EncoderDecoderConfig(Settings):
     def init_range(self) -> float:
         """Standard deviation of new weights; see :meth:`Tower.init_scale`."""
         raise NotImplementedError
+
+    @property
+    def unused_row(self) -> int | None:
+        """The row of word embeddings that gets no gradient; T5 has none, for its decoder begins with padding."""
+        return None
 
     @property
     def encoder_depth(self) -> int:
@@ -269,6 +235,10 @@ class BartConfig(EncoderDecoderConfig):
     def init_range(self) -> float:
         return self.init_std
 
+    @property
+    def unused_row(self) -> int | None:
+        return self.pad_token_id
+
     def tower(self, decoder: bool) -> Tower:
         heads = self.decoder_attention_heads if decoder else self.encoder_attention_heads
         return Tower(
@@ -392,7 +362,8 @@ class T5Config(EncoderDecoderConfig):
     @classmethod
     def _required(cls, values: Mapping[str, Json]) -> Mapping[str, tuple[Fixed, ...]]:
         gated, activation = FEED_FORWARDS.get(str(values.get("feed_forward_proj", "relu")), (None, None))
-        return {"is_gated_act": (gated,), "dense_act_fn": (activation,)}  # which say the same again
+        # The first two say the same again; the last is False where the encoder was saved alone.
+        return {"is_gated_act": (gated,), "dense_act_fn": (activation,), "is_encoder_decoder": (True, False)}
 
     @classmethod
     def _canonical(cls, values: dict[str, Json]) -> dict[str, Json]:

@@ -28,14 +28,16 @@ class GenerationSettings(Settings):
             that contradict each other.
     """
 
-    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000, description="most tokens to write; default 128")
+    max_new_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="most tokens to write; default 128, or as many as there are positions"
+    )
     max_length: int | None = Field(
         None, ge=2, le=1_000_000, description="the same with the first token, which is given"
     )
     min_new_tokens: int = Field(0, ge=0, le=1_000_000, description="fewest tokens to write before the end")
     min_length: int = Field(0, ge=0, le=1_000_000, description="the same with the first token")
     num_beams: int = Field(1, ge=1, le=1000, description="beams of a beam search; 1: greedy, or sampling")
-    num_return_sequences: int = Field(1, ge=1, le=1000, description="texts for each input")
+    num_return_sequences: int = Field(1, ge=1, le=100_000, description="texts for each input")
     length_penalty: float = Field(
         1.0, ge=-100.0, le=100.0, description="exponent of the length that a beam's score is divided by"
     )
@@ -101,9 +103,7 @@ class GenerationSettings(Settings):
         """
         for key, neutral in NOT_IMPLEMENTED.items():
             if values.get(key) not in (None, neutral):
-                raise ConfigError(
-                    f"{key} is {values[key]!r:.80}; bertkit does not implement it, only {key}={neutral!r}"
-                )
+                raise ConfigError(f"{key} is {values[key]!r:.80}; bertkit generates only with {key}={neutral!r}")
         return cls(**{key: value for key, value in values.items() if key in cls.model_fields and value is not None})
 
     @classmethod

@@ -24,6 +24,8 @@ from bertkit.model.seq2seq.decoder_cache import DecoderCache
 
 #: Stands for "no": added to the score of what must not be chosen. Not -inf, so that it can be divided and compared.
 NEVER = -1e9
+#: In place of a token that was not written: padding is a token that a model may write.
+EMPTY = -1
 
 
 @dataclass(slots=True)
@@ -54,9 +56,9 @@ def write_beams(
     settings: GenerationSettings,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The best ``num_return_sequences`` of each input, int64 ``(B, returned, L)``, with padding behind their ends."""
+    """The best ``num_return_sequences`` of each input, int64 ``(B, returned, L)``; :data:`EMPTY` behind their ends."""
     device, inputs, beams = cache.layers[0].memory[0].device, cache.num_inputs, settings.num_beams
-    tokens = torch.full((inputs, beams, settings.longest), config.pad_token_id, dtype=torch.int64, device=device)
+    tokens = torch.full((inputs, beams, settings.longest), EMPTY, dtype=torch.int64, device=device)
     tokens[:, :, 0] = config.decoder_start_token_id
     scores = torch.full((inputs, beams), NEVER, device=device)
     running = Beams(tokens, scores.clone(), torch.ones_like(scores, dtype=torch.bool))

@@ -10,7 +10,7 @@ from torch import Tensor
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import InputError
-from bertkit.model.generation.beam_search import write_beams
+from bertkit.model.generation.beam_search import EMPTY, write_beams
 from bertkit.model.generation.one_by_one import Step, write_one_by_one
 from bertkit.model.seq2seq.decoder_cache import DecoderCache
 
@@ -21,8 +21,8 @@ def written(
     """The tokens for each input, int64 ``(B * num_return_sequences, length)``: the given one first, padding behind."""
     if settings.num_beams > 1:
         rows = write_beams(step, cache, config, settings, generator_of(seed, cache)).flatten(0, 1)
-        used = (rows != config.pad_token_id).any(dim=0).nonzero()
-        return rows[:, : int(used[-1]) + 1]
+        length = int((rows != EMPTY).sum(dim=1).amax())
+        return rows[:, :length].masked_fill(rows[:, :length] == EMPTY, config.pad_token_id)
     tokens = list(streamed(step, cache, config, settings, seed))
     start = torch.full_like(tokens[0], config.decoder_start_token_id)
     return torch.stack([start, *tokens], dim=1)

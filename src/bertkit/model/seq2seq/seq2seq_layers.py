@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.batch import Layout
-from bertkit.config.encoder_decoder_config import Tower
+from bertkit.config.tower import Tower
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear

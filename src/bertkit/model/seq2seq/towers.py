@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Layout
-from bertkit.config.encoder_decoder_config import Tower
+from bertkit.config.tower import Tower
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.seq2seq.decoder_cache import DecoderCache, LayerCache
 from bertkit.model.seq2seq.seq2seq_layers import (

@@ -1,0 +1,46 @@
+"""An encoder or a decoder as values, from which the modules of an encoder-decoder are made. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Activation = Literal["gelu", "gelu_new", "relu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """All that the modules of an encoder or a decoder are made from, in both families.
+
+    width: D of a token vector. layers, heads: their numbers. head_width, inner_width: of one attention head, and inside
+        the feed-forward.
+    activation, gated: inside the feed-forward, and whether its result is multiplied with another product.
+    pre_norm: norms stand before each sublayer, and one behind the last layer.
+    biases: linear layers and norms have biases, norms subtract the mean, scores are scaled; T5 has none of these.
+    eps: of norms.
+    dropout, attention_dropout, inner_dropout: of hidden vectors, of probabilities, inside the feed-forward.
+    positions: rows of a table of positions; 0: none. word_scale: of word embeddings.
+    buckets, max_distance: rows of a table of biases for distances, 0: none; and from where on one row serves all.
+    """
+
+    width: int
+    layers: int
+    heads: int
+    head_width: int
+    inner_width: int
+    activation: Activation
+    gated: bool
+    pre_norm: bool
+    biases: bool
+    eps: float
+    dropout: float
+    attention_dropout: float
+    inner_dropout: float
+    positions: int = 0
+    word_scale: float = 1.0
+    buckets: int = 0
+    max_distance: int = 0
+
+    def init_scale(self, inputs: int) -> float:
+        """Of the standard deviation of a new matrix with so many inputs: T5's depends on them."""
+        return 1.0 if self.biases else inputs**-0.5

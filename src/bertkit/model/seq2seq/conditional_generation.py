@@ -1,0 +1,224 @@
+"""Models that write: BART and T5 with the output over the vocabulary, and what calls them token by token.
+
+Axes, in the order of the suffix letters::
+
+    B sequences   S tokens of the decoder   D model width   V words   R rows that are written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES, BartConfig, EncoderDecoderConfig, T5Config
+from bertkit.config.generation_settings import GenerationSettings
+from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.model.generation.generate import streamed, written
+from bertkit.model.kernels.linear import Linear
+from bertkit.model.loading import LoadOptions
+from bertkit.model.losses import token_loss
+from bertkit.model.seq2seq.decoder_cache import DecoderCache
+from bertkit.model.seq2seq.seq2seq_loading import saved_generation, write_generation
+from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
+from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import read_object
+
+
+class ConditionalGeneration(Seq2SeqModel):
+    """A model that writes: ``logits`` ``(B, S, V)`` of the next token at each place of the decoder."""
+
+    def _add_head(self, config: EncoderDecoderConfig) -> None:
+        self.lm_head = Linear(config.d_model, config.vocab_size, bias=False) if config.has_own_output else None
+        if self.lm_head is not None:
+            self.lm_head.init_scale = config.tower(decoder=True).init_scale(config.d_model)
+        if isinstance(config, BartConfig):
+            self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
+        else:
+            self.final_logits_bias = None
+        #: What :meth:`generate` does unless it is told otherwise.
+        self.generation_settings = GenerationSettings(
+            forced_bos_token_id=config.forced_bos_token_id, forced_eos_token_id=config.forced_eos_token_id
+        )
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Self:
+        """As :meth:`Seq2SeqModel.from_pretrained`, with the settings of generation of the checkpoint.
+
+        Raises:
+            CheckpointError: also a setting of generation that is not implemented.
+        """
+        model = super().from_pretrained(name_or_path, **options)
+        model.generation_settings = saved_generation(name_or_path, options.get("revision"))
+        return model
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        super().save_pretrained(folder)
+        write_generation(self.generation_settings, self.config, folder)
+
+    def predict(self, decoded: Tensor) -> Tensor:
+        """Logits ``(..., V)`` of the decoder's vectors ``(..., D)``."""
+        scaled = decoded if self.config.output_scale == 1.0 else decoded * self.config.output_scale
+        weight = self.model.shared.weight if self.lm_head is None else self.lm_head.weight
+        logits: Tensor = F.linear(scaled, weight)
+        return logits if self.final_logits_bias is None else logits + self.final_logits_bias
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Seq2SeqOutput:
+        """Run a padded batch.
+
+        Args:
+            input_ids: integers ``(B, S)``.
+            attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
+            decoder_input_ids: integers ``(B, S)``; None: the labels, moved to the right.
+            decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
+            labels: ``(B, S)``, what should be written; -100 is no target. ``loss`` is the mean cross-entropy.
+
+        Raises:
+            InputError: neither ``labels`` nor ``decoder_input_ids``; shapes that do not agree, ids outside the
+                vocabulary, too many tokens.
+        """
+        if decoder_input_ids is None:
+            if labels is None:
+                raise InputError("give labels or decoder_input_ids; to write a text call generate(input_ids, ...)")
+            decoder_input_ids = self.moved(labels)
+        out = self._run(input_ids, attention_mask, decoder_input_ids, decoder_attention_mask)
+        assert out.last_hidden_state is not None
+        out.logits = self.predict(out.last_hidden_state)
+        if labels is not None:
+            if labels.shape != decoder_input_ids.shape:
+                raise InputError(f"labels must have shape {tuple(decoder_input_ids.shape)}, got {tuple(labels.shape)}")
+            term = token_loss(out.logits.flatten(0, 1), labels.flatten())
+            out.loss, out.loss_terms = term.mean(), {"loss": term}
+        return out
+
+    def generate(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Tensor:
+        """Write a text for each row, int64 ``(B * num_return_sequences, length)``.
+
+        Each output begins with ``decoder_start_token_id`` and ends with ``eos_token_id``, unless it is as long as
+        allowed; ``pad_token_id`` stands behind. Dropout is off, whatever the mode of the model.
+
+        Args:
+            input_ids: integers ``(B, S)``.
+            attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
+            seed: of sampling; None: torch's generator.
+            **settings: fields of :class:`GenerationSettings`; the others are those of the checkpoint.
+
+        Raises:
+            ConfigError: unknown or contradictory settings.
+            InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
+        """
+        with self._writing():
+            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            return written(self._step, cache, self.config, chosen, seed)
+
+    def stream(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Iterator[Tensor]:
+        """The tokens of :meth:`generate` one by one, as soon as each is known: int64 ``(B * num_return_sequences,)``.
+
+        Rows that are finished give padding. Arguments and errors are the same; there are no beams.
+        """
+        with self._writing():
+            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            yield from streamed(self._step, cache, self.config, chosen, seed)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """No gradients and no dropout meanwhile."""
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.train(was_training)
+
+    def _prepared(
+        self, input_ids: Tensor, attention_mask: Tensor | None, settings: Mapping[str, Any]
+    ) -> tuple[DecoderCache, GenerationSettings]:
+        chosen = self.generation_settings.replace(**settings)
+        room = self.model.max_length
+        if room and chosen.max_new_tokens is None and chosen.max_length is None:
+            chosen = chosen.replace(max_new_tokens=min(room, chosen.longest - 1))
+        if room and chosen.longest - 1 > room:
+            raise ConfigError(
+                f"{chosen.longest - 1} new tokens are more than the {room} positions of the model "
+                f"(max_position_embeddings); pass max_new_tokens={room} or less"
+            )
+        for name in ("forced_bos_token_id", "forced_eos_token_id"):
+            if (token := getattr(chosen, name)) is not None and token >= self.config.vocab_size:
+                raise ConfigError(f"{name}={token} is outside the vocabulary of {self.config.vocab_size}")
+        assert self.model.decoder is not None
+        batch, _, memory_TD = self.encode(input_ids, attention_mask)
+        return self.model.decoder.remember(memory_TD, batch.layout), chosen
+
+    def _step(self, ids_R1: Tensor, cache: DecoderCache) -> Tensor:
+        return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])
+
+
+class BartForConditionalGeneration(ConditionalGeneration):
+    """BART that writes: summaries, translations, missing text."""
+
+    config_class = BartConfig
+
+
+class T5ForConditionalGeneration(ConditionalGeneration):
+    """T5 that writes."""
+
+    config_class = T5Config
+
+
+class AutoModelForSeq2SeqLM:
+    """Chooses the class that writes by the ``model_type`` of the checkpoint's config; has no instances."""
+
+    def __new__(cls, *given: object, **options: object) -> Self:
+        raise InputError(
+            "AutoModelForSeq2SeqLM is not a model: call AutoModelForSeq2SeqLM.from_pretrained(name_or_path)"
+        )
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> ConditionalGeneration:
+        """Load a checkpoint into the class for its family.
+
+        Raises:
+            CheckpointError: also another ``model_type`` than ``bart``, ``mbart`` or ``t5``; and as the class itself.
+        """
+        path = resolve(name_or_path, revision=options.pop("revision", None))
+        file = config_path(path)
+        kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
+        if kind not in WRITERS:
+            raise CheckpointError(f"{file}: model_type is {kind!r:.80}; those that write are {', '.join(WRITERS)}")
+        return WRITERS[str(kind)].from_pretrained(path, **options)
+
+
+#: The classes that write, by ``model_type``.
+WRITERS: Mapping[str, type[ConditionalGeneration]] = {
+    "bart": BartForConditionalGeneration,
+    "mbart": BartForConditionalGeneration,
+    "t5": T5ForConditionalGeneration,
+}
