@@ -118,4 +118,12 @@ def check_family(config: Any) -> None:
             "pos_att_type is empty: bertkit's DeBERTa attends to positions; give 'c2p', 'p2c' or both, as 'c2p|p2c'"
         )
     if config.family.scores == "rotary" and config.head_size % 2:
-        raise ValueError(f"rotary positions need heads of an even width, got hidden_size / heads = {config.head_size}")
+        raise ValueError(
+            f"rotary positions need heads of an even width, got hidden_size / num_attention_heads = {config.head_size}"
+        )
+    if config.model_type == "mpnet" and config.pad_token_id != 1:
+        raise ValueError(
+            f"pad_token_id is {config.pad_token_id}; in the mpnet family bertkit only supports pad_token_id=1: other "
+            "software counts the positions of MPNet from there whatever its config says. Use a vocabulary in which "
+            "[PAD] has the id 1"
+        )

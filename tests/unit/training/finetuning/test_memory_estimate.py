@@ -26,7 +26,7 @@ OWN: dict[str, dict[str, Any]] = {
 def shape_of(family: str) -> BertConfig:
     return BertConfig(
         model_type=family, vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=4,
-        intermediate_size=256, max_position_embeddings=600, pad_token_id=0, **OWN[family],
+        intermediate_size=256, max_position_embeddings=600, pad_token_id=int(family == "mpnet"), **OWN[family],
     )  # fmt: skip
 
 
