@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "Bart",
         {
             "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12,
-            "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "forced_eos_token_id": None,
+            "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
+            "forced_eos_token_id": None,
         },
     ),
 }  # fmt: skip
@@ -62,10 +64,8 @@ def main() -> None:
         limits = {"max_new_tokens": args.new, "min_new_tokens": args.new}
         batch = fastest_batch(peer, prompts, limits) if args.batch is None else args.batch
         runs: dict[str, Callable[[], np.ndarray]] = {
-            "bertkit": lambda ours=ours, ids=ids, mask=mask: ours.generate(ids, mask, **limits).numpy(),
-            "transformers": lambda peer=peer, prompts=prompts, batch=batch: sorted_batches(
-                peer, prompts, batch, limits
-            ),
+            "bertkit": partial(in_one_call, ours, ids, mask, limits),
+            "transformers": partial(sorted_batches, peer, prompts, batch, limits),
         }
         row = compare(runs, args.rounds)
         report["models"].append({"model": shape, "tokens": int(mask.sum()), "batch": batch, **row})
@@ -99,6 +99,11 @@ def padded(prompts: list[np.ndarray], pad: int) -> Any:
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt)], mask[row, : len(prompt)] = torch.from_numpy(prompt), 1
     return ids, mask
+
+
+def in_one_call(ours: Any, ids: Any, mask: Any, limits: dict[str, int]) -> np.ndarray:
+    written: np.ndarray = ours.generate(ids, mask, **limits).numpy()
+    return written
 
 
 def sorted_batches(peer: Any, prompts: list[np.ndarray], batch: int, limits: dict[str, int]) -> np.ndarray:

@@ -36,11 +36,11 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
     """
     parts = {*match.spec.heads, "pooler"}
     if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
-        is_one, command, task = _use(own)
+        is_one, advice = _use(own)
         absent = " and no ".join(dict.fromkeys(row.part for row in match.problems))
         return (  # a whole model, but of another kind than was asked for
             f"{where} is {is_one} ({own.name}), not {_use(match.spec)[0]}: it has no {absent} for {match.spec.name}. "
-            f"Use 'bertkit {command}' or pipeline({task!r}); or train a new head, after "
+            f"{advice}; or train a new head, after "
             f"{match.spec.name}.from_pretrained(..., {_request(match.spec)})"
         )
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
@@ -60,8 +60,12 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
     return "\n".join(lines)
 
 
-def _use(spec: ClassSpec) -> tuple[str, str, str]:
-    return next(use for ending, use in _USES.items() if spec.name.endswith(ending))
+def _use(spec: ClassSpec) -> tuple[str, str]:
+    """What a model of the class is, and what uses it."""
+    if spec.name.endswith("ForConditionalGeneration"):
+        return "a model that writes", f"Use {spec.name} and its generate()"
+    is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))
+    return is_one, f"Use 'bertkit {command}' or pipeline({task!r})"
 
 
 def _request(spec: ClassSpec) -> str:
