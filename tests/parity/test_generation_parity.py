@@ -60,7 +60,7 @@ def differences(both: Pair, seed: int, cases: int) -> list[str]:
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_the_same_tokens(kind: str, tmp_path: Path) -> None:
-    assert differences(pair(kind, "ForConditionalGeneration", tmp_path, dtype=torch.float64), 1, 12) == []
+    assert differences(pair(kind, "ForConditionalGeneration", tmp_path, dtype=torch.float64), 1, 8) == []
 
 
 @pytest.mark.campaign

@@ -63,7 +63,15 @@ def test_another_device_is_refused(
     assert "quantize works on the processor, so --device cuda has no meaning; leave it out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stage", ["observe", "_view", "compare_speed", "save_int8"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "observe",
+        pytest.param("_view", marks=pytest.mark.campaign),
+        pytest.param("compare_speed", marks=pytest.mark.campaign),
+        "save_int8",
+    ],
+)
 def test_interrupted_it_leaves_nothing_behind(
     minilm: Path,
     texts: Path,
