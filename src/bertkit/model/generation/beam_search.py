@@ -18,9 +18,9 @@ from torch import Tensor
 
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GenerationSettings
+from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.one_by_one import Step
 from bertkit.model.generation.score_rules import adjusted
-from bertkit.model.seq2seq.decoder_cache import DecoderCache
 
 #: Stands for "no": added to the score of what must not be chosen. Not -inf, so that it can be divided and compared.
 NEVER = -1e9

@@ -11,8 +11,8 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import InputError
 from bertkit.model.generation.beam_search import EMPTY, write_beams
+from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.one_by_one import Step, write_one_by_one
-from bertkit.model.seq2seq.decoder_cache import DecoderCache
 
 
 def written(

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GenerationSettings
+from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.score_rules import adjusted
-from bertkit.model.seq2seq.decoder_cache import DecoderCache
 
 #: ``(ids, cache) -> logits``: the next token of each row, int64 ``(A, 1)``, added to the cache; to ``(A, V)``.
 Step = Callable[[Tensor, DecoderCache], Tensor]

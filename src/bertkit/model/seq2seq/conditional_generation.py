@@ -20,11 +20,11 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.generate import streamed, written
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.loading import LoadOptions
 from bertkit.model.losses import token_loss
-from bertkit.model.seq2seq.decoder_cache import DecoderCache
 from bertkit.model.seq2seq.seq2seq_loading import saved_generation, write_generation
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
 from bertkit.system.model_sources import resolve

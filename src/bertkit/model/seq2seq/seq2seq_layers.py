@@ -19,12 +19,12 @@ from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
+from bertkit.model.generation.decoder_cache import LayerCache
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.relative_positions import t5_buckets
 from bertkit.model.kernels.varlen_attention import attend_packed
-from bertkit.model.seq2seq.decoder_cache import LayerCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

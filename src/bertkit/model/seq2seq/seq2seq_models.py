@@ -22,9 +22,9 @@ from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConf
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.model.embeddings import check_range
+from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.loading import LoadOptions
 from bertkit.model.output import ModelOutput
-from bertkit.model.seq2seq.decoder_cache import DecoderCache
 from bertkit.model.seq2seq.seq2seq_layers import CausalAttention, CrossAttention, EncoderAttention
 from bertkit.model.seq2seq.seq2seq_loading import load_seq2seq, save_seq2seq
 from bertkit.model.seq2seq.towers import Decoder, PackedEncoder

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
+from bertkit.model.generation.decoder_cache import DecoderCache, LayerCache
 from bertkit.model.kernels.dropout import Dropout
-from bertkit.model.seq2seq.decoder_cache import DecoderCache, LayerCache
 from bertkit.model.seq2seq.seq2seq_layers import (
     Around,
     CausalAttention,
