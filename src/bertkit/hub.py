@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.config.bert_config import CONFIG
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.models import BertModel
 from bertkit.system.paths import user_path

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.config.bert_config import MAX_CONFIG_BYTES
+from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.system.untrusted_files import MAX_TOKENS, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES
 from bertkit.tokenization.formats.unigram_files import MAX_PIECES
 from hostile_helpers import MAX_BYTES, MAX_S

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there

@@ -10,7 +10,8 @@ from typing import Any
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.safetensors_format import read_header
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 
 
 @dataclass(frozen=True, slots=True)

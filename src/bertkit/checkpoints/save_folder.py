@@ -14,7 +14,7 @@ from torch import Tensor
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.checkpoints.rules import ModelConfig
-from bertkit.config.bert_config import CONFIG
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import sync_file, sync_folder
 

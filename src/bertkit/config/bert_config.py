@@ -7,33 +7,25 @@ checkpoints need different values of it; keys that do not affect the arithmetic 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from bertkit.config.config_file import ConfigFile
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
 from bertkit.config.family_fields import TEXTS, FamilyFields, Probability, Size
 from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
-from bertkit.config.labels import merged_labels
-from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_mean
-from bertkit.system.atomic_files import write_atomically
-from bertkit.system.model_sources import resolve
-from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.config.labels import check_labels, merged_labels
+from bertkit.errors import ConfigError, did_you_mean
+from bertkit.system.untrusted_files import Json
 
-#: The file of a checkpoint folder that holds the shape.
-CONFIG = "config.json"
-#: Most files have a thousand bytes; many labels take more.
-MAX_CONFIG_BYTES = 4_000_000
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
 #: refuses: one whose classifier reads the mean or maximum of the tokens.
 OWN_MODEL_TYPE = "bertkit-"
 
 
-class BertConfig(FamilyFields):
+class BertConfig(ConfigFile, FamilyFields):
     """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
@@ -132,10 +124,7 @@ class BertConfig(FamilyFields):
                 f"max_position_embeddings={self.max_position_embeddings} leaves no position: in the "
                 f"{self.model_type} family they begin at pad_token_id + 1 = {self.first_position}"
             )
-        if sorted(self.id2label) != list(range(len(self.id2label))):
-            raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
-        if len(set(self.id2label.values())) != len(self.id2label):
-            raise ValueError(f"id2label uses a label twice: {list(self.id2label.values())[:10]}")
+        check_labels(self.id2label)
         return self
 
     @property
@@ -319,67 +308,6 @@ class BertConfig(FamilyFields):
         if isinstance(names := read.get("architectures"), list):
             read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
         return cls(**read)
-
-    @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> BertConfig:
-        """The shape of a checkpoint, without its weights.
-
-        Args:
-            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
-            revision: branch, tag or commit on the Hub.
-            **changes: fields to set otherwise, for example ``num_labels=3``.
-
-        Raises:
-            CheckpointError: there is no config, or it cannot be read.
-            ConfigError: an unknown field, or a value out of bounds.
-        """
-        path = resolve(name_or_path, files=[CONFIG], revision=revision)
-        found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
-        return found.replace(**changes) if changes else found
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` into ``folder``, which is created if missing.
-
-        Raises:
-            CheckpointError: ``folder`` is a file.
-            ResourceError: the file cannot be written.
-        """
-        target = user_path(folder)
-        if target.exists() and not target.is_dir():
-            raise CheckpointError(f"{target} is a file; give the name of a folder")
-        self.to_json_file(target / CONFIG)
-
-    @classmethod
-    def from_json_file(cls, path: str | Path) -> BertConfig:
-        """Read a ``config.json`` or the original ``bert_config.json``.
-
-        Raises:
-            CheckpointError: the file is missing, no regular file, too large, not JSON, not an object, or holds a wrong
-                value; names the file.
-        """
-        path = Path(path)
-        values = read_object(path, max_bytes=MAX_CONFIG_BYTES)
-        try:
-            config = cls.from_dict(values)
-            config.check_heads()
-            return config
-        except ConfigError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-
-    def to_json_string(self) -> str:
-        """The text of a ``config.json``."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-
-    def to_json_file(self, path: str | Path) -> None:
-        """Write ``config.json``.
-
-        Raises:
-            ResourceError: the file cannot be written.
-        """
-        try:
-            write_atomically(Path(path), self.to_json_string())
-        except OSError as error:
-            raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 #: Fields whose values are text.

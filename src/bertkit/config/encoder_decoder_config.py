@@ -1,35 +1,31 @@
 """The configs of BART and T5, encoder-decoders: what their ``config.json`` says, under its own names. Imports no torch.
 
-Each key of a file is a field, or must have one value (:attr:`EncoderDecoderConfig.required`), or has no effect here
-(:data:`NO_EFFECT`); any other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view of both.
+Each key of a file is a field, or must have one value (``_required``), or has no effect here (:data:`NO_EFFECT`); any
+other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view of both.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bertkit.config.config_file import ConfigFile
 from bertkit.config.families import IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
-from bertkit.config.labels import merged_labels
+from bertkit.config.labels import check_labels, merged_labels
 from bertkit.config.tower import Activation, Tower
-from bertkit.errors import CheckpointError, ConfigError, ResourceError
-from bertkit.system.atomic_files import write_atomically
-from bertkit.system.untrusted_files import Json, read_object
-from bertkit.system.validated_settings import Settings
+from bertkit.errors import ConfigError
+from bertkit.system.untrusted_files import Json
 
-MAX_CONFIG_BYTES = 4_000_000
 #: Fields that say how to generate; the defaults of ``generate`` where there is no ``generation_config.json``.
 TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
 #: Keys that do not affect the arithmetic. The settings of generation among them are read where generation is set up.
 NO_EFFECT = IGNORED_KEYS - set(TOKENS)
 
 
-class EncoderDecoderConfig(Settings):
+class EncoderDecoderConfig(ConfigFile):
     """What :class:`BartConfig` and :class:`T5Config` share.
 
     Raises:
@@ -65,8 +61,7 @@ class EncoderDecoderConfig(Settings):
         for name in ("pad_token_id", *TOKENS):
             if (number := getattr(self, name)) is not None and number >= self.vocab_size:
                 raise ValueError(f"{name}={number} is outside the vocabulary of {self.vocab_size}")
-        if sorted(self.id2label) != list(range(len(self.id2label))):
-            raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
+        check_labels(self.id2label)
         return self
 
     @property
@@ -166,38 +161,12 @@ class EncoderDecoderConfig(Settings):
         """The content of a file with each setting in one form."""
         raise NotImplementedError
 
-    @classmethod
-    def from_json_file(cls, path: str | Path) -> Self:
-        """Read a ``config.json``.
-
-        Raises:
-            CheckpointError: the file is missing, damaged, or holds a wrong value; names the file.
-        """
-        values = read_object(Path(path), max_bytes=MAX_CONFIG_BYTES)
-        try:
-            config = cls.from_dict(values)
-            config.check_heads()
-            return config
-        except ConfigError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-
     def to_dict(self) -> dict[str, Json]:
         """The content of a ``config.json`` that other software reads."""
         values = self.model_dump(exclude_none=True)
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = {label: number for number, label in self.id2label.items()}
         return {**values, "is_encoder_decoder": True}
-
-    def to_json_file(self, path: str | Path) -> None:
-        """Write ``config.json``.
-
-        Raises:
-            ResourceError: the file cannot be written.
-        """
-        try:
-            write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
-        except OSError as error:
-            raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 class BartConfig(EncoderDecoderConfig):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES
+from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import Settings

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bertkit.system.untrusted_files import Json
+
+
+def check_labels(id2label: Mapping[int, str]) -> None:
+    """Labels must be numbered ``0 ... n-1`` and differ; anything else is a ValueError."""
+    if sorted(id2label) != list(range(len(id2label))):
+        raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(id2label)[:10]}")
+    if len(set(id2label.values())) != len(id2label):
+        raise ValueError(f"id2label uses a label twice: {list(id2label.values())[:10]}")
 
 
 def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:

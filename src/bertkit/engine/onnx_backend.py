@@ -12,7 +12,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, check_options
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
 from bertkit.ragged import Floats, Ints

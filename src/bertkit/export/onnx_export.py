@@ -22,7 +22,8 @@ from torch.export import Dim
 from bertkit import __version__
 from bertkit.checkpoints.huggingface import POOLING, checkpoint_folder
 from bertkit.checkpoints.int8_folder import Quantization
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.module_views import eval_view
 from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, is_export

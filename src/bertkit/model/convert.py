@@ -21,7 +21,7 @@ from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpi
 from bertkit.checkpoints.safetensors_format import write_tensors
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
-from bertkit.config.bert_config import CONFIG
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run

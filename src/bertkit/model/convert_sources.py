@@ -22,7 +22,8 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_head
 from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.system.untrusted_files import open_regular, read_object, read_regular

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS, Quantization, read_quantization
 from bertkit.checkpoints.save_folder import write_folder
-from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear

@@ -274,6 +274,6 @@ def test_a_config_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("bertkit.config.bert_config.write_atomically", refuse)
+    monkeypatch.setattr("bertkit.config.config_file.write_atomically", refuse)
     with pytest.raises(ResourceError, match=r"config\.json cannot be written: Permission denied"):
         BertConfig().save_pretrained(tmp_path)

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES, BartConfig, EncoderDecoderConfig, T5Config
+from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.model.generation.decoder_cache import DecoderCache

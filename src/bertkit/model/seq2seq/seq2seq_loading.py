@@ -11,7 +11,8 @@ from bertkit.checkpoints.huggingface import WEIGHTS, Weights, config_path, find_
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.seq2seq_names import table_of
-from bertkit.config.encoder_decoder_config import MAX_CONFIG_BYTES, EncoderDecoderConfig, T5Config
+from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model.configured_model import ConfiguredModel, no_weights

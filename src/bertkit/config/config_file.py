@@ -1,0 +1,102 @@
+"""A config as the file of a checkpoint folder: reading and writing it. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
+from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.validated_settings import Settings
+
+#: The file of a checkpoint folder that holds the shape.
+CONFIG = "config.json"
+#: Most files have a thousand bytes; many labels take more.
+MAX_CONFIG_BYTES = 4_000_000
+
+
+class ConfigFile(Settings):
+    """A config that is read from and written to ``config.json``."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
+        """The config that the content of a file describes."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Json]:
+        """The content of a file that other software reads."""
+        raise NotImplementedError
+
+    def check_heads(self) -> None:
+        """Check that a model can be built: that the attention heads divide the width."""
+        raise NotImplementedError
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> Self:
+        """The shape of a checkpoint, without its weights.
+
+        Args:
+            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
+            revision: branch, tag or commit on the Hub.
+            **changes: fields to set otherwise, for example ``num_labels=3``.
+
+        Raises:
+            CheckpointError: there is no config, or it cannot be read.
+            ConfigError: an unknown field, or a value out of bounds.
+        """
+        path = resolve(name_or_path, files=[CONFIG], revision=revision)
+        found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
+        return found.replace(**changes) if changes else found
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` into ``folder``, which is created if missing.
+
+        Raises:
+            CheckpointError: ``folder`` is a file.
+            ResourceError: the file cannot be written.
+        """
+        target = user_path(folder)
+        if target.exists() and not target.is_dir():
+            raise CheckpointError(f"{target} is a file; give the name of a folder")
+        self.to_json_file(target / CONFIG)
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> Self:
+        """Read a ``config.json``, of BERT also the original ``bert_config.json``.
+
+        Raises:
+            CheckpointError: the file is missing, no regular file, too large, not JSON, not an object, or holds a wrong
+                value; names the file.
+        """
+        path = Path(path)
+        values = read_object(path, max_bytes=MAX_CONFIG_BYTES)
+        try:
+            config = cls.from_dict(values)
+            config.check_heads()
+            return config
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+    def to_json_string(self) -> str:
+        """The text of a ``config.json``."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def to_json_file(self, path: str | Path) -> None:
+        """Write ``config.json``.
+
+        Raises:
+            ResourceError: the file cannot be written.
+        """
+        try:
+            write_atomically(Path(path), self.to_json_string())
+        except OSError as error:
+            raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from error
