@@ -77,10 +77,10 @@ def write_beams(
         if bool(done_B.all()):
             break
         offsets_B1 = torch.arange(len(left_B), device=device)[:, None] * beams
-        cache.reorder((origins_BC.gather(1, places_BK) + offsets_B1).flatten())
+        cache.reorder((origins_BC.gather(1, places_BK) + offsets_B1)[~done_B].flatten())
         if bool(done_B.any()):
             kept = (~done_B).nonzero().squeeze(1)
-            cache.keep(kept, beams)
+            cache.select(kept)
             left_B, running, finished = left_B[kept], running.of(kept), finished.of(kept)
     return result
 

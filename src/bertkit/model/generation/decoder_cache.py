@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 #: Room for so many tokens at first; it doubles.
@@ -49,7 +48,7 @@ class LayerCache:
         return k, v
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Go on with these rows of what was written; they may repeat."""
+        """Select rows of what was written; a row may be selected more than once."""
         if self.written is not None:
             k, v = (room[:, :, : self.length].index_select(0, rows_R) for room in self.written)
             if len(rows_R) == len(self.written[0]):
@@ -57,8 +56,8 @@ class LayerCache:
             else:
                 self.written = k, v
 
-    def keep(self, inputs_B: Tensor) -> None:
-        """Go on with these inputs only."""
+    def select(self, inputs_B: Tensor) -> None:
+        """Select inputs; an input may be selected more than once."""
         self.memory = self.memory[0].index_select(0, inputs_B), self.memory[1].index_select(0, inputs_B)
 
 
@@ -67,7 +66,8 @@ class DecoderCache:
     """The caches of all layers.
 
     layers: one for each layer.
-    hidden: added to scores of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None: all are as long.
+    hidden: added to the scores of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None if all inputs
+        have the same length.
     """
 
     layers: list[LayerCache]
@@ -84,15 +84,13 @@ class DecoderCache:
         return len(self.layers[0].memory[0])
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Go on with these rows of what was written."""
+        """Select rows of what was written; a row may be selected more than once."""
         for layer in self.layers:
             layer.reorder(rows_R)
 
-    def keep(self, inputs_B: Tensor, beams: int = 1) -> None:
-        """Go on with these inputs, and their beams."""
-        rows_R = (inputs_B[:, None] * beams + torch.arange(beams, device=inputs_B.device)).flatten()
+    def select(self, inputs_B: Tensor) -> None:
+        """Select inputs; the rows written for them are selected by :meth:`reorder`."""
         for layer in self.layers:
-            layer.reorder(rows_R)
-            layer.keep(inputs_B)
+            layer.select(inputs_B)
         if self.hidden is not None:
             self.hidden = self.hidden.index_select(0, inputs_B)

@@ -36,7 +36,7 @@ def streamed(
         raise InputError(f"a beam search (num_beams={settings.num_beams}) knows its first token at the end only; use 1")
     if settings.num_return_sequences > 1:
         inputs = torch.arange(cache.num_inputs, device=cache.layers[0].memory[0].device)
-        cache.keep(inputs.repeat_interleave(settings.num_return_sequences))
+        cache.select(inputs.repeat_interleave(settings.num_return_sequences))
     return write_one_by_one(step, cache, config, settings, generator_of(seed, cache))
 
 

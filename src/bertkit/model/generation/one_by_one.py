@@ -57,5 +57,6 @@ def write_one_by_one(
             return
         if num_open <= (1 - SHARE_TO_DROP) * len(open_A):
             kept = open_A.nonzero().squeeze(1)
-            cache.keep(kept)
+            cache.reorder(kept)
+            cache.select(kept)
             alive_A, open_A = alive_A[kept], open_A[kept]

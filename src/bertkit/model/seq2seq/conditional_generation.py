@@ -55,8 +55,9 @@ class ConditionalGeneration(Seq2SeqModel):
         Raises:
             CheckpointError: also a setting of generation that is not implemented.
         """
-        model = super().from_pretrained(name_or_path, **options)
-        model.generation_settings = saved_generation(name_or_path, options.get("revision"))
+        path = resolve(name_or_path, revision=options.pop("revision", None))
+        model = super().from_pretrained(path, **options)
+        model.generation_settings = saved_generation(path)
         return model
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -83,7 +84,7 @@ class ConditionalGeneration(Seq2SeqModel):
         Args:
             input_ids: integers ``(B, S)``.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
-            decoder_input_ids: integers ``(B, S)``; None: the labels, moved to the right.
+            decoder_input_ids: integers ``(B, S)``; None: the labels, shifted right.
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
             labels: ``(B, S)``, what should be written; -100 is no target. ``loss`` is the mean cross-entropy.
 
@@ -94,8 +95,8 @@ class ConditionalGeneration(Seq2SeqModel):
         if decoder_input_ids is None:
             if labels is None:
                 raise InputError("give labels or decoder_input_ids; to write a text call generate(input_ids, ...)")
-            decoder_input_ids = self.moved(labels)
-        out = self._run(input_ids, attention_mask, decoder_input_ids, decoder_attention_mask)
+            decoder_input_ids = self.shift_right(labels)
+        out, _, _ = self._run(input_ids, attention_mask, decoder_input_ids, decoder_attention_mask)
         assert out.last_hidden_state is not None
         out.logits = self.predict(out.last_hidden_state)
         if labels is not None:

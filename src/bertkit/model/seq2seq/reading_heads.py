@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import InputError
 from bertkit.model.kernels.dropout import Dropout
@@ -54,11 +53,13 @@ class BartForSequenceClassification(Seq2SeqModel):
         Raises:
             InputError: a row without ``</s>``; shapes that do not agree, ids outside the vocabulary, too many tokens.
         """
-        out = self._run(input_ids, attention_mask, self.moved(input_ids))
+        out, _, _ = self._run(input_ids, attention_mask, self.shift_right(input_ids))
         ends_BS = input_ids == self.config.eos_token_id
         if not bool(ends_BS.any(dim=1).all()):
             row = int((~ends_BS.any(dim=1)).nonzero()[0])
-            raise InputError(f"row {row} of input_ids has no eos_token_id={self.config.eos_token_id} to be read at")
+            raise InputError(
+                f"row {row} of input_ids has no eos_token_id={self.config.eos_token_id}, where the classifier reads"
+            )
         assert out.last_hidden_state is not None
         columns_S = torch.arange(input_ids.shape[1], device=input_ids.device)
         last_B = (columns_S * ends_BS).amax(dim=1)
@@ -92,11 +93,10 @@ class BartForQuestionAnswering(Seq2SeqModel):
         """
         if (start_positions is None) != (end_positions is None):
             raise InputError("give start_positions and end_positions, or neither")
-        out = self._run(input_ids, attention_mask, self.moved(input_ids))
+        out, layout, padding = self._run(input_ids, attention_mask, self.shift_right(input_ids))
         out.start_logits, out.end_logits = self.qa_outputs(out.last_hidden_state).unbind(dim=-1)
         if start_positions is not None and end_positions is not None:
-            batch, padding = pack_padded(input_ids, attention_mask)
             start_T, end_T = padding.pack(out.start_logits), padding.pack(out.end_logits)
-            term = span_loss(start_T, end_T, start_positions, end_positions, batch.layout)
+            term = span_loss(start_T, end_T, start_positions, end_positions, layout)
             out.loss, out.loss_terms = term.mean(), {"loss": term}
         return out

@@ -39,7 +39,7 @@ def norm_of(tower: Tower) -> nn.LayerNorm | nn.RMSNorm:
     return kind(tower.width, eps=tower.eps)
 
 
-class Around(nn.Module):
+class Residual(nn.Module):
     """Norm, dropout and residual around a sublayer: ``norm(x + f(x))``, or ``x + f(norm(x))``."""
 
     def __init__(self, tower: Tower) -> None:

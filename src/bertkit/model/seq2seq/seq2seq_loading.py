@@ -76,9 +76,9 @@ def save_seq2seq(model: ConfiguredModel, config: EncoderDecoderConfig, folder: s
     write_folder(user_path(folder), config.replace(architectures=[spec.name]), dict(tensors), WEIGHTS)
 
 
-def saved_generation(name_or_path: str | Path, revision: str | None) -> GenerationSettings:
-    """The settings of generation of a checkpoint."""
-    config_file = config_path(resolve(name_or_path, revision=revision))
+def saved_generation(path: Path) -> GenerationSettings:
+    """The settings of generation of a checkpoint on this machine."""
+    config_file = config_path(path)
     return GenerationSettings.of_folder(config_file.parent, read_object(config_file, max_bytes=MAX_CONFIG_BYTES))
 
 

@@ -1,7 +1,7 @@
 """BART and T5: the bare models, and those that generate, classify and answer.
 
 They are called as those of transformers: padded tensors in, the encoder packs them, and the decoder reads what is given
-or the labels, moved to the right by one.
+or the labels, shifted right by one.
 
 Axes, in the order of the suffix letters::
 
@@ -17,7 +17,7 @@ from typing import ClassVar, Self, Unpack
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch, Padding, pack_padded
+from bertkit.batch import Batch, Layout, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import ConfiguredModel, initialize
@@ -92,7 +92,7 @@ class Seq2SeqModel(ConfiguredModel):
         self.init_weights()
 
     def _add_head(self, config: EncoderDecoderConfig) -> None:
-        """Make what the class has besides."""
+        """Add the layers of the class's head."""
 
     @property
     def init_range(self) -> float:
@@ -141,10 +141,10 @@ class Seq2SeqModel(ConfiguredModel):
         out_BSD: Tensor = self.model.decoder(self.model.embed(ids_BS, "decoder_input_ids"), cache, mask_BS, keep=keep)
         return out_BSD
 
-    def moved(self, labels: Tensor) -> Tensor:
-        """Labels ``(B, S)`` as the decoder's input: one to the right, -100 as padding.
+    def shift_right(self, labels: Tensor) -> Tensor:
+        """Labels ``(B, S)`` as the decoder's input: shifted right by one, -100 replaced by padding.
 
-        In front stands the token that generation starts with; in mBART the last one, which is the language.
+        The first token is the one that generation starts with; in mBART the last label, which is the language.
         """
         labels = labels.masked_fill(labels == -100, self.config.pad_token_id)
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
@@ -159,8 +159,8 @@ class Seq2SeqModel(ConfiguredModel):
         attention_mask: Tensor | None,
         decoder_input_ids: Tensor,
         decoder_attention_mask: Tensor | None = None,
-    ) -> Seq2SeqOutput:
-        """Encoder and decoder."""
+    ) -> tuple[Seq2SeqOutput, Layout, Padding]:
+        """The outputs of encoder and decoder, and how the input was packed."""
         if decoder_input_ids.ndim != 2 or len(decoder_input_ids) != len(input_ids) or decoder_input_ids.numel() == 0:
             raise InputError(
                 f"decoder_input_ids must have shape ({len(input_ids)}, length), got {tuple(decoder_input_ids.shape)}"
@@ -169,7 +169,8 @@ class Seq2SeqModel(ConfiguredModel):
         batch, padding, memory_TD = self.encode(input_ids, attention_mask)
         cache = self.model.decoder.remember(memory_TD, batch.layout)
         decoded_BSD = self.decode(decoder_input_ids, cache, decoder_attention_mask)
-        return Seq2SeqOutput(last_hidden_state=decoded_BSD, encoder_last_hidden_state=padding.unpack(memory_TD))
+        out = Seq2SeqOutput(last_hidden_state=decoded_BSD, encoder_last_hidden_state=padding.unpack(memory_TD))
+        return out, batch.layout, padding
 
 
 class _Bare(Seq2SeqModel):
@@ -187,7 +188,7 @@ class _Bare(Seq2SeqModel):
         Args:
             input_ids: integers ``(B, S)``.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
-            decoder_input_ids: integers ``(B, S)``; None: the input, moved to the right (BART only).
+            decoder_input_ids: integers ``(B, S)``; None: the input, shifted right (BART only).
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
 
         Raises:
@@ -195,8 +196,8 @@ class _Bare(Seq2SeqModel):
         """
         if decoder_input_ids is None and not isinstance(self.config, BartConfig):
             raise InputError(f"{type(self).__name__} needs decoder_input_ids, or use the encoder alone: T5EncoderModel")
-        given = self.moved(input_ids) if decoder_input_ids is None else decoder_input_ids
-        return self._run(input_ids, attention_mask, given, decoder_attention_mask)
+        given = self.shift_right(input_ids) if decoder_input_ids is None else decoder_input_ids
+        return self._run(input_ids, attention_mask, given, decoder_attention_mask)[0]
 
 
 class BartModel(_Bare):

@@ -18,12 +18,12 @@ from bertkit.config.tower import Tower
 from bertkit.model.generation.decoder_cache import DecoderCache, LayerCache
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.seq2seq.seq2seq_layers import (
-    Around,
     CausalAttention,
     CrossAttention,
     DistanceTable,
     EncoderAttention,
     FeedForward,
+    Residual,
     Words,
     norm_of,
 )
@@ -34,8 +34,8 @@ class PackedLayer(nn.Module):
 
     def __init__(self, tower: Tower) -> None:
         super().__init__()
-        self.attention, self.around_attention = EncoderAttention(tower), Around(tower)
-        self.ffn, self.around_ffn = FeedForward(tower), Around(tower)
+        self.attention, self.around_attention = EncoderAttention(tower), Residual(tower)
+        self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
     def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None) -> Tensor:
         x_TD = self.around_attention(x_TD, lambda x: self.attention(x, layout, bias_ND))
@@ -48,9 +48,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, tower: Tower) -> None:
         super().__init__()
-        self.attention, self.around_attention = CausalAttention(tower), Around(tower)
-        self.cross, self.around_cross = CrossAttention(tower), Around(tower)
-        self.ffn, self.around_ffn = FeedForward(tower), Around(tower)
+        self.attention, self.around_attention = CausalAttention(tower), Residual(tower)
+        self.cross, self.around_cross = CrossAttention(tower), Residual(tower)
+        self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
     def forward(self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: Tensor | None, *, keep: bool) -> Tensor:
         """``keep``: whether the tokens are added to the cache, which is read in any case."""
@@ -134,7 +134,7 @@ class Decoder(_Tower):
         shape, first = words_BSD.shape, cache.length
         places_S = torch.arange(first, first + shape[1], device=words_BSD.device)
         x_BSD = self.words(words_BSD, places_S)
-        bias = self._bias(places_S, x_BSD.dtype)
+        bias = self._bias(first, shape[1], x_BSD)
         if mask_BS is not None:
             unseen_BS = torch.zeros(mask_BS.shape, dtype=x_BSD.dtype, device=x_BSD.device)
             bias = bias + unseen_BS.masked_fill(mask_BS == 0, torch.finfo(x_BSD.dtype).min)[:, None, None, :]
@@ -142,16 +142,13 @@ class Decoder(_Tower):
             x_BSD = layer(x_BSD.view(shape), bias, layer_cache, cache.hidden, keep=keep)
         return self._finished(x_BSD.view(shape))
 
-    def _bias(self, places_S: Tensor, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores of tokens at these places and of all up to the last, ``(1, 1 or N, S, keys)``."""
-        keys = torch.arange(int(places_S[-1]) + 1, device=places_S.device)
-        away_SK = keys[None, :] - places_S[:, None]
-        later_SK = away_SK > 0
+    def _bias(self, first: int, tokens: int, like: Tensor) -> Tensor:
+        """What is added to the scores of ``tokens`` tokens from place ``first`` on, ``(1, 1 or N, S, keys)``."""
+        keys_K = torch.arange(first + tokens, device=like.device)
+        away_SK = keys_K[None, :] - keys_K[first:, None]
         if self.distances is None:
-            return torch.zeros(away_SK.shape, dtype=dtype, device=keys.device).masked_fill(later_SK, -torch.inf)[
-                None, None
-            ]
-        biases_NK = self.distances(1 - len(keys), 0).to(dtype)
-        columns_SK = (away_SK + len(keys) - 1).clamp(max=len(keys) - 1)
-        bias_NSK: Tensor = biases_NK[:, columns_SK].masked_fill(later_SK, -torch.inf)
-        return bias_NSK[None]
+            bias_NSK = torch.zeros((1, *away_SK.shape), dtype=like.dtype, device=like.device)
+        else:
+            biases_NK = self.distances(1 - len(keys_K), 0).to(like.dtype)
+            bias_NSK = biases_NK[:, (away_SK + len(keys_K) - 1).clamp(max=len(keys_K) - 1)]
+        return bias_NSK.masked_fill(away_SK > 0, -torch.inf)[None]
