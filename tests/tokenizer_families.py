@@ -157,7 +157,10 @@ def deberta_peer(pieces: list[tuple[str, float]], charsmap: bytes, *, lower: boo
         special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )
     names = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT_NAMES}
-    return PreTrainedTokenizerFast(tokenizer_object=whole, **names)
+    made = PreTrainedTokenizerFast(tokenizer_object=whole, **names)
+    # It copies the tokenizer by way of JSON, whose reader there is one bit off for many scores: ties fall another way.
+    made.backend_tokenizer.model = models.Unigram(pieces, unk_id=3, byte_fallback=False)
+    return made
 
 
 def modernbert_peer(ours: Any, *, add_prefix_space: bool = False) -> Any:

@@ -71,6 +71,13 @@ def test_marks_behind_a_line_feed(pair: FamilyContestants) -> None:
     assert pair.mismatches(texts) == []
 
 
+def test_signs_that_become_blanks(pair: FamilyContestants) -> None:
+    """Blanks are counted behind them: of several in a row one is left in DeBERTa's files."""
+    signs = ("\ufffd", "\u200b", "\u2028", "\u3000", "\u00a0", "\u00ad", "\ufeff", "\u2581", "\u00a8", "\u00b4")
+    texts = [f"{left}{sign}{right}" for sign in signs for left in ("", " ", "a", "a ") for right in ("", "\n", "b", " b")]
+    assert pair.mismatches([*texts, *(text * 2 for text in texts), "3.33333333333333"]) == []
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.one_of(st.text(max_size=40), NASTY), min_size=10, max_size=10))
 def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:

@@ -27,8 +27,10 @@ def random_settings(chance: random.Random, eos: int) -> dict[str, Any]:
         "forced_eos_token_id": eos,
     }
     settings |= {name: value for name, value in sometimes.items() if chance.random() < 0.3}
-    if longest > 1 and chance.random() < 0.2:  # of one forced token the other beams are all equally impossible
+    if chance.random() < 0.2:
         settings["forced_bos_token_id"] = chance.randrange(3, VOCAB)
+    if longest == 1 and beams > 1:  # of one forced token the other beams are all equally impossible
+        settings = {name: value for name, value in settings.items() if not name.startswith("forced_")}
     if beams > 1:
         settings["length_penalty"] = chance.choice([1.0, 0.0, 2.0, -1.0, 0.6])
         settings["early_stopping"] = chance.choice([True, False, "never"])

@@ -194,7 +194,7 @@ class FastUnigram(PartsEncoder):
         self._lower = vocabulary.do_lower_case
         self._at_blanks = vocabulary.splits != "at white space"
         self._joining: dict[str, bool] = {}
-        normalizer = parts.normalizer
+        self._normalizer = normalizer = parts.normalizer
         spaces = [char for char in _COMMON_SPACE if normalizer is None or not normalizer.normalize_str(char).strip()]
         # Deleted characters would join the words beside them, and so would those that are not replaced by blanks.
         joined = {f"a{char}b": char for char in _COMMON_SPACE} if self._at_blanks else {"ab": ""}
@@ -216,8 +216,14 @@ class FastUnigram(PartsEncoder):
         return plain
 
     def _may_join(self, char: str) -> bool:
-        """Whether a character may become one with its neighbours: marks, and letters that are used as such."""
+        """Whether a character may become one with its neighbours: marks, and letters that are used as such.
+
+        Where text is cut at blanks, which are counted after normalization, also what becomes a blank or nothing.
+        """
         found = self._joining.get(char)
         if found is None:
-            found = self._joining[char] = unicodedata.category(char)[0] == "M" or char in _JOINING
+            found = unicodedata.category(char)[0] == "M" or char in _JOINING
+            if self._at_blanks and not found and self._normalizer is not None:
+                found = not self._normalizer.normalize_str(f"a{char}").removeprefix("a").strip()
+            self._joining[char] = found
         return found
