@@ -66,7 +66,7 @@ def test_a_classifier_beside_two_peers(run: Run, classifier: Path, texts: Path, 
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_peer_that_computes_something_else_is_told(
     run: Run, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_peer_that_computes_something_else_is_told(
     assert "fastest peers" not in out
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_ctrl_c_shows_what_was_measured(classifier: Path) -> None:
     options = ["--against", "none", "--precision", "fp32", "--rounds", "500"]
     command = [sys.executable, "-m", "bertkit", "benchmark", str(classifier), *options]
