@@ -1,6 +1,7 @@
-"""Scores of predictions, confidence intervals, calibration, tags: numpy only.
+"""Scores of predictions, confidence intervals, calibration, tags, ROUGE: numpy only.
 
-The metrics of GLUE are importable from here; ``multilabel``, ``calibration`` and ``tags`` are modules of their own.
+The metrics of GLUE are importable from here; ``multilabel``, ``calibration``, ``tags`` and ``rouge`` are modules of
+their own.
 """
 
 from bertkit.metrics.scores import (
