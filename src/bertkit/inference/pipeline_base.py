@@ -69,7 +69,7 @@ class Pipeline:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__call__" in vars(cls):
-            setattr(cls, "__call__", _with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
+            setattr(cls, "__call__", with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
 
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
@@ -154,7 +154,7 @@ class Pipeline:
         def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
             rows = _encode(texts, self.tokenizer, limit, cut)
             if not truncate:
-                _check_lengths(rows, limit, first)
+                check_lengths(rows, limit, first)
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
             return rows, lambda results: map(present, results, facts)
 
@@ -181,11 +181,11 @@ class Pipeline:
         return min(trained, self.max_length)
 
 
-def _with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
+def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
     """``__call__`` that takes the pipeline's options where its caller sets none, and has no use for a batch size."""
 
     @wraps(call)
-    def call_with_options(pipe: Pipeline, *inputs: Any, **given: Any) -> AnswerT:
+    def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
         given.pop("batch_size", None)
         return call(pipe, *inputs, **{**pipe.options, **given})
 
@@ -217,7 +217,8 @@ def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, c
     return concatenate(parts).select(np.argsort(alone + doubles))
 
 
-def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
+def check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
+    """Refuse (InputError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
     truncated = rows.truncated
     if truncated.any():
         too_long = np.flatnonzero(truncated)

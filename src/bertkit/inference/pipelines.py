@@ -23,6 +23,7 @@ from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
+from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, is_writer
 from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import resolve
@@ -62,7 +63,8 @@ def pipeline(
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``feature-extraction``, ``sentence-similarity``; None infers it from the model's head.
+            ``feature-extraction``, ``sentence-similarity``, and for BART and T5 ``text2text-generation``,
+            ``summarization``, ``translation``; None infers it from the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
@@ -92,15 +94,24 @@ def pipeline(
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
     name = None if task is None else ALIASES.get(task, task)
-    if name is not None and name not in TASKS:
-        raise InputError(
-            f"no pipeline for task {task!r}{did_you_mean(str(task), [*TASKS, *ALIASES])}; available: "
-            f"{', '.join([*TASKS, *ALIASES])}"
-        )
+    if name is not None and name not in (*TASKS, *RESULTS):
+        known = [*TASKS, *RESULTS, *ALIASES]
+        near = did_you_mean(str(task), known)
+        raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     if model is None:
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
     find = cache(resolve)  # looks a Hub name up once, and only after the other arguments are checked
     name = name or infer_task(find(model, revision=revision) if isinstance(model, str | Path) else model)
+    if name in RESULTS:
+        _check_options(options, TextToTextPipeline)
+        if precision not in ("auto", "fp32") or threads is not None:
+            raise InputError(f"task {name!r} computes in the type of the weights: pass dtype=; threads are torch's")
+        check_device(device)
+        place = find(model, revision=revision) if isinstance(model, str | Path) else model
+        words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
+        writer = TextToTextPipeline.open(name, place, words, device=device, dtype=dtype)
+        writer.options = options
+        return writer
     pipeline_class, model_class = TASKS[name]
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
@@ -127,9 +138,13 @@ def pipeline(
 def infer_task(model: Path | Network) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, Path):
+        if is_writer(model):
+            return "text2text-generation"
         classes = list(BertConfig.from_json_file(config_path(model)).architectures or ())
     else:
         classes = [type(model).__name__]
+        if hasattr(model, "generate"):
+            return "text2text-generation"
     by_class = {model_class: task for task, (_, model_class) in reversed(TASKS.items())}
     for name in classes:
         if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
@@ -142,7 +157,7 @@ def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | No
     return AutoTokenizer.from_pretrained(source, revision=revision) if isinstance(source, str | Path) else source
 
 
-def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline]) -> None:
+def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline] | type[TextToTextPipeline]) -> None:
     parameters = signature(pipeline_class.__call__).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
     for name in options:

@@ -28,6 +28,7 @@ from bertkit.model.loading import LoadOptions
 from bertkit.model.losses import token_loss
 from bertkit.model.seq2seq.seq2seq_loading import saved_generation, write_generation
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
+from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import read_object
 
@@ -132,6 +133,16 @@ class ConditionalGeneration(Seq2SeqModel):
         with self._writing():
             cache, chosen = self._prepared(input_ids, attention_mask, settings)
             return written(self._step, cache, self.config, chosen, seed)
+
+    def generate_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> list[list[int]]:
+        """:meth:`generate` for rows of any lengths, B at least 1: ``B * num_return_sequences`` lists of tokens."""
+        lengths = torch.from_numpy(rows.lengths)
+        mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]
+        ids = torch.full(mask.shape, self.config.pad_token_id)
+        ids[mask] = torch.from_numpy(rows.ids).long()
+        device = self.model.shared.weight.device
+        written: list[list[int]] = self.generate(ids.to(device), mask.long().to(device), seed=seed, **settings).tolist()
+        return written
 
     def stream(
         self,

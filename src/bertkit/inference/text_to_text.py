@@ -1,0 +1,212 @@
+"""Texts that are written from texts: BART and T5. Imports torch only where a model is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.generation_settings import GenerationSettings
+from bertkit.engine.rows import WindowSize, pack_by_length, stream
+from bertkit.errors import CheckpointError, InputError, needs_bertkit
+from bertkit.inference.pipeline_base import check_lengths, shown, with_options
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
+from bertkit.ragged import Ragged
+from bertkit.system.untrusted_files import read_object
+from bertkit.tasks.text.features import featurize_texts
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
+
+#: Task -> the key of the text that is written, as in ``transformers``.
+RESULTS: Mapping[str, str] = {
+    "text2text-generation": "generated_text",
+    "summarization": "summary_text",
+    "translation": "translation_text",
+}
+#: Values of ``model_type`` whose models write.
+WRITERS = ("bart", "mbart", "t5")
+#: Texts that are sorted by length together: writing takes long, and results should come soon.
+WINDOW = WindowSize(items=256, first=16, characters=2_000_000)
+#: Most tokens that are read at once, all beams counted.
+MAX_TOKENS = 8192
+
+Written = dict[str, str]
+
+
+def is_writer(path: Path) -> bool:
+    """Whether a checkpoint is a BART or T5 with the output over the vocabulary."""
+    config = read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
+    return config.get("model_type") in WRITERS and "ForConditionalGeneration" in str(config.get("architectures"))
+
+
+class TextToTextPipeline:
+    """BART or T5 and its tokenizer, ready to write. Made by :func:`bertkit.pipeline`.
+
+    It is called with a text, a collection of texts (a list comes back) or any other iterable (a lazy iterator comes
+    back); results keep the order of the texts.
+    """
+
+    #: One of :data:`RESULTS`.
+    task: str = "text2text-generation"
+    #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
+    options: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, task: str, model: ConditionalGeneration, tokenizer: PreTrainedTokenizer) -> None:
+        self.task, self.model, self.tokenizer = task, model, tokenizer
+        if len(tokenizer) > model.config.vocab_size:
+            raise CheckpointError(
+                f"the tokenizer has {len(tokenizer):,} tokens but the model's table {model.config.vocab_size:,}: "
+                "they do not belong together"
+            )
+
+    @classmethod
+    def open(
+        cls,
+        task: str,
+        model: Path | object,
+        tokenizer: PreTrainedTokenizer | None = None,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> TextToTextPipeline:
+        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it."""
+        with needs_bertkit(f"a model for {task}"):
+            from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM, ConditionalGeneration
+            from bertkit.system.device import find_device
+
+        if isinstance(model, Path):
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
+            model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))
+        elif not isinstance(model, ConditionalGeneration):
+            raise InputError(f"task {task!r} needs a model that writes (BART, T5), got {type(model).__name__}")
+        elif tokenizer is None:
+            raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
+        elif device is not None or dtype is not None:
+            model = model.to(device=None if device is None else find_device(device), dtype=dtype)
+        return cls(task, model, tokenizer)
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of a text that is read, special tokens included."""
+        room = self.model.model.max_length
+        return min(room, self.tokenizer.model_max_length) if room else self.tokenizer.model_max_length
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(task={self.task!r}, model={type(self.model).__name__})"
+
+    @with_options
+    def __call__(
+        self,
+        inputs: Inputs,
+        *,
+        prefix: str = "",
+        truncation: bool = False,
+        seed: int | None = None,
+        progress: bool | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        max_new_tokens: int | None = None,
+        min_new_tokens: int | None = None,
+        num_beams: int | None = None,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        num_return_sequences: int | None = None,
+    ) -> Shaped[Written | list[Written]]:
+        """Write a text for each text.
+
+        Args:
+            inputs: a text, a collection of texts, or an iterable of them; none is empty.
+            prefix: put before each text: T5 is told what to do by it, such as ``"summarize: "`` or
+                ``"translate English to German: "``.
+            truncation: False (default) refuses a text of more tokens than the model reads, True cuts it.
+            seed: of sampling.
+            progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
+                lines where there is no terminal, False shows nothing.
+            settings: further fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
+            max_new_tokens: this and what follows: the fields that are used most. What is not given is as the
+                checkpoint says.
+            min_new_tokens: see ``max_new_tokens``.
+            num_beams: see ``max_new_tokens``.
+            do_sample: see ``max_new_tokens``.
+            temperature: see ``max_new_tokens``.
+            num_return_sequences: see ``max_new_tokens``.
+
+        Returns:
+            As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each,
+            or a list each where ``num_return_sequences`` is over 1. The key is ``generated_text``, ``summary_text`` or
+            ``translation_text``, by the task.
+
+        Raises:
+            ConfigError: settings that are unknown or contradict each other.
+            InputError: an empty text, a pair, or a text that is too long.
+        """
+        named = {
+            "max_new_tokens": max_new_tokens,
+            "min_new_tokens": min_new_tokens,
+            "num_beams": num_beams,
+            "do_sample": do_sample,
+            "temperature": temperature,
+            "num_return_sequences": num_return_sequences,
+        }
+        given = {**settings, **{name: value for name, value in named.items() if value is not None}}
+        chosen = self.model.generation_settings.replace(**given)
+        request = read_request(inputs, tuple_is_pair=False)
+
+        def encode(
+            texts: list[Text], first: int
+        ) -> tuple[Ragged, Callable[[list[list[Written]]], Iterable[list[Written]]]]:
+            return self._encode(texts, first, prefix, truncation), lambda found: found
+
+        def run(rows: Ragged, advance: Callable[[int], None]) -> list[list[Written]]:
+            return self._write(rows, chosen, given, seed, advance)
+
+        if request.shape == "one":
+            rows, _ = encode(list(request.items), 0)
+            return run(rows, lambda count: None)[0]
+        lazy = request.shape == "lazy"
+
+        def answers() -> Iterator[Written | list[Written]]:
+            with shown(request.total, self.task, progress) as advance:
+                for found in stream(
+                    request.items, encode, run, size=WINDOW, weight=num_characters, lazy=lazy, advance=advance
+                ):
+                    yield found if chosen.num_return_sequences > 1 else found[0]
+
+        return answers() if lazy else list(answers())
+
+    def _encode(self, texts: list[Text], first: int, prefix: str, truncation: bool) -> Ragged:
+        for number, (text, pair) in enumerate(texts, start=first):
+            if pair is not None:
+                raise InputError(f"text {number} (counted from 0) is a pair; a model that writes reads one text")
+            if not text.strip():
+                raise InputError(f"text {number} (counted from 0) is empty, so there is nothing to write about")
+        rows = featurize_texts([prefix + text for text, _ in texts], None, self.tokenizer, max_length=self.max_length)
+        if not truncation:
+            check_lengths(rows, self.max_length, first)
+        return rows
+
+    def _write(
+        self,
+        rows: Ragged,
+        chosen: GenerationSettings,
+        given: Mapping[str, Any],
+        seed: int | None,
+        advance: Callable[[int], None],
+    ) -> list[list[Written]]:
+        """The texts for each row, rows of about equal length together."""
+        key, each = RESULTS[self.task], chosen.num_return_sequences
+        beams = max(chosen.num_beams, each)
+        found: dict[int, list[Written]] = {}
+        for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // beams, 1)):
+            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **given)
+            texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
+            for place, number in enumerate(numbers):
+                found[number] = [{key: text.strip()} for text in texts[place * each : (place + 1) * each]]
+            advance(len(numbers))
+        return [found[number] for number in range(len(rows))]
