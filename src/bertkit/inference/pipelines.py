@@ -93,11 +93,7 @@ def pipeline(
         CheckpointError: the model or tokenizer cannot be loaded.
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
-    name = None if task is None else ALIASES.get(task, task)
-    if name is not None and name not in (*TASKS, *RESULTS):
-        known = [*TASKS, *RESULTS, *ALIASES]
-        near = did_you_mean(str(task), known)
-        raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
+    name = None if task is None else _known(task)
     if model is None:
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
     find = cache(resolve)  # looks a Hub name up once, and only after the other arguments are checked
@@ -106,12 +102,8 @@ def pipeline(
         _check_options(options, TextToTextPipeline)
         if precision not in ("auto", "fp32") or threads is not None:
             raise InputError(f"task {name!r} computes in the type of the weights: pass dtype=; threads are torch's")
-        check_device(device)
         place = find(model, revision=revision) if isinstance(model, str | Path) else model
-        words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        writer = TextToTextPipeline.open(name, place, words, device=device, dtype=dtype)
-        writer.options = options
-        return writer
+        return _open_writer(name, place, tokenizer, revision, device, dtype, options)
     pipeline_class, model_class = TASKS[name]
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
@@ -131,6 +123,31 @@ def pipeline(
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         engine = InferenceEngine.of(model, device=device, dtype=dtype, precision=precision, threads=threads)
         made = pipeline_class(engine, _load_tokenizer(tokenizer, revision))
+    made.options = options
+    return made
+
+
+def _known(task: str) -> str:
+    """The name of a task without its alias; InputError if there is no such task."""
+    name = ALIASES.get(task, task)
+    if name not in (*TASKS, *RESULTS):
+        known = [*TASKS, *RESULTS, *ALIASES]
+        raise InputError(f"no pipeline for task {task!r}{did_you_mean(task, known)}; available: {', '.join(known)}")
+    return name
+
+
+def _open_writer(
+    task: str,
+    model: Path | Network,
+    tokenizer: str | Path | PreTrainedTokenizer | None,
+    revision: str | None,
+    device: Any,
+    dtype: Any,
+    options: Mapping[str, Any],
+) -> TextToTextPipeline:
+    check_device(device)
+    words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
+    made = TextToTextPipeline.open(task, model, words, device=device, dtype=dtype)
     made.options = options
     return made
 
