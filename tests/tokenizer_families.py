@@ -158,7 +158,7 @@ def deberta_peer(pieces: list[tuple[str, float]], charsmap: bytes, *, lower: boo
     )
     names = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT_NAMES}
     made = PreTrainedTokenizerFast(tokenizer_object=whole, **names)
-    # It copies the tokenizer by way of JSON, whose reader there is one bit off for many scores: ties fall another way.
+    # It copies the tokenizer through JSON; the parser there changes the last bit of many scores, which decides ties.
     made.backend_tokenizer.model = models.Unigram(pieces, unk_id=3, byte_fallback=False)
     return made
 

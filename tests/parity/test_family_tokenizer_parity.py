@@ -72,7 +72,7 @@ def test_marks_behind_a_line_feed(pair: FamilyContestants) -> None:
 
 
 def test_signs_that_become_blanks(pair: FamilyContestants) -> None:
-    """Blanks are counted behind them: of several in a row one is left in DeBERTa's files."""
+    """DeBERTa collapses blanks after normalization, so these count with the blanks beside them."""
     signs = ("\ufffd", "\u200b", "\u2028", "\u3000", "\u00a0", "\u00ad", "\ufeff", "\u2581", "\u00a8", "\u00b4")
     around = [(left, right) for left in ("", " ", "a", "a ") for right in ("", "\n", "b", " b")]
     texts = [f"{left}{sign}{right}" for sign in signs for left, right in around]

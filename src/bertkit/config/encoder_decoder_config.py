@@ -340,5 +340,9 @@ class T5Config(EncoderDecoderConfig):
         return values
 
 
+#: The config of each ``model_type``.
+ENCODER_DECODERS: Mapping[str, type[EncoderDecoderConfig]] = {"bart": BartConfig, "mbart": BartConfig, "t5": T5Config}
+
+
 def _number(value: Json) -> Fixed:
     return value if isinstance(value, int) else None

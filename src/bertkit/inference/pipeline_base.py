@@ -74,11 +74,7 @@ class Pipeline:
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
         self.tokenizer = tokenizer
-        if len(tokenizer) > self.config.vocab_size:
-            raise CheckpointError(
-                f"the tokenizer has {len(tokenizer):,} tokens but the model's table {self.config.vocab_size:,}: "
-                "they do not belong together"
-            )
+        check_vocabulary(tokenizer, self.config.vocab_size)
 
     @property
     def model(self) -> Any:
@@ -179,6 +175,15 @@ class Pipeline:
                 f"decision.json of the model has max_length={trained!r}; expected a whole number from 3"
             )
         return min(trained, self.max_length)
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int) -> None:
+    """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for."""
+    if len(tokenizer) > vocab_size:
+        raise CheckpointError(
+            f"the tokenizer has {len(tokenizer):,} tokens but the model's table {vocab_size:,}: they do not belong "
+            "together"
+        )
 
 
 def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:

@@ -23,7 +23,7 @@ from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
-from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, is_writer
+from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text
 from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import resolve
@@ -101,9 +101,9 @@ def pipeline(
     if name in RESULTS:
         _check_options(options, TextToTextPipeline)
         if precision not in ("auto", "fp32") or threads is not None:
-            raise InputError(f"task {name!r} computes in the type of the weights: pass dtype=; threads are torch's")
+            raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
         place = find(model, revision=revision) if isinstance(model, str | Path) else model
-        return _open_writer(name, place, tokenizer, revision, device, dtype, options)
+        return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     pipeline_class, model_class = TASKS[name]
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
@@ -132,11 +132,12 @@ def _known(task: str) -> str:
     name = ALIASES.get(task, task)
     if name not in (*TASKS, *RESULTS):
         known = [*TASKS, *RESULTS, *ALIASES]
-        raise InputError(f"no pipeline for task {task!r}{did_you_mean(task, known)}; available: {', '.join(known)}")
+        near = did_you_mean(str(task), known)
+        raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     return name
 
 
-def _open_writer(
+def _open_text_to_text(
     task: str,
     model: Path | Network,
     tokenizer: str | Path | PreTrainedTokenizer | None,
@@ -155,7 +156,7 @@ def _open_writer(
 def infer_task(model: Path | Network) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, Path):
-        if is_writer(model):
+        if generates_text(model):
             return "text2text-generation"
         classes = list(BertConfig.from_json_file(config_path(model)).architectures or ())
     else:

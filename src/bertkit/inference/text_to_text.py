@@ -1,4 +1,4 @@
-"""Texts that are written from texts: BART and T5. Imports torch only where a model is opened."""
+"""Text-to-text generation with BART and T5. Imports torch only when a model is opened."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.engine.rows import WindowSize, pack_by_length, stream
-from bertkit.errors import CheckpointError, InputError, needs_bertkit
-from bertkit.inference.pipeline_base import check_lengths, shown, with_options
+from bertkit.errors import InputError, needs_bertkit
+from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
 from bertkit.system.untrusted_files import read_object
@@ -24,30 +25,29 @@ from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 if TYPE_CHECKING:
     from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
 
-#: Task -> the key of the text that is written, as in ``transformers``.
+#: Task -> the key of the generated text, as in ``transformers``.
 RESULTS: Mapping[str, str] = {
     "text2text-generation": "generated_text",
     "summarization": "summary_text",
     "translation": "translation_text",
 }
-#: Values of ``model_type`` whose models write.
-WRITERS = ("bart", "mbart", "t5")
-#: Texts that are sorted by length together: writing takes long, and results should come soon.
+#: Texts that are sorted by length together; few, because generation is slow and results should come soon.
 WINDOW = WindowSize(items=256, first=16, characters=2_000_000)
-#: Most tokens that are read at once, all beams counted.
+#: Most input tokens in a batch, counted once per beam.
 MAX_TOKENS = 8192
 
-Written = dict[str, str]
+Generated = dict[str, str]
 
 
-def is_writer(path: Path) -> bool:
-    """Whether a checkpoint is a BART or T5 with the output over the vocabulary."""
+def generates_text(path: Path) -> bool:
+    """Whether a checkpoint is a BART or T5 with a language-modelling head."""
     config = read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
-    return config.get("model_type") in WRITERS and "ForConditionalGeneration" in str(config.get("architectures"))
+    known = config.get("model_type") in ENCODER_DECODERS
+    return known and "ForConditionalGeneration" in str(config.get("architectures"))
 
 
 class TextToTextPipeline:
-    """BART or T5 and its tokenizer, ready to write. Made by :func:`bertkit.pipeline`.
+    """BART or T5 with its tokenizer, ready to use on text. Made by :func:`bertkit.pipeline`.
 
     It is called with a text, a collection of texts (a list comes back) or any other iterable (a lazy iterator comes
     back); results keep the order of the texts.
@@ -60,11 +60,7 @@ class TextToTextPipeline:
 
     def __init__(self, task: str, model: ConditionalGeneration, tokenizer: PreTrainedTokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model, tokenizer
-        if len(tokenizer) > model.config.vocab_size:
-            raise CheckpointError(
-                f"the tokenizer has {len(tokenizer):,} tokens but the model's table {model.config.vocab_size:,}: "
-                "they do not belong together"
-            )
+        check_vocabulary(tokenizer, model.config.vocab_size)
 
     @classmethod
     def open(
@@ -85,7 +81,7 @@ class TextToTextPipeline:
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
             model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))
         elif not isinstance(model, ConditionalGeneration):
-            raise InputError(f"task {task!r} needs a model that writes (BART, T5), got {type(model).__name__}")
+            raise InputError(f"task {task!r} needs a model that generates text (BART, T5), got {type(model).__name__}")
         elif tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         elif device is not None or dtype is not None:
@@ -94,7 +90,7 @@ class TextToTextPipeline:
 
     @property
     def max_length(self) -> int:
-        """Most tokens of a text that is read, special tokens included."""
+        """Most tokens of an input, special tokens included."""
         room = self.model.model.max_length
         return min(room, self.tokenizer.model_max_length) if room else self.tokenizer.model_max_length
 
@@ -117,20 +113,20 @@ class TextToTextPipeline:
         do_sample: bool | None = None,
         temperature: float | None = None,
         num_return_sequences: int | None = None,
-    ) -> Shaped[Written | list[Written]]:
-        """Write a text for each text.
+    ) -> Shaped[Generated | list[Generated]]:
+        """Generate text for each input.
 
         Args:
             inputs: a text, a collection of texts, or an iterable of them; none is empty.
-            prefix: put before each text: T5 is told what to do by it, such as ``"summarize: "`` or
+            prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or
                 ``"translate English to German: "``.
-            truncation: False (default) refuses a text of more tokens than the model reads, True cuts it.
+            truncation: False (default) refuses a text that is longer than the model reads, True cuts it.
             seed: of sampling.
             progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
                 lines where there is no terminal, False shows nothing.
-            settings: further fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
-            max_new_tokens: this and what follows: the fields that are used most. What is not given is as the
-                checkpoint says.
+            settings: any other fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
+            max_new_tokens: most tokens to generate. This and the keywords below are the most common settings; those
+                left out keep the checkpoint's values.
             min_new_tokens: see ``max_new_tokens``.
             num_beams: see ``max_new_tokens``.
             do_sample: see ``max_new_tokens``.
@@ -154,24 +150,26 @@ class TextToTextPipeline:
             "temperature": temperature,
             "num_return_sequences": num_return_sequences,
         }
+        if truncation not in (True, False):
+            raise InputError(f"truncation must be True or False, got {truncation!r}")
         given = {**settings, **{name: value for name, value in named.items() if value is not None}}
         chosen = self.model.generation_settings.replace(**given)
         request = read_request(inputs, tuple_is_pair=False)
 
         def encode(
             texts: list[Text], first: int
-        ) -> tuple[Ragged, Callable[[list[list[Written]]], Iterable[list[Written]]]]:
+        ) -> tuple[Ragged, Callable[[list[list[Generated]]], Iterable[list[Generated]]]]:
             return self._encode(texts, first, prefix, truncation), lambda found: found
 
-        def run(rows: Ragged, advance: Callable[[int], None]) -> list[list[Written]]:
-            return self._write(rows, chosen, given, seed, advance)
+        def run(rows: Ragged, advance: Callable[[int], None]) -> list[list[Generated]]:
+            return self._generate(rows, chosen, given, seed, advance)
 
         if request.shape == "one":
             rows, _ = encode(list(request.items), 0)
             return run(rows, lambda count: None)[0]
         lazy = request.shape == "lazy"
 
-        def answers() -> Iterator[Written | list[Written]]:
+        def answers() -> Iterator[Generated | list[Generated]]:
             with shown(request.total, self.task, progress) as advance:
                 for found in stream(
                     request.items, encode, run, size=WINDOW, weight=num_characters, lazy=lazy, advance=advance
@@ -183,26 +181,26 @@ class TextToTextPipeline:
     def _encode(self, texts: list[Text], first: int, prefix: str, truncation: bool) -> Ragged:
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:
-                raise InputError(f"text {number} (counted from 0) is a pair; a model that writes reads one text")
+                raise InputError(f"text {number} (counted from 0) is a pair; text generation takes single texts")
             if not text.strip():
-                raise InputError(f"text {number} (counted from 0) is empty, so there is nothing to write about")
+                raise InputError(f"text {number} (counted from 0) is empty")
         rows = featurize_texts([prefix + text for text, _ in texts], None, self.tokenizer, max_length=self.max_length)
         if not truncation:
             check_lengths(rows, self.max_length, first)
         return rows
 
-    def _write(
+    def _generate(
         self,
         rows: Ragged,
         chosen: GenerationSettings,
         given: Mapping[str, Any],
         seed: int | None,
         advance: Callable[[int], None],
-    ) -> list[list[Written]]:
-        """The texts for each row, rows of about equal length together."""
+    ) -> list[list[Generated]]:
+        """The generated texts of each row; rows of similar length are batched together."""
         key, each = RESULTS[self.task], chosen.num_return_sequences
         beams = max(chosen.num_beams, each)
-        found: dict[int, list[Written]] = {}
+        found: dict[int, list[Generated]] = {}
         for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // beams, 1)):
             out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **given)
             texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)

@@ -1,8 +1,7 @@
-"""ROUGE: how much of a reference text a written one has in common with it (Lin 2004). Imports no torch.
+"""ROUGE: the overlap of a generated text with a reference (Lin 2004). Imports no torch.
 
-The numbers are those of the ``rouge-score`` package without its stemmer, which is also its default: words are runs of
-the letters a to z and digits after lower-casing, everything else separates them. Text in other scripts has no words
-under this rule; score it by exact match, or by words that stand between blanks in both texts.
+Scores equal those of the ``rouge-score`` package with its default settings, which do not stem: text is lower-cased, and
+words are runs of the letters a to z and digits. Under this rule text in other scripts has no words and scores 0.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError
 
-#: The measures: runs of one and two words, the longest common subsequence of the texts, and that of their lines.
+#: The measures: unigrams, bigrams, the longest common subsequence of the texts, and the same line by line.
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 _word = re.compile("[a-z0-9]+")
 
 
 class Overlap(NamedTuple):
-    """What a written text and its reference have in common, as shares from 0 to 1.
+    """Overlap of a prediction with its reference, each from 0 to 1.
 
-    precision: of the written text. recall: of the reference. f1: the harmonic mean of both.
+    precision: share of the prediction. recall: share of the reference. f1: their harmonic mean.
     """
 
     precision: float
@@ -34,45 +33,45 @@ class Overlap(NamedTuple):
     f1: float
 
     @classmethod
-    def of(cls, common: int, written: int, reference: int) -> Overlap:
-        """From the number of units in common and in each text; 0 where a text has none."""
-        if not (common and written and reference):
+    def of(cls, common: int, prediction: int, reference: int) -> Overlap:
+        """From the number of units in common and in each text; 0 if any of them is 0."""
+        if not (common and prediction and reference):
             return cls(0.0, 0.0, 0.0)
-        precision, recall = common / written, common / reference
+        precision, recall = common / prediction, common / reference
         return cls(precision, recall, 2 * precision * recall / (precision + recall))
 
 
-def rouge(written: str, reference: str) -> dict[str, Overlap]:
+def rouge(prediction: str, reference: str) -> dict[str, Overlap]:
     """Each measure of :data:`ROUGE` for one pair of texts.
 
-    For ``rougeLsum`` a sentence is a line, as in the package; put a line feed between the sentences of both texts.
+    ``rougeLsum`` takes each line as a sentence, as the package does: put one sentence on a line in both texts.
     """
-    ours, theirs = _word.findall(written.lower()), _word.findall(reference.lower())
+    ours, theirs = _word.findall(prediction.lower()), _word.findall(reference.lower())
     numbers: dict[str, int] = {}
     x, y = _numbered(ours, numbers), _numbered(theirs, numbers)
     return {
         "rouge1": _common_runs(ours, theirs, 1),
         "rouge2": _common_runs(ours, theirs, 2),
         "rougeL": Overlap.of(int(_table(y, x)[-1, -1]), len(x), len(y)),
-        "rougeLsum": _by_lines(_lines(written, numbers), _lines(reference, numbers)),
+        "rougeLsum": _by_lines(_lines(prediction, numbers), _lines(reference, numbers)),
     }
 
 
-def rouge_means(written: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def rouge_means(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """The mean F1 of each measure over pairs of texts, from 0 to 1.
 
     Raises:
-        InputError: no texts, or not as many of one as of the other.
+        InputError: no predictions, or not as many as references.
     """
-    if not written or len(written) != len(references):
-        raise InputError(f"expected as many written texts as references, got {len(written)} and {len(references)}")
-    found = [rouge(ours, theirs) for ours, theirs in zip(written, references, strict=True)]
+    if not predictions or len(predictions) != len(references):
+        raise InputError(f"expected as many predictions as references, got {len(predictions)} and {len(references)}")
+    found = [rouge(ours, theirs) for ours, theirs in zip(predictions, references, strict=True)]
     return {name: float(np.mean([one[name].f1 for one in found])) for name in ROUGE}
 
 
-def _common_runs(written: Sequence[str], reference: Sequence[str], size: int) -> Overlap:
+def _common_runs(prediction: Sequence[str], reference: Sequence[str], size: int) -> Overlap:
     ours, theirs = (
-        Counter(zip(*(words[start:] for start in range(size)), strict=False)) for words in (written, reference)
+        Counter(zip(*(words[start:] for start in range(size)), strict=False)) for words in (prediction, reference)
     )
     return Overlap.of((ours & theirs).total(), ours.total(), theirs.total())
 
@@ -86,7 +85,7 @@ def _lines(text: str, numbers: dict[str, int]) -> list[npt.NDArray[np.int64]]:
 
 
 def _table(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Lengths of the longest common subsequences of all beginnings, ``(len(rows) + 1, len(columns) + 1)``."""
+    """Length of the longest common subsequence of every two prefixes, ``(len(rows) + 1, len(columns) + 1)``."""
     table = np.zeros((len(rows) + 1, len(columns) + 1), dtype=np.int32)
     for row, word in enumerate(rows):
         above = table[row]
@@ -96,10 +95,10 @@ def _table(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.N
 
 
 def _places(line: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> set[int]:
-    """Where in a line the words of a longest common subsequence stand.
+    """Positions in ``line`` of the words of a longest common subsequence.
 
-    Of several that are equally long it is the one found from the end, moving back in the line unless only the other
-    can be shortened; the union over lines depends on it.
+    Where several are equally long, the choice changes the union over lines, so it is that of the package: the table is
+    walked from its end, and a tie moves back in ``line``.
     """
     table = _table(line, other)
     row, column = len(line), len(other)
@@ -115,13 +114,13 @@ def _places(line: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> set[in
     return found
 
 
-def _by_lines(written: Sequence[npt.NDArray[np.int64]], reference: Sequence[npt.NDArray[np.int64]]) -> Overlap:
-    """Of each line of the reference the words that any written line has in order, none more often than it occurs."""
-    left = [Counter(word for line in lines for word in line.tolist()) for lines in (written, reference)]
+def _by_lines(prediction: Sequence[npt.NDArray[np.int64]], reference: Sequence[npt.NDArray[np.int64]]) -> Overlap:
+    """Words of each reference line that it shares in order with any predicted line, each as often as in both texts."""
+    left = [Counter(word for line in lines for word in line.tolist()) for lines in (prediction, reference)]
     sizes = [counts.total() for counts in left]
     common = 0
     for line in reference:
-        places = set().union(*(_places(line, other) for other in written))
+        places = set().union(*(_places(line, other) for other in prediction))
         for word in line[sorted(places)].tolist():
             if all(counts[word] > 0 for counts in left):
                 common += 1

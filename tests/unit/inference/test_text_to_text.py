@@ -74,6 +74,8 @@ def test_bad_input(folder: Path, minilm: Path) -> None:
         pipe(["a", " \n"])
     with pytest.raises(InputError, match="is a pair"):
         pipe({"text": "a", "text_pair": "b"})
+    with pytest.raises(InputError, match="truncation must be True or False, got 'do_not_truncate'"):
+        pipe("a", truncation="do_not_truncate")
     with pytest.raises(ConfigError, match="num_beams"):
         pipe("a", num_beams=0)
     with pytest.raises(ConfigError, match="generate has no 'lenght_penalty'"):

@@ -1,15 +1,16 @@
-"""What encoder-decoders are pre-trained on: a damaged text, and what it was.
+"""Denoising pre-training of encoder-decoders: a corrupted text as source, the original as target.
 
-T5 replaces spans by sentinels and writes what stood there (Raffel et al. 2020, section 3.1.4); BART replaces spans by a
-mask each, puts the sentences in another order and writes the whole text (Lewis et al. 2019, section 2.2). Every
-example is a pure function of its tokens and its key, and the key of seed, epoch and number of the example. Ids are
-those of running text: the tokens that begin and end what a model reads are added by the caller.
+T5 replaces each span by a sentinel and generates the missing spans (Raffel et al. 2020, section 3.1.4). BART replaces
+each span by one mask, permutes the sentences and generates the whole text (Lewis et al. 2019, section 2.2). An example
+is a pure function of its tokens and its key; the key, of seed, epoch and index. Ids are without special tokens at the
+beginning and end: the caller adds those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp
 
 import numpy as np
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 
 from bertkit.data.counter_random import bits, stream, uniform
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import Ids, Ints
+from bertkit.ragged import Flags, Ids, Ints, gather
 
-#: The draws of an example: lengths of spans, their places, lengths of what is between, order of the sentences.
+#: The draws of an example: span lengths, span positions, lengths of the gaps, order of the sentences.
 _LENGTHS, _PLACES, _BETWEEN, _SENTENCES = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Denoising:
-    """How much of a text is replaced, and in how long spans.
+    """How much of a text is replaced, and how long the spans are.
 
     rate: share of the tokens. mean_span: tokens of a span on average.
     """
@@ -46,7 +47,7 @@ SPAN_CORRUPTION, TEXT_INFILLING = Denoising(0.15, 3.0), Denoising(0.3, 3.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Denoised:
-    """An example: ``source`` is read, ``target`` is written; both int64."""
+    """An example, int64: what the encoder reads, and what the decoder learns to generate."""
 
     source: Ints
     target: Ints
@@ -58,13 +59,13 @@ def example_key(seed: int, epoch: int, index: int) -> int:
 
 
 def corrupt_spans(ids: Ids | Ints, key: int, sentinels: Sequence[int], how: Denoising = SPAN_CORRUPTION) -> Denoised:
-    """T5's example of a text.
+    """Span corruption, as in T5.
 
-    ``round(rate * length)`` tokens, at least one and not all, in ``round(that / mean_span)`` spans, at least one; all
-    ways to divide them are equally likely. In ``source`` a sentinel stands for each span, in order; in ``target`` each
-    sentinel is followed by what it stands for. As in the authors' code, a text begins with a token that stays and ends
-    with a span, so no sentinel follows the last one; figure 2 of the paper shows one. One token alone stays, with
-    nothing to write but the first sentinel.
+    N = ``round(rate * length)`` tokens, at least one but not all, are replaced, in ``round(N / mean_span)`` spans, at
+    least one; every division into spans is equally likely. In ``source`` a sentinel stands for each span, in order; in
+    ``target`` each sentinel is followed by the tokens it replaced. As in the authors' code, the first token is always
+    kept and the last one always replaced, and ``target`` has no final sentinel, unlike figure 2 of the paper. A text
+    of one token is kept, and its ``target`` is the first sentinel alone.
 
     Args:
         ids: tokens of the text, at least one.
@@ -89,28 +90,26 @@ def corrupt_spans(ids: Ids | Ints, key: int, sentinels: Sequence[int], how: Deno
     kept = _divided(len(text) - num_noise, num_spans, _draw(key, _BETWEEN))
     starts = np.cumsum(kept) + np.cumsum(noise) - noise
     marks = np.array(sentinels[:num_spans], np.int64)
-    is_noise = np.repeat(np.tile([False, True], num_spans), np.stack([kept, noise], axis=1).ravel())
-    source = np.insert(text, starts, marks)[np.insert(~is_noise, starts, True)]
-    target = np.insert(text, starts, marks)[np.insert(is_noise, starts, True)]
-    return Denoised(source, target)
+    replaced = _inside(starts, noise, len(text))
+    return Denoised(_marked(text, ~replaced, starts, marks), _marked(text, replaced, starts, marks))
 
 
 def infill(
     sentences: Sequence[Ids | Ints], key: int, mask_id: int, how: Denoising = TEXT_INFILLING, *, permute: bool = True
 ) -> Denoised:
-    """BART's example of a document: its sentences in another order, spans replaced by one mask each; and the document.
+    """Text infilling and sentence permutation, as in BART.
 
-    Lengths of spans are drawn from a Poisson distribution until they have ``round(rate * length)`` tokens together; the
-    last is cut to fit. A span of no tokens is a mask that is inserted. All ways to place the spans are equally likely,
-    one right behind the other included. Deviates from the authors' code, whose spans begin and end with words; the
-    paper speaks of tokens.
+    Span lengths are drawn from a Poisson distribution until they add up to ``round(rate * length)`` tokens; the last
+    one is shortened to fit. A span of length 0 inserts a mask. Every placement of the spans is equally likely, and two
+    spans may be adjacent. Deviates from the authors' code, whose spans consist of whole words; the paper speaks of
+    tokens.
 
     Args:
         sentences: tokens of each sentence, at least one token in all.
         key: see :func:`example_key`.
         mask_id: id of the mask.
         how: rate and length of spans.
-        permute: whether the sentences change places.
+        permute: whether the sentences are permuted.
 
     Raises:
         InputError: no tokens.
@@ -122,15 +121,23 @@ def infill(
         order = np.argsort(uniform(_draw(key, _SENTENCES), np.arange(len(parts))))
         text = np.concatenate([parts[place] for place in order])
     lengths = _poisson_spans(max(round(how.rate * len(text)), 1), how.mean_span, _draw(key, _LENGTHS))
-    # What stays and the spans in a row: which of these places are spans.
+    # Kept tokens and spans in one row; which of its places are spans?
     num_places = len(text) - int(lengths.sum()) + len(lengths)
     places = np.sort(_chosen(num_places, len(lengths), _draw(key, _PLACES)))
     starts = places - np.arange(len(lengths)) + np.cumsum(lengths) - lengths
-    stays = np.ones(len(text), bool)
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        stays[start : start + length] = False
-    source = np.insert(text, starts, mask_id)[np.insert(stays, starts, True)]
-    return Denoised(source, target)
+    return Denoised(_marked(text, ~_inside(starts, lengths, len(text)), starts, mask_id), target)
+
+
+def _inside(starts: Ints, lengths: Ints, size: int) -> Flags:
+    """Which of ``size`` tokens are in one of the spans."""
+    inside = np.zeros(size, bool)
+    inside[gather(starts, lengths)] = True
+    return inside
+
+
+def _marked(text: Ints, kept: Flags, starts: Ints, marks: int | Ints) -> Ints:
+    """The kept tokens, with a mark at the start of each span."""
+    return np.insert(text, starts, marks)[np.insert(kept, starts, True)]
 
 
 def _checked(ids: Ids | Ints) -> Ints:
@@ -145,18 +152,18 @@ def _draw(key: int, which: int) -> int:
 
 
 def _chosen(num: int, count: int, key: int) -> Ints:
-    """``count`` of the numbers below ``num``, all choices equally likely."""
+    """``count`` distinct numbers below ``num``; every choice is equally likely."""
     return np.argsort(uniform(key, np.arange(num)))[:count]
 
 
 def _divided(total: int, count: int, key: int) -> Ints:
-    """``count`` whole numbers from 1 that add up to ``total``, all such rows equally likely."""
+    """``count`` positive integers that add up to ``total``; every such sequence is equally likely."""
     cuts = np.sort(_chosen(total - 1, count - 1, key)) + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
 def _poisson_spans(total: int, mean: float, key: int) -> Ints:
-    """Lengths drawn from a Poisson distribution that add up to ``total``; the last is cut."""
+    """Lengths drawn from a Poisson distribution that add up to ``total``; the last one is shortened."""
     shares = _poisson_shares(mean)
     drawn: list[NDArray[np.int64]] = []
     reached = done = 0
@@ -171,8 +178,9 @@ def _poisson_spans(total: int, mean: float, key: int) -> Ints:
     return lengths
 
 
+@cache
 def _poisson_shares(mean: float) -> NDArray[np.float64]:
-    """The distribution function at 0, 1, ... as far as double precision tells them apart."""
+    """The cumulative distribution function at 0, 1, ... up to the limit of double precision."""
     shares, chance, number = [exp(-mean)], exp(-mean), 0
     while chance > 1e-18 or number < mean:
         number += 1

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bertkit.batch import Batch, collate, pack_padded
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.config_file import MAX_CONFIG_BYTES
-from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
+from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.model.generation.decoder_cache import DecoderCache
@@ -131,18 +132,16 @@ class ConditionalGeneration(Seq2SeqModel):
             InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
         """
         with self._writing():
-            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            cache, chosen = self._prepared(pack_padded(input_ids, attention_mask)[0], settings)
             return written(self._step, cache, self.config, chosen, seed)
 
     def generate_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> list[list[int]]:
-        """:meth:`generate` for rows of any lengths, B at least 1: ``B * num_return_sequences`` lists of tokens."""
-        lengths = torch.from_numpy(rows.lengths)
-        mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]
-        ids = torch.full(mask.shape, self.config.pad_token_id)
-        ids[mask] = torch.from_numpy(rows.ids).long()
-        device = self.model.shared.weight.device
-        written: list[list[int]] = self.generate(ids.to(device), mask.long().to(device), seed=seed, **settings).tolist()
-        return written
+        """:meth:`generate` for B rows of any length, which are never padded: ``B * num_return_sequences`` lists."""
+        batch = collate(rows, range(len(rows))).to(self.model.shared.weight.device)
+        with self._writing():
+            cache, chosen = self._prepared(batch, settings)
+            found: list[list[int]] = written(self._step, cache, self.config, chosen, seed).tolist()
+        return found
 
     def stream(
         self,
@@ -157,7 +156,7 @@ class ConditionalGeneration(Seq2SeqModel):
         Rows that are finished give padding. Arguments and errors are the same; there are no beams.
         """
         with self._writing():
-            cache, chosen = self._prepared(input_ids, attention_mask, settings)
+            cache, chosen = self._prepared(pack_padded(input_ids, attention_mask)[0], settings)
             yield from streamed(self._step, cache, self.config, chosen, seed)
 
     @contextmanager
@@ -171,9 +170,7 @@ class ConditionalGeneration(Seq2SeqModel):
         finally:
             self.train(was_training)
 
-    def _prepared(
-        self, input_ids: Tensor, attention_mask: Tensor | None, settings: Mapping[str, Any]
-    ) -> tuple[DecoderCache, GenerationSettings]:
+    def _prepared(self, batch: Batch, settings: Mapping[str, Any]) -> tuple[DecoderCache, GenerationSettings]:
         chosen = self.generation_settings.replace(**settings)
         room = self.model.max_length
         if room and chosen.max_new_tokens is None and chosen.max_length is None:
@@ -187,8 +184,7 @@ class ConditionalGeneration(Seq2SeqModel):
             if (token := getattr(chosen, name)) is not None and token >= self.config.vocab_size:
                 raise ConfigError(f"{name}={token} is outside the vocabulary of {self.config.vocab_size}")
         assert self.model.decoder is not None
-        batch, _, memory_TD = self.encode(input_ids, attention_mask)
-        return self.model.decoder.remember(memory_TD, batch.layout), chosen
+        return self.model.decoder.remember(self.model.encode(batch), batch.layout), chosen
 
     def _step(self, ids_R1: Tensor, cache: DecoderCache) -> Tensor:
         return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])
@@ -231,7 +227,8 @@ class AutoModelForSeq2SeqLM:
 
 #: The classes that write, by ``model_type``.
 WRITERS: Mapping[str, type[ConditionalGeneration]] = {
-    "bart": BartForConditionalGeneration,
-    "mbart": BartForConditionalGeneration,
-    "t5": T5ForConditionalGeneration,
+    kind: found
+    for kind, config_class in ENCODER_DECODERS.items()
+    for found in (BartForConditionalGeneration, T5ForConditionalGeneration)
+    if found.config_class is config_class
 }

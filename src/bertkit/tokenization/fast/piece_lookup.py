@@ -218,7 +218,7 @@ class FastUnigram(PartsEncoder):
     def _may_join(self, char: str) -> bool:
         """Whether a character may become one with its neighbours: marks, and letters that are used as such.
 
-        Where text is cut at blanks, which are counted after normalization, also what becomes a blank or nothing.
+        Where text is split at blanks, so may what normalizes to a blank or to nothing: blanks are collapsed afterwards.
         """
         found = self._joining.get(char)
         if found is None:
