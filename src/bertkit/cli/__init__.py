@@ -72,6 +72,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "answer": "answer questions from a text of any length",
         "classify": "label texts, with probabilities",
         "tag": "find names and other entities in texts of any length",
+        "generate": "summarize, translate or rewrite texts with BART or T5",
         "embed": "turn texts into vectors: .npy, .jsonl or .parquet",
         "similarity": "how similar texts are to another",
     },

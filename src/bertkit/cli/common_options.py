@@ -300,10 +300,10 @@ def write_json(value: JsonLike) -> None:
     write_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
-def write_line(line: str) -> None:
-    """Write one line to stdout, escaping what its encoding cannot represent."""
+def write_line(line: str, end: str = "\n") -> None:
+    """Write one line to stdout, or with another ``end`` a part of one, escaping what its encoding cannot represent."""
     if sys.stdout is None:
         raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + end)
     sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

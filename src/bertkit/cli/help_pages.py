@@ -22,6 +22,7 @@ EVERYDAY = {
     "Files of your own (task csv)": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
     "CoNLL files (task ner)": set[str](),
     "Masked-LM training": {"--adapt-epochs", "--adapt-steps"},
+    "Generation": set("--max-new-tokens --num-beams --num-return-sequences --do-sample --temperature".split()),
     "Training": set(
         """--protocol --objective --learning-rate --epochs --batch-size --max-length --max-seq-length --max-steps --seed
         --seeds --freeze-encoder --pooling --patience --metric-for-best --keep --class-weights --max-train-rows

@@ -20,29 +20,21 @@ GENERATION = "generation_config.json"
 USUAL_NEW_TOKENS = 128
 
 
-class GenerationSettings(Settings):
-    """Settings of generation, under the names of transformers and, but for the length, with its defaults.
-
-    Raises:
-        ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds, settings
-            that contradict each other.
-    """
+class GenerationOptions(Settings):
+    """The settings of generation that a user is asked for, each on its own."""
 
     max_new_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="most tokens to write; default 128, or as many as there are positions"
     )
-    max_length: int | None = Field(
-        None, ge=2, le=1_000_000, description="the same with the first token, which is given"
-    )
     min_new_tokens: int = Field(0, ge=0, le=1_000_000, description="fewest tokens to write before the end")
-    min_length: int = Field(0, ge=0, le=1_000_000, description="the same with the first token")
     num_beams: int = Field(1, ge=1, le=1000, description="beams of a beam search; 1: greedy, or sampling")
     num_return_sequences: int = Field(1, ge=1, le=100_000, description="texts for each input")
     length_penalty: float = Field(
         1.0, ge=-100.0, le=100.0, description="exponent of the length that a beam's score is divided by"
     )
     early_stopping: bool | Literal["never"] = Field(
-        False, description="stop when so many beams are finished; otherwise when no better one is likely, or never"
+        False,
+        description="stop a beam search once all beams have ended: true; when no better one is likely: false; or never",
     )
     do_sample: bool = Field(False, description="draw the next token by its probability")
     temperature: float = Field(1.0, gt=0.0, le=1000.0, description="what scores are divided by before sampling")
@@ -54,6 +46,20 @@ class GenerationSettings(Settings):
     )
     forced_bos_token_id: int | None = Field(None, ge=0, description="id of the first token to write")
     forced_eos_token_id: int | None = Field(None, ge=0, description="id of the last token if the limit is reached")
+
+
+class GenerationSettings(GenerationOptions):
+    """Settings of generation, under the names of transformers and, but for the length, with its defaults.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds, settings
+            that contradict each other.
+    """
+
+    max_length: int | None = Field(
+        None, ge=2, le=1_000_000, description="max_new_tokens, counting the first token as well, which is given"
+    )
+    min_length: int = Field(0, ge=0, le=1_000_000, description="min_new_tokens, counted likewise")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -83,7 +89,10 @@ class GenerationSettings(Settings):
         return max(self.min_new_tokens, self.min_length - 1)
 
     def replace(self, **changes: Any) -> GenerationSettings:
-        """A copy with some settings changed; None leaves one as it is. ``max_new_tokens`` overrules ``max_length``."""
+        """A copy with some settings changed; None leaves one as it is.
+
+        ``max_new_tokens`` overrules ``max_length``, and ``min_new_tokens`` overrules ``min_length``.
+        """
         given = {name: value for name, value in changes.items() if value is not None}
         for name in given:
             if name not in type(self).model_fields:
@@ -92,6 +101,8 @@ class GenerationSettings(Settings):
         values = self.model_dump()
         if "max_length" in given and "max_new_tokens" not in given:
             values["max_new_tokens"] = None
+        if "min_new_tokens" in given and "min_length" not in given:
+            values["min_length"] = 0
         return GenerationSettings(**{**values, **given})
 
     @classmethod
@@ -105,6 +116,22 @@ class GenerationSettings(Settings):
             if values.get(key) not in (None, neutral):
                 raise ConfigError(f"{key} is {values[key]!r:.80}; bertkit generates only with {key}={neutral!r}")
         return cls(**{key: value for key, value in values.items() if key in cls.model_fields and value is not None})
+
+    @classmethod
+    def of_task(cls, config: Mapping[str, Json], task: str) -> tuple[str, dict[str, Any]]:
+        """What a ``config.json`` says of a task under ``task_specific_params``: its prefix, and changes of settings.
+
+        Both are empty where it says nothing.
+
+        Raises:
+            ConfigError: a damaged entry, or a setting that is not implemented.
+        """
+        tasks = config.get("task_specific_params") or {}
+        values = tasks.get(task, {}) if isinstance(tasks, dict) else None
+        prefix = values.get("prefix") or "" if isinstance(values, dict) else None
+        if not isinstance(values, dict) or not isinstance(prefix, str):
+            raise ConfigError(f"task_specific_params must name settings by task, got {tasks!r:.80}")
+        return prefix, cls.from_dict({**values, "prefix": None}).model_dump(exclude_unset=True)
 
     @classmethod
     def of_folder(cls, folder: Path, config: Mapping[str, Json]) -> Self:

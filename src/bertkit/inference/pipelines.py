@@ -23,7 +23,7 @@ from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
-from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text
+from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
 from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import resolve
@@ -63,8 +63,8 @@ def pipeline(
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``feature-extraction``, ``sentence-similarity``, and for BART and T5 ``text2text-generation``,
-            ``summarization``, ``translation``; None infers it from the model's head.
+            ``feature-extraction``, ``sentence-similarity``; for BART and T5 ``text2text-generation``,
+            ``summarization``, ``translation`` (``translation_en_to_de`` ...). None: the task of the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
@@ -98,7 +98,7 @@ def pipeline(
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
     find = cache(resolve)  # looks a Hub name up once, and only after the other arguments are checked
     name = name or infer_task(find(model, revision=revision) if isinstance(model, str | Path) else model)
-    if name in RESULTS:
+    if kind_of(name):
         _check_options(options, TextToTextPipeline)
         if precision not in ("auto", "fp32") or threads is not None:
             raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
@@ -130,7 +130,7 @@ def pipeline(
 def _known(task: str) -> str:
     """The name of a task without its alias; InputError if there is no such task."""
     name = ALIASES.get(task, task)
-    if name not in (*TASKS, *RESULTS):
+    if name not in TASKS and not kind_of(str(name)):
         known = [*TASKS, *RESULTS, *ALIASES]
         near = did_you_mean(str(task), known)
         raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")

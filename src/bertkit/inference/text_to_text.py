@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from bertkit.errors import InputError, needs_bertkit
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
-from bertkit.system.untrusted_files import read_object
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
@@ -31,6 +32,8 @@ RESULTS: Mapping[str, str] = {
     "summarization": "summary_text",
     "translation": "translation_text",
 }
+#: As ``transformers`` names a translation: ``translation_en_to_de``.
+TRANSLATION = re.compile(r"translation_\w+_to_\w+", re.ASCII)
 #: Texts that are sorted by length together; few, because generation is slow and results should come soon.
 WINDOW = WindowSize(items=256, first=16, characters=2_000_000)
 #: Most input tokens in a batch, counted once per beam.
@@ -39,11 +42,35 @@ MAX_TOKENS = 8192
 Generated = dict[str, str]
 
 
+def kind_of(task: str) -> str | None:
+    """The key of :data:`RESULTS` that a task belongs to, if it does."""
+    kind = "translation" if TRANSLATION.fullmatch(task) else task
+    return kind if kind in RESULTS else None
+
+
 def generates_text(path: Path) -> bool:
     """Whether a checkpoint is a BART or T5 with a language-modelling head."""
-    config = read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
+    config = _config_of(path)
     known = config.get("model_type") in ENCODER_DECODERS
     return known and "ForConditionalGeneration" in str(config.get("architectures"))
+
+
+def _config_of(path: Path) -> dict[str, Json]:
+    return read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
+
+
+def check_task(task: str, config: Mapping[str, Json]) -> None:
+    """Raise InputError for a translation that a checkpoint's config.json does not name, or does not choose among."""
+    tasks = config.get("task_specific_params")
+    known = [name for name in tasks if TRANSLATION.fullmatch(name)] if isinstance(tasks, dict) else []
+    if task == "translation" and len(known) > 1:
+        raise InputError(f"this model translates in several ways; the task is one of {', '.join(known)}")
+    if TRANSLATION.fullmatch(task) and task not in known:
+        them = f"it names {', '.join(known)}" if known else "it names no translations"
+        raise InputError(
+            f"the model's config.json says nothing of {task!r}: {them}. Use task 'text2text-generation', with the "
+            "prefix that the model was trained on"
+        )
 
 
 class TextToTextPipeline:
@@ -53,13 +80,17 @@ class TextToTextPipeline:
     back); results keep the order of the texts.
     """
 
-    #: One of :data:`RESULTS`.
+    #: One of :data:`RESULTS`, or a translation such as ``translation_en_to_de``.
     task: str = "text2text-generation"
+    #: What the checkpoint puts before each text in this task; T5 reads its task from it.
+    prefix: str = ""
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, task: str, model: ConditionalGeneration, tokenizer: PreTrainedTokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model, tokenizer
+        #: Of every call that does not set them itself: the checkpoint's, and what it says of this task in particular.
+        self.settings = model.generation_settings
         check_vocabulary(tokenizer, model.config.vocab_size)
 
     @classmethod
@@ -72,12 +103,18 @@ class TextToTextPipeline:
         device: Any = None,
         dtype: Any = None,
     ) -> TextToTextPipeline:
-        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it."""
+        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it.
+
+        A checkpoint's prefix and settings for the task (``task_specific_params`` of its config.json) are applied.
+        """
         with needs_bertkit(f"a model for {task}"):
             from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM, ConditionalGeneration
             from bertkit.system.device import find_device
 
+        said: Mapping[str, Json] = {}
         if isinstance(model, Path):
+            said = _config_of(model)
+            check_task(task, said)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
             model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))
         elif not isinstance(model, ConditionalGeneration):
@@ -86,7 +123,10 @@ class TextToTextPipeline:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         elif device is not None or dtype is not None:
             model = model.to(device=None if device is None else find_device(device), dtype=dtype)
-        return cls(task, model, tokenizer)
+        made = cls(task, model, tokenizer)
+        made.prefix, changes = GenerationSettings.of_task(said, task)
+        made.settings = made.settings.replace(**changes)
+        return made
 
     @property
     def max_length(self) -> int:
@@ -102,7 +142,7 @@ class TextToTextPipeline:
         self,
         inputs: Inputs,
         *,
-        prefix: str = "",
+        prefix: str | None = None,
         truncation: bool = False,
         seed: int | None = None,
         progress: bool | None = None,
@@ -119,7 +159,7 @@ class TextToTextPipeline:
         Args:
             inputs: a text, a collection of texts, or an iterable of them; none is empty.
             prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or
-                ``"translate English to German: "``.
+                ``"translate English to German: "``. None: what the checkpoint says of the task, if anything.
             truncation: False (default) refuses a text that is longer than the model reads, True cuts it.
             seed: of sampling.
             progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
@@ -142,7 +182,7 @@ class TextToTextPipeline:
             ConfigError: settings that are unknown or contradict each other.
             InputError: an empty text, a pair, or a text that is too long.
         """
-        named = {
+        given = {
             "max_new_tokens": max_new_tokens,
             "min_new_tokens": min_new_tokens,
             "num_beams": num_beams,
@@ -150,10 +190,7 @@ class TextToTextPipeline:
             "temperature": temperature,
             "num_return_sequences": num_return_sequences,
         }
-        if truncation not in (True, False):
-            raise InputError(f"truncation must be True or False, got {truncation!r}")
-        given = {**settings, **{name: value for name, value in named.items() if value is not None}}
-        chosen = self.model.generation_settings.replace(**given)
+        chosen = self._chosen(settings, given)
         request = read_request(inputs, tuple_is_pair=False)
 
         def encode(
@@ -162,7 +199,7 @@ class TextToTextPipeline:
             return self._encode(texts, first, prefix, truncation), lambda found: found
 
         def run(rows: Ragged, advance: Callable[[int], None]) -> list[list[Generated]]:
-            return self._generate(rows, chosen, given, seed, advance)
+            return self._generate(rows, chosen, seed, advance)
 
         if request.shape == "one":
             rows, _ = encode(list(request.items), 0)
@@ -178,7 +215,54 @@ class TextToTextPipeline:
 
         return answers() if lazy else list(answers())
 
-    def _encode(self, texts: list[Text], first: int, prefix: str, truncation: bool) -> Ragged:
+    @with_options
+    def stream(
+        self,
+        text: str,
+        *,
+        prefix: str | None = None,
+        truncation: bool = False,
+        seed: int | None = None,
+        progress: bool | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        **named: Any,
+    ) -> Iterator[str]:
+        """Generate for one text, and give what is written piece by piece, as soon as it is known.
+
+        Arguments and errors are those of a call; together the pieces are what a call without beams generates. A beam
+        search knows its first word at the end only: the number of beams is 1 unless it is given, and then an error.
+        ``progress`` has no effect.
+        """
+        chosen = self._chosen({"num_beams": 1, **settings}, named)
+        if chosen.num_return_sequences > 1:
+            raise InputError(f"a stream writes one text, got num_return_sequences={chosen.num_return_sequences}")
+        rows = self._encode([(text, None)], 0, prefix, truncation)
+        tokens = self.model.stream_rows(rows, seed=seed, **chosen.model_dump())
+        return self._pieces(int(token) for token in tokens)
+
+    def _pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        """The text of some tokens in pieces; a piece ends before a blank, as the tokens to come may change a word."""
+        ids: list[int] = []
+        done, text = 0, ""
+        for token in tokens:
+            ids.append(token)
+            text = self.tokenizer.decode(ids, skip_special_tokens=True).strip()
+            ready = max(text.rfind(" "), done)
+            if ready > done:
+                yield text[done:ready]
+                done = ready
+        if text[done:]:
+            yield text[done:]
+
+    def _chosen(self, settings: Mapping[str, Any], named: Mapping[str, Any]) -> GenerationSettings:
+        return self.settings.replace(
+            **{**settings, **{key: value for key, value in named.items() if value is not None}}
+        )
+
+    def _encode(self, texts: list[Text], first: int, prefix: str | None, truncation: bool) -> Ragged:
+        if truncation not in (True, False):
+            raise InputError(f"truncation must be True or False, got {truncation!r}")
+        prefix = self.prefix if prefix is None else prefix
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:
                 raise InputError(f"text {number} (counted from 0) is a pair; text generation takes single texts")
@@ -193,16 +277,17 @@ class TextToTextPipeline:
         self,
         rows: Ragged,
         chosen: GenerationSettings,
-        given: Mapping[str, Any],
         seed: int | None,
         advance: Callable[[int], None],
     ) -> list[list[Generated]]:
         """The generated texts of each row; rows of similar length are batched together."""
-        key, each = RESULTS[self.task], chosen.num_return_sequences
+        kind = kind_of(self.task)
+        assert kind is not None, self.task
+        key, each = RESULTS[kind], chosen.num_return_sequences
         beams = max(chosen.num_beams, each)
         found: dict[int, list[Generated]] = {}
         for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // beams, 1)):
-            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **given)
+            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **chosen.model_dump())
             texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
             for place, number in enumerate(numbers):
                 found[number] = [{key: text.strip()} for text in texts[place * each : (place + 1) * each]]

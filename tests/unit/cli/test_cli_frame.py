@@ -113,6 +113,7 @@ def test_all_options_are_on_the_second_screen(
         "answer",
         "classify",
         "tag",
+        "generate",
         "embed",
         "similarity",
         "finetune",

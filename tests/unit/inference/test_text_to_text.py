@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 import bertkit
 from bertkit import pipeline
+from bertkit.cli import main
 from bertkit.errors import ConfigError, InputError
 from seq2seq_helpers import KINDS
 from tokenizer_families import family_contestants
@@ -90,3 +93,82 @@ def test_bad_input(folder: Path, minilm: Path) -> None:
         with pytest.raises(InputError, match="the limit is 40"):
             pipe("a b c " * 40)
         assert pipe("a b c " * 40, truncation=True) == pipe("a b c " * 39, truncation=True)
+
+
+def with_tasks(folder: Path, out: Path, **tasks: Any) -> Path:
+    """A copy of a model whose config.json names settings by task."""
+    shutil.copytree(folder, out)
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**config, "task_specific_params": tasks}))
+    return out
+
+
+def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Path, tmp_path: Path) -> None:
+    german = {"prefix": "translate English to German: ", "max_length": 9, "min_length": 5, "num_beams": 3}
+    tasks = {"translation_en_to_de": german, "translation_en_to_fr": {"prefix": "to French: "}}
+    model = with_tasks(folder, tmp_path / "model", **tasks)
+    plain = pipeline("text2text-generation", model=model)
+    pipe = pipeline("translation_en_to_de", model=model)
+    settings = {"max_length": 9, "min_length": 5, "num_beams": 3}
+    expected = plain(TEXTS, prefix=german["prefix"], settings=settings)
+    assert [found["translation_text"] for found in pipe(TEXTS)] == [found["generated_text"] for found in expected]
+    assert pipe(TEXTS) != pipe(TEXTS, prefix="") or pipe(TEXTS) != pipe(TEXTS, num_beams=1)  # a control
+    short = pipe(TEXTS[0], max_new_tokens=2, min_new_tokens=1)  # what a call says overrules what the checkpoint says
+    assert len(pipe.tokenizer(short[0]["translation_text"], add_special_tokens=False)["input_ids"]) <= 4
+    with pytest.raises(InputError, match="one of translation_en_to_de, translation_en_to_fr"):
+        pipeline("translation", model=model)
+    with pytest.raises(InputError, match="says nothing of 'translation_en_to_ro': it names translation_en_to_de"):
+        pipeline("translation_en_to_ro", model=model)
+    damaged = with_tasks(folder, tmp_path / "damaged", summarization={"prefix": 5})
+    with pytest.raises(ConfigError, match="task_specific_params must name settings by task"):
+        pipeline("summarization", model=damaged)
+
+
+def test_a_stream_writes_what_a_call_writes(folder: Path) -> None:
+    pipe = pipeline(model=folder, max_new_tokens=20, min_new_tokens=20)
+    several = 0
+    for text in TEXTS:
+        pieces = list(pipe.stream(text, prefix="x: "))
+        several += len(pieces) > 1
+        assert "".join(pieces) == pipe(text, prefix="x: ")[0]["generated_text"]
+    assert several
+    drawn = "".join(pipe.stream(TEXTS[0], do_sample=True, seed=3))
+    assert drawn == pipe(TEXTS[0], do_sample=True, seed=3)[0]["generated_text"]
+    for given, told in (
+        ({"num_beams": 2}, "num_beams=2"),
+        ({"num_return_sequences": 2, "do_sample": True}, "one text"),
+    ):
+        with pytest.raises(InputError, match=told):
+            list(pipe.stream(TEXTS[0], **given))
+    with pytest.raises(ConfigError, match="did you mean 'do_sample'"):
+        pipe.stream(TEXTS[0], do_smple=True)
+
+
+def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main(["generate", "--model", str(folder), *argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    pipe = pipeline(model=folder, max_new_tokens=9)
+    expected = [found["generated_text"] for found in pipe(TEXTS, prefix="x: ")]
+    options = ("--max-new-tokens", "9", "--prefix", "x: ")
+    assert run(*options, *TEXTS) == (0, "".join(f"{text}\n" for text in expected), "")
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS) + "\n")
+    assert run(*options, "--stream", "--file", str(file))[1] == "".join(f"{text}\n" for text in expected)
+    code, out, _ = run(
+        *options, "--json", "--num-beams", "2", "--num-return-sequences", "2", "--early-stopping", "true", TEXTS[0]
+    )
+    beams = pipe(TEXTS[0], prefix="x: ", num_beams=2, num_return_sequences=2, settings={"early_stopping": True})
+    assert (code, json.loads(out)) == (0, {"text": TEXTS[0], "generated": [each["generated_text"] for each in beams]})
+    for argv, code, told in (
+        (["--stream", "--json", "a"], 2, "leave one out"),
+        (["--task", "ner", "a"], 2, "--task ner: this command is for text2text-generation"),
+        (["--num-beams", "0", "a"], 2, "--num-beams"),
+        (["--num-return-sequences", "3", "a"], 2, "--num-return-sequences 3 texts need as many --num-beams"),
+        ([], 2, "no text"),
+        (["--task", "translation_en_to_de", "a"], 2, "says nothing of 'translation_en_to_de'"),
+    ):
+        found = run(*argv)
+        assert (found[0], told in found[2]) == (code, True), found

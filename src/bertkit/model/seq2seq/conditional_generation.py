@@ -137,9 +137,8 @@ class ConditionalGeneration(Seq2SeqModel):
 
     def generate_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> list[list[int]]:
         """:meth:`generate` for B rows of any length, which are never padded: ``B * num_return_sequences`` lists."""
-        batch = collate(rows, range(len(rows))).to(self.model.shared.weight.device)
         with self._writing():
-            cache, chosen = self._prepared(batch, settings)
+            cache, chosen = self._prepared(self._packed(rows), settings)
             found: list[list[int]] = written(self._step, cache, self.config, chosen, seed).tolist()
         return found
 
@@ -155,8 +154,18 @@ class ConditionalGeneration(Seq2SeqModel):
 
         Rows that are finished give padding. Arguments and errors are the same; there are no beams.
         """
+        return self._stream(pack_padded(input_ids, attention_mask)[0], seed, settings)
+
+    def stream_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> Iterator[Tensor]:
+        """:meth:`stream` for B rows of any length, which are never padded."""
+        return self._stream(self._packed(rows), seed, settings)
+
+    def _packed(self, rows: Ragged) -> Batch:
+        return collate(rows, range(len(rows))).to(self.model.shared.weight.device)
+
+    def _stream(self, batch: Batch, seed: int | None, settings: Mapping[str, Any]) -> Iterator[Tensor]:
         with self._writing():
-            cache, chosen = self._prepared(pack_padded(input_ids, attention_mask)[0], settings)
+            cache, chosen = self._prepared(batch, settings)
             yield from streamed(self._step, cache, self.config, chosen, seed)
 
     @contextmanager

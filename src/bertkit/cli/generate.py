@@ -1,0 +1,82 @@
+"""``bertkit generate``: summarize, translate or rewrite texts with BART and T5."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from bertkit.cli.common_options import Common, Model, Source, Texts, read_texts, with_texts, write_json, write_line
+from bertkit.config.generation_settings import GenerationOptions
+from bertkit.errors import ConfigError
+
+NOTHING_SET = GenerationOptions()
+
+
+def generate(
+    *text: Texts,
+    model: Model,
+    task: Annotated[
+        str | None,
+        Parameter(
+            help="summarization, translation, translation_en_to_de ...: applies the prefix and settings that the "
+            "model's config.json names for it."
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, Parameter(help="Put before each text, for example 'summarize: '; default: as --task says.")
+    ] = None,
+    truncate: Annotated[
+        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
+    ] = False,
+    stream: Annotated[bool, Parameter(negative=(), help="Write each word as soon as it is known; no beams.")] = False,
+    source: Source = Source(),
+    settings: Annotated[
+        GenerationOptions, Parameter(name="*", group=Group("Generation", sort_key=1), negative=(), show_default=False)
+    ] = NOTHING_SET,
+    common: Common = Common(),
+) -> None:
+    r"""Summarize, translate or rewrite texts with BART or T5.
+
+    Prints what is generated for each text, on lines of its own; with --json one
+    object per text. Settings that are left out are those of the model. The
+    original T5 reads its task from a prefix.
+
+    For example:
+
+        bertkit generate --model DIR --file articles.txt --num-beams 4
+        bertkit generate --model DIR --task translation_en_to_de "Good morning."
+        bertkit generate --model DIR --prefix "summarize: " --stream "A long text."
+        bertkit generate --model DIR --do-sample --temperature 0.7 \
+            --num-return-sequences 3 "Write me."
+    """
+    if stream and common.json:
+        raise ConfigError("--stream writes words as they come, --json whole objects; leave one out")
+    texts = read_texts(text, source)
+    common.begin()
+    from bertkit.inference.pipelines import pipeline
+    from bertkit.inference.text_to_text import RESULTS, kind_of
+
+    if task is not None and kind_of(task) is None:
+        raise ConfigError(f"--task {task}: this command is for {', '.join(RESULTS)}, translation_en_to_de and so on")
+    pipe = pipeline(task or "text2text-generation", model=model, device=common.device)
+    options = {
+        "prefix": prefix,
+        "truncation": truncate,
+        "seed": common.seed,
+        "settings": settings.model_dump(exclude_unset=True),
+    }
+    if stream:
+        for asked in texts:
+            for piece in pipe.stream(asked, **options):
+                write_line(piece, end="")
+            write_line("")
+        return
+    for asked, found in with_texts(texts, lambda items: pipe(items, **options)):
+        results = found if isinstance(found, list) else [found]
+        written = [text for result in results for text in result.values()]
+        if common.json:
+            write_json({"text": asked, "generated": written})
+            continue
+        for each in written:
+            write_line(each)
