@@ -92,6 +92,19 @@ class Batch:
         """The same batch with one more target."""
         return replace(self, targets={**self.targets, name: target})
 
+    def select(self, numbers: Sequence[int]) -> Batch:
+        """Some sequences in this order; of a batch without targets."""
+        assert not self.targets
+        lengths = np.array(self.layout.lengths)[list(numbers)]
+        rows = torch.from_numpy(gather(np.array(self.layout.boundaries)[list(numbers)], lengths))
+        rows = rows.to(self.input_ids.device)
+        return Batch(
+            input_ids=self.input_ids[rows],
+            token_type_ids=self.token_type_ids[rows],
+            position_ids=self.position_ids[rows],
+            layout=Layout(tuple(lengths.tolist())),
+        )
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on ``device``."""
         return replace(

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
@@ -232,7 +233,7 @@ def find_vocabulary(folder: Path) -> VocabularyFile | None:
     return None
 
 
-def check_vocabulary(folder: Path, config: BertConfig) -> None:
+def check_vocabulary(folder: Path, config: BertConfig | EncoderDecoderConfig) -> None:
     """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table."""
     file = folder / "tokenizer.json"
     if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:

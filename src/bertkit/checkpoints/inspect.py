@@ -20,13 +20,17 @@ from bertkit.checkpoints.match import Row, Status, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
+from bertkit.checkpoints.seq2seq_names import table_of, with_own_output
+from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular
 
+AnyConfig = BertConfig | EncoderDecoderConfig
 _BLOCK = 1 << 22
 FoundT = TypeVar("FoundT")
 
@@ -95,8 +99,8 @@ class ModelReport:
             facts.append(
                 ("family", f"{config['model_type']}, saved from {', '.join(config.get('architectures') or ['?'])}")
             )
-            family = FAMILIES[config["model_type"].removeprefix(OWN_MODEL_TYPE)]
-            keys = (family.keys.get(key, key) for key in _SHAPE_KEYS)
+            family = FAMILIES.get(config["model_type"].removeprefix(OWN_MODEL_TYPE))
+            keys = _SHAPE_KEYS if family is None else [family.keys.get(key, key) for key in _SHAPE_KEYS]
             facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in keys if key in config)))
         types = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
         facts.append(("parameters", f"{self.num_parameters:,} in {sum(self.dtypes.values())} tensors ({types})"))
@@ -123,7 +127,8 @@ class ModelReport:
 
 _SHAPE_KEYS = """
     num_hidden_layers num_hidden_groups hidden_size embedding_size num_attention_heads intermediate_size vocab_size
-    max_position_embeddings type_vocab_size
+    max_position_embeddings type_vocab_size encoder_layers decoder_layers num_layers num_decoder_layers d_model d_kv
+    encoder_attention_heads decoder_attention_heads num_heads encoder_ffn_dim decoder_ffn_dim d_ff
 """.split()
 _VERDICTS = {
     "exact": "loads exactly",
@@ -145,8 +150,10 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
     path = resolve(name_or_path)
     weights = find_weights(path)
     problems: list[str] = []
-    config = _attempt(problems, lambda: BertConfig.from_json_file(config_path(path)))
-    table = TABLES[config.model_type if config else "bert"]
+    config = _attempt(problems, lambda: read_any_config(config_path(path)))
+    if isinstance(config, EncoderDecoderConfig):
+        config = with_own_output(config, weights.tensors)
+    table = TABLES["bert"] if config is None else _table_of(config)
     if config is not None:
         _attempt(problems, lambda: check_vocabulary(weights.folder, config))
     broken = [printable(info.name) for info in weights.tensors.values() if _is_broken(info)]
@@ -155,9 +162,8 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
     sound = not problems
     view, classes = None, {}
     if config is not None:
-        specs = [class_spec(name, config.model_type, config.pooling) for name in table.classes]
+        specs, saved_from = _specs(config, table)
         classes = {spec.name: _verdict(weights, config, spec, table) for spec in specs}
-        saved_from = [*named_specs(config), class_spec("BertModel", config.model_type)][0]
         view = match(weights.tensors, config, saved_from, table)
         if view.problems:
             problems.append(explain(view, weights.where))
@@ -196,8 +202,23 @@ def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
         return None
 
 
-def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
-    if "masked-lm head" in spec.heads and not (config.tie_word_embeddings or config.has_own_decoder):
+def _table_of(config: AnyConfig) -> NameTable:
+    return TABLES[config.model_type] if isinstance(config, BertConfig) else table_of(config)
+
+
+def _specs(config: AnyConfig, table: NameTable) -> tuple[list[ClassSpec], ClassSpec]:
+    """All classes of a family, and that which a checkpoint was saved from."""
+    if isinstance(config, BertConfig):
+        specs = [class_spec(name, config.model_type, config.pooling) for name in table.classes]
+        return specs, [*named_specs(config), class_spec("BertModel", config.model_type)][0]
+    named = [table.classes[name] for name in config.architectures or () if name in table.classes]
+    specs = list(table.classes.values())
+    return specs, [*named, *specs][0]
+
+
+def _verdict(weights: Weights, config: AnyConfig, spec: ClassSpec, table: NameTable) -> str:
+    predicts_words = isinstance(config, EncoderDecoderConfig) or config.tie_word_embeddings or config.has_own_decoder
+    if "masked-lm head" in spec.heads and not predicts_words:
         return "no"
     if not match(weights.tensors, config, spec, table).problems:
         return "exact"
@@ -208,11 +229,15 @@ def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameT
     return "no"
 
 
-def _parameters(tensors: Iterable[TensorInfo], config: BertConfig | None, table: NameTable) -> dict[str, int]:
+def _parameters(tensors: Iterable[TensorInfo], config: AnyConfig | None, table: NameTable) -> dict[str, int]:
     """Number of values by part, the encoder split into embeddings and layers; without tied copies and buffers."""
     counts = Counter[str]()
     names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
-    ties = {} if config is not None and config.has_own_decoder else dict(table.ties)
+    ties = dict(table.ties)
+    if isinstance(config, BertConfig) and config.has_own_decoder:
+        ties = {}
+    elif isinstance(config, EncoderDecoderConfig) and config.has_own_output:
+        del ties["lm_head.weight"]
     kept = {table.canonical(info.name): info for info in tensors}
     for name, info in kept.items():
         if name in table.ignored or (name in ties and ties[name] in kept):

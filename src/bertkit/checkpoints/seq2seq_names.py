@@ -6,11 +6,11 @@ the heads. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm
-from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
+from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 
 _WORDS = "shared.weight"
 #: Copies of the table of words, and the part that reads each.
@@ -143,6 +143,13 @@ T5 = NameTable(
 def table_of(config: EncoderDecoderConfig) -> NameTable:
     """The table of a family."""
     return BART if isinstance(config, BartConfig) else T5
+
+
+def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> EncoderDecoderConfig:
+    """A T5 v1.1 whose config was written by transformers 5 says that output and words are tied: its file knows."""
+    if not isinstance(config, T5Config) or config.scale_decoder_outputs is not False or config.has_own_output:
+        return config
+    return config.replace(tie_word_embeddings=not ("lm_head.weight" in names and _WORDS in names))
 
 
 #: Classes by name in the tables.

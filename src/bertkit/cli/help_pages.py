@@ -21,6 +21,7 @@ EVERYDAY = {
     "Common options": {"--json", "--device", "--quiet"},
     "Files of your own (task csv)": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
     "CoNLL files (task ner)": set[str](),
+    "Text to text (tasks summarize, text2text)": {"--source", "--target", "--prefix"},
     "Masked-LM training": {"--adapt-epochs", "--adapt-steps"},
     "Generation": set("--max-new-tokens --num-beams --num-return-sequences --do-sample --temperature".split()),
     "Training": set(

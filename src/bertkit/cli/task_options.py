@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from bertkit.tasks import Columns, TextTask
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks.reading.bad_rows import OnError
+    from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
 Task = Annotated[
     str,
     Parameter(
         help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
-        "codah, arc; imdb, tweets; or csv for a file of your own."
+        "codah, arc; imdb, tweets; summarize, text2text; or csv for a file of your own."
     ),
 ]
 FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
@@ -128,7 +129,24 @@ class TagColumns:
     ] = None
 
 
+@Parameter(name="*", group=Group("Text to text (tasks summarize, text2text)", sort_key=1))
+@dataclass(frozen=True)
+class PairColumns:
+    """How a table holds sources and targets, and what is put before a source."""
+
+    source: Column = None
+    target: Column = None
+    prefix: Annotated[str, Parameter(help="Put before each source; T5 reads its task from it: 'summarize: '.")] = ""
+
+    def task(self, task: Seq2SeqTask) -> Seq2SeqTask:
+        """A task with these columns."""
+        text = (self.source,) if self.source else task.columns.text
+        label = (self.target,) if self.target else task.columns.label
+        return replace(task, columns=replace(task.columns, text=text, label=label), prefix=self.prefix)
+
+
 TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
+PAIR_COLUMNS = PairColumns()
 
 
 @Parameter(name="*")
@@ -138,20 +156,26 @@ class FileColumns:
 
     table: LabelledColumns = LABELLED_COLUMNS
     conll: TagColumns = TAG_COLUMNS
+    pairs: PairColumns = PAIR_COLUMNS
 
     def given(self, task: str) -> dict[str, Any]:
         """The options for files of a task that were given, without the encoding; those of another task are errors."""
         found: dict[str, dict[str, Any]] = {}
-        for kind, columns, unset in (("csv", self.table, LABELLED_COLUMNS), ("ner", self.conll, TAG_COLUMNS)):
+        for kinds, columns, unset in (
+            (("csv",), self.table, LABELLED_COLUMNS),
+            (("ner",), self.conll, TAG_COLUMNS),
+            (("summarize", "text2text"), self.pairs, PAIR_COLUMNS),
+        ):
             default = asdict(unset)
             values = asdict(columns).items()
-            found[kind] = {name: value for name, value in values if value != default[name] and name != "encoding"}
-            if kind != task and found[kind]:
-                options = ", ".join(f"--{name.replace('_', '-')}" for name in found[kind])
-                them = "it" if len(found[kind]) == 1 else "them"
+            given = {name: value for name, value in values if value != default[name] and name != "encoding"}
+            found |= dict.fromkeys(kinds, given)
+            if task not in kinds and given:
+                options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+                them = "it" if len(given) == 1 else "them"
                 raise ConfigError(
-                    f"task {task} does not take {options}, only task {kind} does; leave {them} out, or use task {kind} "
-                    "for a file of your own"
+                    f"task {task} does not take {options}, only task {kinds[-1]} does; leave {them} out, or use task "
+                    f"{kinds[-1]} for a file of your own"
                 )
         if "label_separator" in found["csv"] and not self.table.multi_label:
             raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")
@@ -160,21 +184,26 @@ class FileColumns:
     def task(self, name: str, data: Path, on_error: OnError) -> AnyTask:
         """The task of that name, with these columns."""
         from bertkit.tasks import get_task, ner_task
+        from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
         given = self.given(name)
         if name == "csv":
             return self.table.task(data, on_error=on_error)
         if name == "ner":
             return ner_task(data, on_error=on_error, encoding=self.table.encoding, **given)
-        return in_encoding(get_task(name), self.table.encoding)
+        task = get_task(name)
+        if isinstance(task, Seq2SeqTask):
+            task = self.pairs.task(task)
+        return in_encoding(task, self.table.encoding)
 
 
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
     """A task of texts whose files are read in an encoding; None leaves it as it is."""
     from bertkit.tasks import TextTask
+    from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
     if encoding is None:
         return task
-    if not isinstance(task, TextTask):
+    if not isinstance(task, TextTask | Seq2SeqTask):
         raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
     return replace(task, columns=replace(task.columns, encoding=encoding))

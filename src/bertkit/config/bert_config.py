@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.config_file import ConfigFile
+from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
 from bertkit.config.family_fields import TEXTS, FamilyFields, Probability, Size
 from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
@@ -317,6 +318,12 @@ _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 
 
 def _family(model_type: Json) -> Family:
+    if isinstance(model_type, str) and model_type in ENCODER_DECODERS:
+        raise ConfigError(
+            f"model_type is {model_type!r}, an encoder-decoder, where an encoder is needed; it is for 'bertkit "
+            "generate', the tasks summarize and text2text, the pipelines text2text-generation, summarization and "
+            "translation, and the classes with Bart or T5 in their names"
+        )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
         known = ", ".join(FAMILIES)

@@ -6,6 +6,7 @@ other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -114,6 +115,26 @@ class EncoderDecoderConfig(ConfigFile):
         """What the decoder's vectors are multiplied with before the output."""
         return 1.0
 
+    @property
+    def hidden_size(self) -> int:
+        """Width D, under the name that encoders have for it."""
+        return self.d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Layers of encoder and decoder together."""
+        return self.encoder_depth + self.decoder_depth
+
+    @property
+    def max_input_length(self) -> int:
+        """Tokens of the longest input; without a table of positions as many as memory holds."""
+        return self.tower(decoder=False).positions or sys.maxsize
+
+    @property
+    def learning_rate(self) -> float:
+        """Peak rate of fine-tuning with Adam, where none is given."""
+        raise NotImplementedError
+
     def tower(self, decoder: bool) -> Tower:
         """The shape of the decoder, or of the encoder."""
         raise NotImplementedError
@@ -203,6 +224,10 @@ class BartConfig(EncoderDecoderConfig):
     @property
     def init_range(self) -> float:
         return self.init_std
+
+    @property
+    def learning_rate(self) -> float:
+        return 3e-5  # the authors' recipe for summaries
 
     @property
     def unused_row(self) -> int | None:
@@ -302,6 +327,10 @@ class T5Config(EncoderDecoderConfig):
     @property
     def init_range(self) -> float:
         return self.initializer_factor
+
+    @property
+    def learning_rate(self) -> float:
+        return 3e-4  # its authors use 1e-3, with Adafactor (Raffel et al. 2020, section 3.1.2)
 
     @property
     def output_scale(self) -> float:

@@ -66,6 +66,15 @@ class ReadingSettings(Settings):
     tune_thresholds: bool = Field(
         False, description="choose on dev the probability from which a label is given; kept with the model"
     )
+    max_target_length: int | None = Field(
+        None, ge=2, le=1_000_000, description="summarize, text2text: tokens of the longest target; default 128"
+    )
+    num_beams: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="summarize, text2text: beams when dev is answered and ever after; default as the model says",
+    )
     label_all_pieces: bool = Field(
         False, description="ner: the loss looks at every piece of a word; otherwise at the first only"
     )

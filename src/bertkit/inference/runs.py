@@ -12,7 +12,6 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
-from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.onnx_backend import is_export
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
@@ -39,6 +38,7 @@ class Run:
     """A loaded run folder, or any checkpoint with the head of a kind of task.
 
     workflow: of the kind; its task is the run's, where that is known.
+    engine: see :meth:`Workflow.open_engine`.
     config: how the run read its data, ``max_length`` as in training.
     settings: the run's ``finetune.json``; empty for a checkpoint that bertkit did not train.
     decision: what was chosen on dev when it was trained.
@@ -46,7 +46,7 @@ class Run:
 
     path: Path
     workflow: AnyWorkflow
-    engine: InferenceEngine
+    engine: Any
     tokenizer: PreTrainedTokenizer
     config: ReadingSettings
     settings: dict[str, Any] = field(default_factory=dict)
@@ -110,17 +110,16 @@ def open_run(
     """
     path = resolve(run, revision=revision)
     folder = checkpoint_folder(path)
-    shape = BertConfig.from_json_file(config_path(path))
     settings = read_settings(folder)
-    workflow = workflow_of(read_task(folder) or task or _any_texts(shape))
-    config = _reading(folder, settings, workflow, shape)
+    known = read_task(folder) or task or _any_texts(BertConfig.from_json_file(config_path(path)))
+    workflow = workflow_of(known)
+    config = _reading(folder, settings, workflow, workflow.read_shape(path))
     kind = Classifier if isinstance(workflow, TextWorkflow) else Run
     return kind(
         path=folder,
         workflow=workflow,
-        engine=InferenceEngine.load(
+        engine=workflow.open_engine(
             path,
-            workflow.model_class,
             device=device or "cpu",
             precision=precision or ("auto" if is_export(folder) else "int8" if is_int8(folder) else "fp32"),
             threads=threads,
@@ -132,7 +131,7 @@ def open_run(
     )
 
 
-def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: BertConfig) -> ReadingSettings:
+def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: Any) -> ReadingSettings:
     """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
     saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
     config = parsed(saved, ReadingSettings, str(folder / SETTINGS))
@@ -149,7 +148,8 @@ def settings_for_use(folder: Path) -> dict[str, Any]:
     settings, task = read_settings(folder), read_task(folder)
     if task is None:
         return {}
-    reading = _reading(folder, settings, workflow_of(task), BertConfig.from_json_file(config_path(folder)))
+    workflow = workflow_of(task)
+    reading = _reading(folder, settings, workflow, workflow.read_shape(folder))
     return {"task": settings["task"], "config": reading.model_dump(exclude_defaults=True)}
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.generation_settings import GenerationSettings
-from bertkit.engine.rows import WindowSize, pack_by_length, stream
+from bertkit.config.reading_settings import read_decision
+from bertkit.engine.rows import WindowSize, stream
 from bertkit.errors import InputError, needs_bertkit
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
@@ -36,8 +35,6 @@ RESULTS: Mapping[str, str] = {
 TRANSLATION = re.compile(r"translation_\w+_to_\w+", re.ASCII)
 #: Texts that are sorted by length together; few, because generation is slow and results should come soon.
 WINDOW = WindowSize(items=256, first=16, characters=2_000_000)
-#: Most input tokens in a batch, counted once per beam.
-MAX_TOKENS = 8192
 
 Generated = dict[str, str]
 
@@ -88,7 +85,11 @@ class TextToTextPipeline:
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, task: str, model: ConditionalGeneration, tokenizer: PreTrainedTokenizer) -> None:
+        from bertkit.engine.text_generator import TextGenerator
+
         self.task, self.model, self.tokenizer = task, model, tokenizer
+        self._generator = TextGenerator(model)
+        self._trained_length: int | None = None
         #: Of every call that does not set them itself: the checkpoint's, and what it says of this task in particular.
         self.settings = model.generation_settings
         check_vocabulary(tokenizer, model.config.vocab_size)
@@ -112,8 +113,9 @@ class TextToTextPipeline:
             from bertkit.system.device import find_device
 
         said: Mapping[str, Json] = {}
+        trained: Mapping[str, Json] = {}
         if isinstance(model, Path):
-            said = _config_of(model)
+            said, trained = _config_of(model), read_decision(checkpoint_folder(model))
             check_task(task, said)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
             model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))
@@ -125,14 +127,18 @@ class TextToTextPipeline:
             model = model.to(device=None if device is None else find_device(device), dtype=dtype)
         made = cls(task, model, tokenizer)
         made.prefix, changes = GenerationSettings.of_task(said, task)
+        if "prefix" in trained:  # what it was fine-tuned with
+            made.prefix = str(trained["prefix"])
+        if isinstance(longest := trained.get("max_length"), int):
+            made._trained_length = longest
         made.settings = made.settings.replace(**changes)
         return made
 
     @property
     def max_length(self) -> int:
         """Most tokens of an input, special tokens included."""
-        room = self.model.model.max_length
-        return min(room, self.tokenizer.model_max_length) if room else self.tokenizer.model_max_length
+        limits = (self.tokenizer.model_max_length, self.model.model.max_length, self._trained_length)
+        return min(limit for limit in limits if limit)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self.task!r}, model={type(self.model).__name__})"
@@ -280,16 +286,9 @@ class TextToTextPipeline:
         seed: int | None,
         advance: Callable[[int], None],
     ) -> list[list[Generated]]:
-        """The generated texts of each row; rows of similar length are batched together."""
+        """The generated texts of each row."""
         kind = kind_of(self.task)
         assert kind is not None, self.task
-        key, each = RESULTS[kind], chosen.num_return_sequences
-        beams = max(chosen.num_beams, each)
-        found: dict[int, list[Generated]] = {}
-        for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // beams, 1)):
-            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **chosen.model_dump())
-            texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
-            for place, number in enumerate(numbers):
-                found[number] = [{key: text.strip()} for text in texts[place * each : (place + 1) * each]]
-            advance(len(numbers))
-        return [found[number] for number in range(len(rows))]
+        found = self._generator.generate(rows, chosen, seed=seed, advance=advance)
+        texts = [self.tokenizer.batch_decode(each, skip_special_tokens=True) for each in found]
+        return [[{RESULTS[kind]: text.strip()} for text in each] for each in texts]

@@ -146,6 +146,15 @@ def _spoil_array(lines: Sequence[str], number: int) -> Iterator[tuple[list[str],
     yield ["caf\udce9\n", *lines[:9]], "1: "
 
 
+def spoilt_tables(lines: list[str], path: Path, number: int) -> Iterator[tuple[list[str], str]]:
+    """A table whose row that begins in line ``number`` is spoilt; as :meth:`Battery.spoil`."""
+    kind, own = kind_of(path), lines[number - 1]
+    more = "\tx\n" if kind == ".tsv" else ",x\n"
+    bad = "{\n" if kind in (".jsonl", ".ndjson") else own.rstrip("\r\n") + more
+    for line in (bad, "caf\udce9" + own, "\0" + own):
+        yield [*lines[: number - 1], line, *lines[number : number + 2]], f"{number}: "
+
+
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizer:
     """A tokenizer that knows each character of the texts, so that words are many tokens long."""
     characters = sorted({character for text in texts for character in text.lower() if not character.isspace()})

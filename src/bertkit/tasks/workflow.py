@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import Check, Network
+from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.ragged import Flags, Ints
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import torch
 
     from bertkit.batch import Batch
-    from bertkit.model.models import HeadModel
     from bertkit.model.padded import PackedModel
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
@@ -49,6 +48,8 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
     "doc_stride": "question answering (squad, squad2)",
     "max_query_length": "question answering (squad, squad2)",
     "max_answer_length": "question answering (squad, squad2)",
+    "max_target_length": "text to text (summarize, text2text)",
+    "num_beams": "text to text (summarize, text2text)",
     "label_all_pieces": "token classification (ner)",
 }
 
@@ -122,6 +123,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
+    #: What its models are called in messages.
+    calls_it: ClassVar[str] = "BERT"
+    #: Whether training in bf16 was compared with fp32 and may be the default where the processor gains.
+    trains_in_bf16: ClassVar[bool] = True
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
 
@@ -209,16 +214,15 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """The labels of the head; none where they are fixed."""
         return {}
 
-    def network(self) -> type[HeadModel]:
+    def network(self) -> Any:
         """The model class itself."""
         from bertkit.model import models
 
-        found: type[HeadModel] = getattr(models, self.model_class)
-        return found
+        return getattr(models, self.model_class)
 
     def new_model(
         self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> PackedModel:
+    ) -> Any:
         """The start checkpoint, with its own head if it is exactly the task's, else a new one, drawn from ``seed``."""
         path = resolve(start)
         new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
@@ -233,8 +237,20 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         same = same and self.head().get("id2label", file.id2label) == file.id2label
         return not same or settings.pooling not in (None, file.pooling)
 
-    def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
-        """Shape of the start checkpoint, with the pooling that :meth:`new_model` will have."""
+    def read_shape(self, path: Path) -> Any:
+        """Shape of a checkpoint: a :class:`BertConfig`, or of another kind of model its own config."""
+        return BertConfig.from_json_file(config_path(path))
+
+    def scoring_engine(self, model: Any) -> Any:
+        """What :meth:`outputs` gets of a model in training."""
+        return InferenceEngine.for_scoring(model)
+
+    def open_engine(self, path: Path, *, device: str, precision: Precision, threads: int | None) -> Any:
+        """What :meth:`outputs` gets of a checkpoint."""
+        return InferenceEngine.load(path, self.model_class, device=device, precision=precision, threads=threads)
+
+    def start_shape(self, start: Path, settings: ReadingSettings) -> Any:
+        """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have."""
         from bertkit.model.loading import pooling_of
 
         file = BertConfig.from_json_file(config_path(start))
@@ -256,10 +272,11 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
 
     @abstractmethod
-    def outputs(
-        self, engine: InferenceEngine, encoded: EncodedT, *, check: Check = stop_nothing, label: str
-    ) -> OutputsT:
-        """What a model says of every row, in numpy, as the engine's ``row_outputs``."""
+    def outputs(self, engine: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
+        """What a model says of every row, in numpy, as the engine's ``row_outputs``.
+
+        ``engine`` is that of :meth:`scoring_engine` or :meth:`open_engine`.
+        """
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""

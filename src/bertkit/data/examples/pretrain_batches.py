@@ -18,8 +18,10 @@ measured with sentences of random lengths, 21 s on one core):
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -51,6 +53,15 @@ _BLOCK = 1 << 20
 _building = Lock()
 
 Places = NDArray[np.uint32 | np.int64]
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options of :class:`ExamplePlan`."""
+
+    batch_size: int
+    max_tokens: int
+    rank: int
+    num_ranks: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,11 +129,8 @@ def build_index(
     return ExampleIndex(sentences, rules, found)
 
 
-class PretrainData:
-    """The batch plan of pre-training: packed batches of examples made from a token store.
-
-    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, except for the objective ``mlm``,
-    ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
+class ExamplePlan(ABC):
+    """A batch plan of examples made from a token store; :meth:`pack` makes a batch of some of them.
 
     Epochs differ by a few examples, because chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples
     of any epoch are distributed evenly over its steps, so each is seen once and a step has about ``batch_size``.
@@ -130,7 +138,6 @@ class PretrainData:
     Args:
         tokens: the token store. Examples are read in random order; a store that does not fit into its cache is prepared
             for that (:meth:`~bertkit.data.store.token_store.TokenStore.make_random_access`).
-        vocabulary: of the tokenizer that made the store.
         rules: how examples are made; ``rules.epoch`` is ignored.
         batch_size: examples in an optimizer step, over all ranks.
         max_tokens: maximum tokens in one micro-batch.
@@ -142,7 +149,6 @@ class PretrainData:
     def __init__(
         self,
         tokens: SentenceTokens,
-        vocabulary: MaskVocabulary,
         rules: Rules,
         *,
         batch_size: int = 256,
@@ -159,10 +165,9 @@ class PretrainData:
             raise ConfigError(
                 f"max_tokens={max_tokens} of a micro-batch is less than max_seq_length={rules.max_seq_length}; raise it"
             )
-        self.tokens, self.vocabulary, self.rules = tokens, vocabulary, rules
+        self.tokens, self.rules = tokens, rules
         self.batch_size, self.max_tokens = batch_size, max_tokens
         self.rank, self.num_ranks = rank, num_ranks
-        self._has_pairs = rules.objective != "mlm"
         if isinstance(tokens, TokenStore):
             tokens.make_random_access()
         self._sentences = Sentences.of(tokens)
@@ -209,6 +214,38 @@ class PretrainData:
         parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
         return [self.pack(numbers[part], spans.take(part), epoch) for part in parts]
 
+    @abstractmethod
+    def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
+        """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
+
+    def _check_ids(self, ids: Ids | Ints, size: int) -> None:
+        """Refuse ids that a vocabulary of ``size`` tokens does not have."""
+        if ids.max() >= size:
+            raise DataError(
+                f"the token store contains id {int(ids.max())}, but the vocabulary has {size:,} tokens; use the "
+                "tokenizer that the store was prepared with"
+            )
+
+
+class PretrainData(ExamplePlan):
+    """The batch plan of pre-training encoders.
+
+    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, except for the objective ``mlm``,
+    ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
+
+    Args:
+        tokens: as for :class:`ExamplePlan`, and so the others.
+        vocabulary: of the tokenizer that made the store.
+        rules: see above.
+        **options: see above.
+    """
+
+    def __init__(
+        self, tokens: SentenceTokens, vocabulary: MaskVocabulary, rules: Rules, **options: Unpack[PlanOptions]
+    ) -> None:
+        self.vocabulary, self._has_pairs = vocabulary, rules.objective != "mlm"
+        super().__init__(tokens, rules, **options)
+
     def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
         """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
         ids, types, special = self._assemble(chosen)
@@ -231,11 +268,7 @@ class PretrainData:
         ids = np.empty(num_tokens, np.int64)
         ids[first_of_row], ids[separators] = self.vocabulary.cls_id, self.vocabulary.sep_id
         ids[~special] = self._read(starts, ends)
-        if ids.max() >= self.vocabulary.size:
-            raise DataError(
-                f"the token store contains id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} "
-                "tokens; use the tokenizer that the store was prepared with"
-            )
+        self._check_ids(ids, self.vocabulary.size)
         types = np.zeros(num_tokens, np.int64)
         if self._has_pairs:
             change = np.zeros(num_tokens + 1, np.int64)

@@ -57,7 +57,7 @@ def write_beams(
     generator: torch.Generator | None,
 ) -> Tensor:
     """The best ``num_return_sequences`` of each input, int64 ``(B, returned, L)``; :data:`EMPTY` behind their ends."""
-    device, inputs, beams = cache.layers[0].memory[0].device, cache.num_inputs, settings.num_beams
+    device, inputs, beams = cache.device, cache.num_inputs, settings.num_beams
     tokens = torch.full((inputs, beams, settings.longest), EMPTY, dtype=torch.int64, device=device)
     tokens[:, :, 0] = config.decoder_start_token_id
     scores = torch.full((inputs, beams), NEVER, device=device)

@@ -7,8 +7,11 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+import torch
 from torch import Tensor
 
 #: Room for so many tokens at first; it doubles.
@@ -19,12 +22,13 @@ FIRST_ROOM = 32
 class LayerCache:
     """Keys and values of one layer.
 
-    memory: those of the input, each ``(B, N, M, H)``; beams of one input share them.
+    memory: those of the input, ``(B, N, M, H)`` each; beams of one input share them. They are in groups of neighbouring
+        inputs, so that M is not that of the longest of all.
     written: those of the tokens so far, with room for more, each ``(R, N, L, H)``; None before the first.
     length: tokens so far.
     """
 
-    memory: tuple[Tensor, Tensor]
+    memory: list[tuple[Tensor, Tensor]]
     written: tuple[Tensor, Tensor] | None = None
     length: int = 0
 
@@ -56,9 +60,10 @@ class LayerCache:
             else:
                 self.written = k, v
 
-    def select(self, inputs_B: Tensor) -> None:
-        """Select inputs; an input may be selected more than once."""
-        self.memory = self.memory[0].index_select(0, inputs_B), self.memory[1].index_select(0, inputs_B)
+    def select(self, inputs: Sequence[Tensor]) -> None:
+        """Select inputs of each group, none of a group that is empty then."""
+        pairs = zip(self.memory, inputs, strict=True)
+        self.memory = [(k.index_select(0, rows), v.index_select(0, rows)) for (k, v), rows in pairs if len(rows)]
 
 
 @dataclass(slots=True)
@@ -66,12 +71,12 @@ class DecoderCache:
     """The caches of all layers.
 
     layers: one for each layer.
-    hidden: added to the scores of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None if all inputs
-        have the same length.
+    hidden: added to the scores of each group of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None if
+        all inputs of the group have the same length.
     """
 
     layers: list[LayerCache]
-    hidden: Tensor | None
+    hidden: list[Tensor | None]
 
     @property
     def length(self) -> int:
@@ -81,7 +86,12 @@ class DecoderCache:
     @property
     def num_inputs(self) -> int:
         """B."""
-        return len(self.layers[0].memory[0])
+        return sum(len(k) for k, _ in self.layers[0].memory)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.layers[0].memory[0][0].device
 
     def reorder(self, rows_R: Tensor) -> None:
         """Select rows of what was written; a row may be selected more than once."""
@@ -89,8 +99,13 @@ class DecoderCache:
             layer.reorder(rows_R)
 
     def select(self, inputs_B: Tensor) -> None:
-        """Select inputs; the rows written for them are selected by :meth:`reorder`."""
+        """Select inputs in their order, any of them also more than once; :meth:`reorder` selects the rows written."""
+        ends = list(accumulate(len(k) for k, _ in self.layers[0].memory))
+        groups = [
+            inputs_B[(inputs_B >= start) & (inputs_B < end)] - start
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
         for layer in self.layers:
-            layer.select(inputs_B)
-        if self.hidden is not None:
-            self.hidden = self.hidden.index_select(0, inputs_B)
+            layer.select(groups)
+        pairs = [(hidden, rows) for hidden, rows in zip(self.hidden, groups, strict=True) if len(rows)]
+        self.hidden = [None if hidden is None else hidden.index_select(0, rows) for hidden, rows in pairs]

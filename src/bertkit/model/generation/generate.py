@@ -35,11 +35,11 @@ def streamed(
     if settings.num_beams > 1:
         raise InputError(f"a beam search (num_beams={settings.num_beams}) knows its first token at the end only; use 1")
     if settings.num_return_sequences > 1:
-        inputs = torch.arange(cache.num_inputs, device=cache.layers[0].memory[0].device)
+        inputs = torch.arange(cache.num_inputs, device=cache.device)
         cache.select(inputs.repeat_interleave(settings.num_return_sequences))
     return write_one_by_one(step, cache, config, settings, generator_of(seed, cache))
 
 
 def generator_of(seed: int | None, cache: DecoderCache) -> torch.Generator | None:
     """A generator for a seed on the device of the cache; None: torch's own."""
-    return None if seed is None else torch.Generator(cache.layers[0].memory[0].device).manual_seed(seed)
+    return None if seed is None else torch.Generator(cache.device).manual_seed(seed)

@@ -34,7 +34,7 @@ def write_one_by_one(
 
     The cache has one input for each row.
     """
-    device = cache.layers[0].memory[0].device
+    device = cache.device
     rows = cache.num_inputs
     written_RL = torch.full((rows, settings.longest), config.pad_token_id, dtype=torch.int64, device=device)
     written_RL[:, 0] = config.decoder_start_token_id

@@ -41,6 +41,11 @@ class Linear(nn.Linear):
             self._packed = operations._reorder_linear_weight(weight.detach())
             self._packed_from = self._source()
 
+    @property
+    def is_prepacked(self) -> bool:
+        """Whether there is a copy, of this weight or of one before it."""
+        return self._packed is not None
+
     @contextmanager
     def unpacked(self) -> Iterator[None]:
         """Inside the block, calls use the weight, not the copy of :meth:`prepack`."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bertkit.batch import Batch, collate, pack_padded
 from bertkit.checkpoints.huggingface import config_path
@@ -33,12 +32,21 @@ from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import read_object
 
+#: Label of what is no target.
+NO_TARGET = -100
+
 
 class ConditionalGeneration(Seq2SeqModel):
     """A model that writes: ``logits`` ``(B, S, V)`` of the next token at each place of the decoder."""
 
+    #: What its head is for; see ``HeadModel.kind``.
+    kind: ClassVar[str] = "text"
+    _tied: Linear
+
     def _add_head(self, config: EncoderDecoderConfig) -> None:
         self.lm_head = Linear(config.d_model, config.vocab_size, bias=False) if config.has_own_output else None
+        # Reads the table of words; set this way it is no part of the model with a weight of its own.
+        object.__setattr__(self, "_tied", Linear(1, 1, bias=False, device="meta"))
         if self.lm_head is not None:
             self.lm_head.init_scale = config.tower(decoder=True).init_scale(config.d_model)
         if isinstance(config, BartConfig):
@@ -69,9 +77,41 @@ class ConditionalGeneration(Seq2SeqModel):
     def predict(self, decoded: Tensor) -> Tensor:
         """Logits ``(..., V)`` of the decoder's vectors ``(..., D)``."""
         scaled = decoded if self.config.output_scale == 1.0 else decoded * self.config.output_scale
-        weight = self.model.shared.weight if self.lm_head is None else self.lm_head.weight
-        logits: Tensor = F.linear(scaled, weight)
+        logits: Tensor = self._output(scaled)
         return logits if self.final_logits_bias is None else logits + self.final_logits_bias
+
+    @property
+    def _output(self) -> Linear:
+        if self.lm_head is not None:
+            return self.lm_head
+        if self._tied.weight is not self.model.shared.weight:
+            self._tied.weight = self.model.shared.weight
+        return self._tied
+
+    def train(self, mode: bool = True) -> Self:
+        if mode:
+            self._tied.train()
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        super()._apply(*args, **kwargs)
+        self._tied.train()  # drops its copy, as the other matrices do
+        return self
+
+    def forward_packed(self, batch: Batch) -> Seq2SeqOutput:
+        """The loss of a packed batch, whose target ``labels`` ``(B, S)`` is that of :meth:`forward`.
+
+        Logits are computed at the targets only, and not kept.
+        """
+        labels_BS = batch.targets["labels"]
+        decoded_BSD = self.decode(self.shift_right(labels_BS), self.model.remember(batch))
+        real_BS = labels_BS != NO_TARGET
+        term = token_loss(self.predict(decoded_BSD[real_BS]), labels_BS[real_BS])
+        return Seq2SeqOutput(loss=term.mean(), loss_terms={"loss": term})
+
+    def num_targets(self, batch: Batch) -> dict[str, float]:
+        """What the loss of a batch is divided by."""
+        return {"loss": float((batch.targets["labels"] != NO_TARGET).sum())}
 
     def forward(
         self,
@@ -131,16 +171,20 @@ class ConditionalGeneration(Seq2SeqModel):
             ConfigError: unknown or contradictory settings.
             InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
         """
-        with self._writing():
-            cache, chosen = self._prepared(pack_padded(input_ids, attention_mask)[0], settings)
-            return written(self._step, cache, self.config, chosen, seed)
+        return self._write(pack_padded(input_ids, attention_mask)[0], seed, settings)
 
     def generate_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> list[list[int]]:
         """:meth:`generate` for B rows of any length, which are never padded: ``B * num_return_sequences`` lists."""
-        with self._writing():
-            cache, chosen = self._prepared(self._packed(rows), settings)
-            found: list[list[int]] = written(self._step, cache, self.config, chosen, seed).tolist()
+        found: list[list[int]] = self._write(self._packed(rows), seed, settings).tolist()
         return found
+
+    def _write(self, batch: Batch, seed: int | None, settings: Mapping[str, Any]) -> Tensor:
+        """The texts of a batch, int64 ``(B * num_return_sequences, length)``."""
+        sorted_batch, back_B = _longest_first(batch)
+        with self.evaluating():
+            cache, chosen = self._prepared(sorted_batch, settings)
+            found = written(self._step, cache, self.config, chosen, seed)
+        return _in_order(found, back_B)
 
     def stream(
         self,
@@ -164,12 +208,14 @@ class ConditionalGeneration(Seq2SeqModel):
         return collate(rows, range(len(rows))).to(self.model.shared.weight.device)
 
     def _stream(self, batch: Batch, seed: int | None, settings: Mapping[str, Any]) -> Iterator[Tensor]:
-        with self._writing():
-            cache, chosen = self._prepared(batch, settings)
-            yield from streamed(self._step, cache, self.config, chosen, seed)
+        sorted_batch, back_B = _longest_first(batch)
+        with self.evaluating():
+            cache, chosen = self._prepared(sorted_batch, settings)
+            for tokens in streamed(self._step, cache, self.config, chosen, seed):
+                yield _in_order(tokens, back_B)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """No gradients and no dropout meanwhile."""
         was_training = self.training
         self.eval()
@@ -192,11 +238,26 @@ class ConditionalGeneration(Seq2SeqModel):
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
             if (token := getattr(chosen, name)) is not None and token >= self.config.vocab_size:
                 raise ConfigError(f"{name}={token} is outside the vocabulary of {self.config.vocab_size}")
-        assert self.model.decoder is not None
-        return self.model.decoder.remember(self.model.encode(batch), batch.layout), chosen
+        for module in (*self.modules(), self._output):
+            if isinstance(module, Linear) and not module.is_prepacked:
+                module.prepack()
+        return self.model.remember(batch), chosen
 
     def _step(self, ids_R1: Tensor, cache: DecoderCache) -> Tensor:
         return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])
+
+
+def _longest_first(batch: Batch) -> tuple[Batch, Tensor]:
+    """The batch with inputs of similar length beside each other, and where each input went, int64 ``(B,)``."""
+    lengths = batch.layout.lengths
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    return batch.select(order), torch.tensor(order, device=batch.input_ids.device).argsort()
+
+
+def _in_order(found: Tensor, back_B: Tensor) -> Tensor:
+    """What was found for the sorted inputs, any number for each, in the order of the inputs."""
+    rows: Tensor = found.unflatten(0, (len(back_B), -1))[back_B].flatten(0, 1)
+    return rows
 
 
 class BartForConditionalGeneration(ConditionalGeneration):

@@ -11,7 +11,7 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -94,10 +94,13 @@ class _Attention(nn.Module):
         return made
 
     def _attend(self, q_BNSH: Tensor, k_BNMH: Tensor, v_BNMH: Tensor, bias: Tensor | None) -> Tensor:
-        """``(B, S, D)``; ``bias`` is added to the scores."""
-        out_BNSH = F.scaled_dot_product_attention(
+        """``(B, N, S, H)``; ``bias`` is added to the scores."""
+        out_BNSH: Tensor = F.scaled_dot_product_attention(
             q_BNSH, k_BNMH, v_BNMH, attn_mask=bias, dropout_p=self.dropout.rate(), scale=self.scale
         )
+        return out_BNSH
+
+    def _project(self, out_BNSH: Tensor) -> Tensor:
         out_BSD: Tensor = self.out(out_BNSH.transpose(1, 2).flatten(2))
         return out_BSD
 
@@ -137,7 +140,7 @@ class CausalAttention(_Attention):
         q_BNSH, k_BNSH, v_BNSH = qkv_BS3NH.transpose(1, 3).unbind(2)
         if cache is not None:
             k_BNSH, v_BNSH = cache.append(k_BNSH, v_BNSH)
-        return self._attend(q_BNSH, k_BNSH, v_BNSH, bias)
+        return self._project(self._attend(q_BNSH, k_BNSH, v_BNSH, bias))
 
 
 class CrossAttention(_Attention):
@@ -148,17 +151,27 @@ class CrossAttention(_Attention):
         self.q = self._projection(tower, 1)
         self.kv = self._projection(tower, 2)
 
-    def remember(self, memory_TD: Tensor, rows_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the memory, each ``(B, N, M, H)``; ``rows_BM`` are the rows of each sequence."""
-        kv_T2NH = self.kv(memory_TD).unflatten(-1, (2, self.num_heads, -1))
-        kv_BM2NH = kv_T2NH.index_select(0, rows_BM.flatten()).unflatten(0, rows_BM.shape)
-        k_BNMH, v_BNMH = kv_BM2NH.transpose(1, 3).unbind(2)
-        return k_BNMH, v_BNMH
+    def remember(self, memory_TD: Tensor, groups: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the memory by group, ``(B, N, M, H)`` each.
 
-    def forward(self, x_BSD: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
-        """``(B, S, D)`` to ``(B, S, D)``; ``bias`` hides what lies behind the end of a sequence."""
+        ``groups`` are the rows of each sequence in ``memory_TD``, ``(B, M)``.
+        """
+        kv_T2NH = self.kv(memory_TD).unflatten(-1, (2, self.num_heads, -1))
+        found = []
+        for rows_BM in groups:
+            kv_BM2NH = kv_T2NH.index_select(0, rows_BM.flatten()).unflatten(0, rows_BM.shape)
+            k_BNMH, v_BNMH = kv_BM2NH.permute(2, 0, 3, 1, 4).contiguous().unbind(0)  # each head is read as a whole
+            found.append((k_BNMH, v_BNMH))
+        return found
+
+    def forward(
+        self, x_BSD: Tensor, memory: Sequence[tuple[Tensor, Tensor]], hidden: Sequence[Tensor | None]
+    ) -> Tensor:
+        """``(B, S, D)`` to ``(B, S, D)``; ``memory`` and ``hidden`` as the cache has them, group by group."""
         q_BNSH = self.q(x_BSD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        return self._attend(q_BNSH, *memory, bias)
+        queries = q_BNSH.split([len(k) for k, _ in memory])
+        found = [self._attend(q, k, v, bias) for q, (k, v), bias in zip(queries, memory, hidden, strict=True)]
+        return self._project(found[0] if len(found) == 1 else torch.cat(found))
 
 
 class DistanceTable(nn.Embedding):

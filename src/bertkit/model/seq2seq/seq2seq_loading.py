@@ -7,12 +7,12 @@ from typing import TypeVar, Unpack
 
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import WEIGHTS, Weights, config_path, find_weights
+from bertkit.checkpoints.huggingface import WEIGHTS, config_path, find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
-from bertkit.checkpoints.seq2seq_names import table_of
+from bertkit.checkpoints.seq2seq_names import table_of, with_own_output
 from bertkit.config.config_file import MAX_CONFIG_BYTES
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig, T5Config
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model.configured_model import ConfiguredModel, no_weights
@@ -42,7 +42,7 @@ def load_seq2seq(
     path = resolve(name_or_path, revision=options.get("revision"))
     weights = find_weights(path)
     file_config = config_class.from_json_file(config_path(path))
-    config = _with_own_output(requested(file_config, options), weights)
+    config = with_own_output(requested(file_config, options), weights.tensors)
     labels = any(options.get(key) is not None for key in ("num_labels", "id2label", "label2id"))
     table = table_of(config)
     spec = table.classes[cls.__name__]
@@ -56,16 +56,6 @@ def load_seq2seq(
     with no_weights():
         model = cls(config)  # type: ignore[arg-type]  # a class of the config's family
     return with_values(model, found, weights.tensors, dtype, options)
-
-
-def _with_own_output(config: EncoderDecoderConfig, weights: Weights) -> EncoderDecoderConfig:
-    """A T5 v1.1 whose config was written by transformers 5 says that output and words are tied: its file knows."""
-    names = ("lm_head.weight", "shared.weight")
-    if not isinstance(config, T5Config) or config.scale_decoder_outputs is not False:
-        return config
-    if config.has_own_output or not all(name in weights.tensors for name in names):
-        return config
-    return config.replace(tie_word_embeddings=False)
 
 
 def save_seq2seq(model: ConfiguredModel, config: EncoderDecoderConfig, folder: str | Path) -> None:

@@ -56,6 +56,11 @@ class Towers(nn.Module):
         memory_TD: Tensor = self.encoder(self.embed(batch.input_ids, "input_ids"), batch.position_ids, batch.layout)
         return memory_TD
 
+    def remember(self, batch: Batch) -> DecoderCache:
+        """What the decoder reads of a packed batch, before its first token."""
+        assert self.decoder is not None
+        return self.decoder.remember(self.encode(batch), batch.layout)
+
     def embed(self, ids: Tensor, name: str) -> Tensor:
         """Vectors of words; ``name`` is the argument that they came in."""
         check_range(ids, self.shared, name, "vocab_size")

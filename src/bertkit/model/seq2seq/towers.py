@@ -8,7 +8,7 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from bertkit.model.seq2seq.seq2seq_layers import (
     Words,
     norm_of,
 )
+
+#: Inputs of a group in the memory of the decoder, and from which share of padding on there is more than one group.
+GROUP, MUCH_LONGER = 8, 1.25
 
 
 class PackedLayer(nn.Module):
@@ -52,10 +55,12 @@ class DecoderLayer(nn.Module):
         self.cross, self.around_cross = CrossAttention(tower), Residual(tower)
         self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
-    def forward(self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: Tensor | None, *, keep: bool) -> Tensor:
+    def forward(
+        self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: list[Tensor | None], *, keep: bool
+    ) -> Tensor:
         """``keep``: whether the tokens are added to the cache, which is read in any case."""
         x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, bias, cache if keep else None))
-        inputs = len(cache.memory[0])
+        inputs = sum(len(k) for k, _ in cache.memory)
         if len(x_BSD) != inputs:  # the beams of one input read the same memory, as more tokens of one sequence would
             x_BSD = x_BSD.view(inputs, -1, x_BSD.shape[-1])
         x_BSD = self.around_cross(x_BSD, lambda x: self.cross(x, cache.memory, hidden))
@@ -96,6 +101,16 @@ class PackedEncoder(_Tower):
         return self._finished(x_TD)
 
 
+def input_groups(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """First and end of each group of neighbouring inputs whose keys are kept together, as long as its longest one.
+
+    All are one group unless that is much longer than they are.
+    """
+    if len(lengths) * max(lengths) <= MUCH_LONGER * sum(lengths):
+        return [(0, len(lengths))]
+    return [(first, min(first + GROUP, len(lengths))) for first in range(0, len(lengths), GROUP)]
+
+
 class Decoder(_Tower):
     """The decoder."""
 
@@ -105,19 +120,22 @@ class Decoder(_Tower):
     def remember(self, memory_TD: Tensor, layout: Layout) -> DecoderCache:
         """What :meth:`forward` needs of the encoder's output."""
         device = memory_TD.device
-        lengths_B = torch.tensor(layout.lengths, device=device)
-        columns_M = torch.arange(layout.max_seqlen, device=device)
-        starts_B = layout.first_rows(device)
-        rows_BM = starts_B[:, None] + torch.minimum(columns_M[None, :], lengths_B[:, None] - 1)
-        hidden = None
-        if min(layout.lengths) < layout.max_seqlen:
-            hidden_BM = columns_M[None, :] >= lengths_B[:, None]
-            hidden = torch.zeros(hidden_BM.shape, dtype=memory_TD.dtype, device=device)
-            hidden = hidden.masked_fill(hidden_BM, -torch.inf)[:, None, None, :]
+        groups: list[Tensor] = []
+        hidden: list[Tensor | None] = []
+        for first, end in input_groups(layout.lengths):
+            lengths = layout.lengths[first:end]
+            columns_M = torch.arange(max(lengths), device=device)
+            lengths_B1 = torch.tensor(lengths, device=device)[:, None]
+            starts_B1 = layout.first_rows(device)[first:end, None]
+            groups.append(starts_B1 + torch.minimum(columns_M, lengths_B1 - 1))
+            behind_BM = columns_M >= lengths_B1
+            shut_BM = torch.zeros(behind_BM.shape, dtype=memory_TD.dtype, device=device)
+            shut_BM.masked_fill_(behind_BM, -torch.inf)
+            hidden.append(None if min(lengths) == max(lengths) else shut_BM[:, None, None, :])
         layers = []
         for layer in self.layer:
             assert isinstance(layer, DecoderLayer)
-            layers.append(LayerCache(layer.cross.remember(memory_TD, rows_BM)))
+            layers.append(LayerCache(layer.cross.remember(memory_TD, groups)))
         return DecoderCache(layers, hidden)
 
     def forward(

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertkit.errors import DataError
-from bertkit.tasks.check_task import Battery
+from bertkit.tasks.check_task import Battery, spoilt_tables
 from bertkit.tasks.examples import Example, Split
-from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.text.task import TextTask, score
 
 
@@ -44,12 +43,7 @@ class TextBattery(Battery[TextTask, Example]):
         return values
 
     def spoil(self, lines: list[str], path: Path, first: Example) -> Iterator[tuple[list[str], str]]:
-        number, kind = first.row, kind_of(path)
-        own = lines[number - 1]
-        more = "\tx\n" if kind == ".tsv" else ",x\n"
-        bad = "{\n" if kind in (".jsonl", ".ndjson") else own.rstrip("\r\n") + more
-        for line in (bad, "caf\udce9" + own, "\0" + own):
-            yield [*lines[: number - 1], line, *lines[number : number + 2]], f"{number}: "
+        return spoilt_tables(lines, path, first.row)
 
     def check_more(self) -> list[str]:
         several = bool(self.task.columns.label_columns)

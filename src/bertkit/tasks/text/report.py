@@ -41,7 +41,7 @@ def data_report(
         reports[name] = facts = SplitFacts(rows, "row")
         _add_labels(facts, task, rows)
         if tokens is not None and len(tokens):
-            _add_lengths(facts, tokens, max_length)
+            add_lengths(facts, tokens, max_length)
         meaning = "scores" if task.is_regression else "labels"
         facts.count_repeats([text_key(row) for row in rows], [row.label for row in rows], ("text", meaning))
     train = splits.get("train", ())
@@ -72,12 +72,13 @@ def _add_labels(facts: SplitFacts, task: TextTask, rows: Sequence[Example]) -> N
     facts.count("unlabelled", len(rows) - len(given), "row", "without a label")
 
 
-def _add_lengths(facts: SplitFacts, tokens: Ints, max_length: int | None) -> None:
+def add_lengths(facts: SplitFacts, tokens: Ints, max_length: int | None, *, name: str = "") -> None:
+    """Note the numbers of tokens of some rows; ``name`` says of what, where a row has several texts."""
     lowest, highest, cut = int(tokens.min()), int(tokens.max()), 0.0
     median, p95 = float(np.median(tokens)), float(np.percentile(tokens, 95))
-    line = f"word pieces: {lowest} to {highest:,}, median {median:g}, 95 % up to {p95:.0f}"
+    line = f"{name and name + ', '}word pieces: {lowest} to {highest:,}, median {median:g}, 95 % up to {p95:.0f}"
     if max_length is not None:
         cut = float(np.mean(tokens > max_length))
         line += f"; {100 * cut:.1f} % cut at {max_length}"
     lengths = {"minimum": lowest, "median": median, "p95": p95, "maximum": highest, "truncated": cut}
-    facts.add(line, lengths=lengths)
+    facts.add(line, **{f"{name and name + '_'}lengths": lengths})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
@@ -90,7 +91,8 @@ def finetune(
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            config = config.model_copy(update={"precision": run.precision or config.default_precision(device)})
+            usual = config.default_precision(device) if workflow_of(task).trains_in_bf16 else "fp32"
+            config = config.model_copy(update={"precision": run.precision or usual})
         settings: dict[str, Json] = {
             "task": task_to_dict(task),
             "data": printable(data),
@@ -172,12 +174,13 @@ def _prepare(
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
     say(
-        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({printable(start_name)}): epochs "
-        f"{config.epochs}, learning rate {config.learning_rate:g}, batch {config.batch_size * config.accumulation}, "
+        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {workflow.calls_it} ({printable(start_name)}): "
+        f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
+        f"batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))
     )
-    if line := memory_line(shape, encoded.train.lengths.tolist(), config, device):
+    if isinstance(shape, BertConfig) and (line := memory_line(shape, encoded.train.lengths.tolist(), config, device)):
         say(line)
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
     return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, None, None)

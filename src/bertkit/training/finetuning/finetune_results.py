@@ -121,7 +121,7 @@ class FinetuneResult:
 
     def render(self) -> str:
         """The outcome as text: each metric beside its baseline, then notes and the folder."""
-        rows = [("metric", "BERT", self.baseline_name if self.baseline else ""), *self.score_rows()]
+        rows = [("metric", "model", self.baseline_name if self.baseline else ""), *self.score_rows()]
         seed = next(seed for seed in self.seeds if seed.seed == self.chosen_seed)
         kept = f"kept epoch {seed.best_epoch} of {seed.epochs}" + (", stopped early" if seed.stopped_early else "")
         lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
@@ -172,5 +172,5 @@ def notes_on(
     bound = math.nan if baseline is None else baseline["metrics"].get(metric, math.nan)
     if baseline is not None and statistics.fmean(seed.scores[metric] for seed in seeds) <= bound:
         simple = baseline.get("name", "TF-IDF with a linear model")
-        notes.append(f"BERT is not better than {simple} here ({metric})")
+        notes.append(f"the model is not better than {simple} here ({metric})")
     return notes

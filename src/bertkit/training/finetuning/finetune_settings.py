@@ -8,11 +8,13 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.system.processor import find_processor
 
+Shape = BertConfig | EncoderDecoderConfig
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
 #: epochs that this rule asks for.
 MIN_UPDATES, MAX_EPOCHS = 1000, 20
@@ -103,7 +105,7 @@ class FinetuneConfig(ReadingSettings):
         return "bf16" if gains and not self.freeze_encoder else "fp32"
 
     def resolved(
-        self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
+        self, *, task: str, model: Shape, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
@@ -128,12 +130,14 @@ class FinetuneConfig(ReadingSettings):
                 "epochs": epochs,
                 "max_length": max_length,
                 "patience": patience or None,
-                "pooling": model.pooling if head == "sequence" else None,
+                "pooling": model.pooling if isinstance(model, BertConfig) and head == "sequence" else None,
                 "precision": self.precision or self.default_precision(),
             }
         )
 
-    def _default_learning_rate(self, model: BertConfig, head: str) -> float:
+    def _default_learning_rate(self, model: Shape, head: str) -> float:
+        if isinstance(model, EncoderDecoderConfig):
+            return model.learning_rate
         if self.freeze_encoder:
             has_layer = model.family.head_layer or (head in model.family.poolers and model.pooling == "cls")
             return 1e-3 if has_layer else 1e-2

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.engine.backend import Check
-from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
@@ -193,7 +192,7 @@ def _full_parts(
     encoded = None if dev is None else dev.encoded
 
     def outputs(check: Check) -> Any:
-        return workflow.outputs(InferenceEngine.for_scoring(model), encoded, check=check, label="evaluating")
+        return workflow.outputs(workflow.scoring_engine(model), encoded, check=check, label="evaluating")
 
     return _Parts(model, plan, outputs)
 

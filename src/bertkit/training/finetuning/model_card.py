@@ -24,7 +24,7 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
     held_out = ", held out of the training file" if data["dev_held_out_of_train"] else ""
     sections = [
         _front_matter(result, card),
-        f"# {result.task}: fine-tuned BERT\n",
+        f"# {result.task}: a fine-tuned model\n",
         f"Made by `bertkit finetune {result.task}` from `{protocol['start_checkpoint']['name']}`. It predicts "
         f"{card.predicts}.\n",
         "## Scores\n",

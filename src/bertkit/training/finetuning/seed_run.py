@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from bertkit.config.reading_settings import ReadingSettings, write_decision
-from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
@@ -198,7 +197,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
     """The result for dev, and all scores and files: those of the further labelled sets, too."""
-    workflow, data, engine = job.workflow, job.data, InferenceEngine.for_scoring(model)
+    workflow, data, engine = job.workflow, job.data, job.workflow.scoring_engine(model)
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(engine, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
     if scored.table:

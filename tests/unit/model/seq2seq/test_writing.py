@@ -53,6 +53,30 @@ def test_the_stream_gives_the_same_tokens(model: Any) -> None:
         assert torch.equal(torch.stack(tokens, dim=1), whole[:, 1:])
 
 
+def test_inputs_of_any_lengths_are_written_for_alike(model: Any) -> None:
+    """In groups of similar length, sorted or not, each input gets what it gets alone; and copies follow the weights."""
+    model.double()
+    chance = torch.Generator().manual_seed(4)
+    lengths = [3, 40, 5, 9, 33, 4, 7, 12, 3, 48, 5, 6, 8, 30, 2, 4, 21]
+    rows = [torch.randint(3, VOCAB, (length,), generator=chance) for length in lengths]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    for settings in ({}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}):
+        together = model.generate(ids, mask, max_new_tokens=9, min_new_tokens=9, **settings)
+        alone = [model.generate(row[None], max_new_tokens=9, min_new_tokens=9, **settings) for row in rows]
+        assert torch.equal(together, torch.cat(alone))
+    assert len({tuple(row) for row in together.tolist()}) > len(rows) / 2  # a control: texts differ
+    model.float()
+    before = model.generate(ids, mask, max_new_tokens=5)
+    with torch.no_grad():
+        model.model.shared.weight.mul_(-1)
+    after = model.generate(ids, mask, max_new_tokens=5)
+    assert not torch.equal(before, after)
+    fresh = type(model)(model.config)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh.eval().generate(ids, mask, max_new_tokens=5), after)
+
+
 def test_the_cache_changes_nothing(model: Any) -> None:
     """One token after the other gives the logits of the whole text at once, also behind the first room of the cache."""
     model = model.double()

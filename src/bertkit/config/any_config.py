@@ -1,0 +1,21 @@
+"""The config of any kind of model, by the ``model_type`` in its file. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
+from bertkit.system.untrusted_files import read_object
+
+
+def read_any_config(file: Path) -> BertConfig | EncoderDecoderConfig:
+    """The content of a ``config.json``: of an encoder-decoder, or of an encoder.
+
+    Raises:
+        CheckpointError: a damaged file, an unknown ``model_type``, or a setting that is not supported.
+    """
+    kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
+    chosen = ENCODER_DECODERS.get(kind, BertConfig) if isinstance(kind, str) else BertConfig
+    return chosen.from_json_file(file)

@@ -1,0 +1,97 @@
+"""Text to text: a source, and the target that a model learns to write for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from bertkit.errors import ConfigError, did_you_mean
+from bertkit.metrics.rouge import ROUGE
+from bertkit.tasks.examples import Columns
+
+#: The share of targets that are written word for word; blanks count as one.
+EXACT_MATCH = "exact_match"
+SCORES = (*ROUGE, EXACT_MATCH)
+SOURCE_NAMES = ("source", "article", "document", "dialogue", "body", "text", "input", "input_text", "sentence")
+TARGET_NAMES = ("target", "summary", "highlights", "abstract", "title", "output", "target_text", "label")
+
+USUAL_COLUMNS = Columns(text=SOURCE_NAMES, label=TARGET_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2SeqExample:
+    """One source with its target.
+
+    text: the source, as in the file. target: None in an unlabelled test file.
+    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
+    source: the file it came from.
+    """
+
+    text: str
+    target: str | None = None
+    row: int = 0
+    source: str = ""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+        return f"{self.source}:{self.row}"
+
+    @property
+    def text_pair(self) -> None:
+        """There is no second text that rows are compared by."""
+        return None
+
+    @property
+    def label(self) -> int | None:
+        """All targets are of one class when rows are held out; None where there is no target."""
+        return None if self.target is None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2SeqTask:
+    """A text -> another text.
+
+    name: as on the command line.
+    columns: ``text`` is where the sources are, ``label`` where the targets are.
+    prefix: put before each source; T5 reads its task from it.
+    lead: the baseline is the first so many sentences of the source; None: the source itself.
+    metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
+    folders: names a data folder of this task may have.
+    about: one line for people.
+    notes: remarks for readers of the scores, one sentence each.
+    """
+
+    #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
+    form: ClassVar[str] = "seq2seq"
+
+    name: str
+    columns: Columns = USUAL_COLUMNS
+    prefix: str = ""
+    lead: int | None = None
+    metrics: tuple[str, ...] = SCORES
+    main_metric: str = EXACT_MATCH
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for metric in (*self.metrics, self.main_metric):
+            if metric not in SCORES:
+                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, SCORES)}")
+        if self.main_metric not in self.metrics:
+            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+
+
+SUMMARIZE = Seq2SeqTask(
+    name="summarize",
+    lead=3,
+    main_metric="rougeL",
+    about="a short text that says what a long one says",
+    folders=("summarize", "summarization"),
+)
+TEXT2TEXT = Seq2SeqTask(
+    name="text2text",
+    about="any text for a text: translations, corrections, answers",
+    folders=("text2text",),
+)
