@@ -56,18 +56,19 @@ def _config_of(path: Path) -> dict[str, Json]:
     return read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
 
 
-def check_task(task: str, config: Mapping[str, Json]) -> None:
-    """Raise InputError for a translation that a checkpoint's config.json does not name, or does not choose among."""
+def translations(task: str, config: Mapping[str, Json]) -> list[str]:
+    """The tasks in a checkpoint's config.json that a translation may mean; InputError for one that it does not name."""
     tasks = config.get("task_specific_params")
     known = [name for name in tasks if TRANSLATION.fullmatch(name)] if isinstance(tasks, dict) else []
-    if task == "translation" and len(known) > 1:
-        raise InputError(f"this model translates in several ways; the task is one of {', '.join(known)}")
+    if task == "translation":
+        return known
     if TRANSLATION.fullmatch(task) and task not in known:
         them = f"it names {', '.join(known)}" if known else "it names no translations"
         raise InputError(
-            f"the model's config.json says nothing of {task!r}: {them}. Use task 'text2text-generation', with the "
-            "prefix that the model was trained on"
+            f"the model's config.json says nothing of {task!r}: {them}. Use task 'translation', with the prefix that "
+            "the model was trained on"
         )
+    return []
 
 
 class TextToTextPipeline:
@@ -90,6 +91,7 @@ class TextToTextPipeline:
         self.task, self.model, self.tokenizer = task, model, tokenizer
         self._generator = TextGenerator(model)
         self._trained_length: int | None = None
+        self._choices: list[str] = []  # translations of the checkpoint, of which none was chosen
         #: Of every call that does not set them itself: the checkpoint's, and what it says of this task in particular.
         self.settings = model.generation_settings
         check_vocabulary(tokenizer, model.config.vocab_size)
@@ -112,11 +114,12 @@ class TextToTextPipeline:
             from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM, ConditionalGeneration
             from bertkit.system.device import find_device
 
+        known: list[str] = []
         said: Mapping[str, Json] = {}
         trained: Mapping[str, Json] = {}
         if isinstance(model, Path):
             said, trained = _config_of(model), read_decision(checkpoint_folder(model))
-            check_task(task, said)
+            known = translations(task, said)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
             model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))
         elif not isinstance(model, ConditionalGeneration):
@@ -126,9 +129,10 @@ class TextToTextPipeline:
         elif device is not None or dtype is not None:
             model = model.to(device=None if device is None else find_device(device), dtype=dtype)
         made = cls(task, model, tokenizer)
-        made.prefix, changes = GenerationSettings.of_task(said, task)
+        made._choices = known if len(known) > 1 else []
+        made.prefix, changes = GenerationSettings.of_task(said, known[0] if len(known) == 1 else task)
         if "prefix" in trained:  # what it was fine-tuned with
-            made.prefix = str(trained["prefix"])
+            made.prefix, made._choices = str(trained["prefix"]), []
         if isinstance(longest := trained.get("max_length"), int):
             made._trained_length = longest
         made.settings = made.settings.replace(**changes)
@@ -268,6 +272,10 @@ class TextToTextPipeline:
     def _encode(self, texts: list[Text], first: int, prefix: str | None, truncation: bool) -> Ragged:
         if truncation not in (True, False):
             raise InputError(f"truncation must be True or False, got {truncation!r}")
+        if prefix is None and self._choices:
+            raise InputError(
+                f"this model translates in several ways: choose a task ({', '.join(self._choices)}), or give prefix="
+            )
         prefix = self.prefix if prefix is None else prefix
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:

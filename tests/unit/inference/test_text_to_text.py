@@ -115,8 +115,14 @@ def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Pa
     assert pipe(TEXTS) != pipe(TEXTS, prefix="") or pipe(TEXTS) != pipe(TEXTS, num_beams=1)  # a control
     short = pipe(TEXTS[0], max_new_tokens=2, min_new_tokens=1)  # what a call says overrules what the checkpoint says
     assert len(pipe.tokenizer(short[0]["translation_text"], add_special_tokens=False)["input_ids"]) <= 4
-    with pytest.raises(InputError, match="one of translation_en_to_de, translation_en_to_fr"):
-        pipeline("translation", model=model)
+    unchosen = pipeline("translation", model=model)
+    with pytest.raises(
+        InputError, match=r"choose a task \(translation_en_to_de, translation_en_to_fr\), or give prefix="
+    ):
+        unchosen(TEXTS)
+    assert unchosen(TEXTS, prefix=german["prefix"], settings=settings) == pipe(TEXTS)
+    only = with_tasks(folder, tmp_path / "only", translation_en_to_de=german)
+    assert pipeline("translation", model=only)(TEXTS) == pipe(TEXTS)
     with pytest.raises(InputError, match="says nothing of 'translation_en_to_ro': it names translation_en_to_de"):
         pipeline("translation_en_to_ro", model=model)
     damaged = with_tasks(folder, tmp_path / "damaged", summarization={"prefix": 5})
