@@ -10,6 +10,12 @@ from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecod
 from bertkit.system.untrusted_files import read_object
 
 
+def is_encoder_decoder(file: Path) -> bool:
+    """Whether a ``config.json`` is that of an encoder-decoder; CheckpointError for a damaged file."""
+    kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
+    return isinstance(kind, str) and kind in ENCODER_DECODERS
+
+
 def read_any_config(file: Path) -> BertConfig | EncoderDecoderConfig:
     """The content of a ``config.json``: of an encoder-decoder, or of an encoder.
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
 from bertkit.engine.rows import pack_by_length
@@ -21,6 +23,8 @@ from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
 
 ResultT = TypeVar("ResultT")
+#: The class of a model that guesses masked words, for which a BART may stand in.
+FILLS_MASKS = "BertForMaskedLM"
 #: From a pack and its outputs to one result a row, in the order of the pack.
 Read = Callable[[Pack, Values], Sequence[ResultT]]
 
@@ -72,6 +76,10 @@ class InferenceEngine:
         with needs_bertkit("a model object"):
             from bertkit.engine.torch_backend import TorchBackend
 
+        if hasattr(model, "generate"):
+            from bertkit.engine.seq2seq_backend import Seq2SeqBackend
+
+            return cls(Seq2SeqBackend.of(model, device, dtype, precision, threads))
         return cls(TorchBackend.of(model, device, dtype, precision, threads))
 
     @classmethod
@@ -116,6 +124,10 @@ class InferenceEngine:
         with needs_bertkit(f"{path}, which is not an exported model (see 'bertkit export'),"):
             from bertkit.engine.torch_backend import TorchBackend
 
+        if model_class == FILLS_MASKS and is_encoder_decoder(config_path(path)):
+            from bertkit.engine.seq2seq_backend import Seq2SeqBackend
+
+            return cls(Seq2SeqBackend.load(path, device, dtype, precision, threads))
         return cls(TorchBackend.load(path, model_class, device, dtype, precision, threads))
 
     @property

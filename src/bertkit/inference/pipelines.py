@@ -42,6 +42,8 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "feature-extraction": (FeatureExtractionPipeline, ENCODER),
     "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
+#: Further classes that a pipeline takes.
+STAND_INS = {"BertForMaskedLM": ("BartForConditionalGeneration",)}
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
@@ -117,14 +119,20 @@ def pipeline(
         made = pipeline_class(engine, chosen)
         made.decision = read_decision(folder)
     else:
-        if model_class not in (ENCODER, *(known.__name__ for known in type(model).__mro__)):
-            raise InputError(f"task {name!r} needs a {model_class}, got {type(model).__name__}")
+        _check_class(name, model_class, model)
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         engine = InferenceEngine.of(model, device=device, dtype=dtype, precision=precision, threads=threads)
         made = pipeline_class(engine, _load_tokenizer(tokenizer, revision))
     made.options = options
     return made
+
+
+def _check_class(task: str, wanted: str, model: Network) -> None:
+    """Refuse (InputError) a model object that has not the task's head."""
+    classes = {known.__name__ for known in type(model).__mro__}
+    if wanted != ENCODER and not classes & {wanted, *STAND_INS.get(wanted, ())}:
+        raise InputError(f"task {task!r} needs a {wanted}, got {type(model).__name__}")
 
 
 def _known(task: str) -> str:

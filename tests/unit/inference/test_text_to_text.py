@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import bertkit
 from bertkit import pipeline
 from bertkit.cli import main
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import CheckpointError, ConfigError, InputError
 from seq2seq_helpers import KINDS
 from tokenizer_families import family_contestants
 
@@ -93,6 +94,35 @@ def test_bad_input(folder: Path, minilm: Path) -> None:
         with pytest.raises(InputError, match="the limit is 40"):
             pipe("a b c " * 40)
         assert pipe("a b c " * 40, truncation=True) == pipe("a b c " * 39, truncation=True)
+
+
+def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the pipeline of transformers does, one token for each mask; for more tokens there is text2text-generation."""
+    if "t5" in str(folder):
+        with pytest.raises(CheckpointError, match="no mask token"):
+            pipeline("fill-mask", model=folder)
+        return
+    pipe = pipeline("fill-mask", model=folder, top_k=4)
+    mask = pipe.tokenizer.mask_token
+    texts = [f"The little {mask} ran home.", f"A cat {mask}", f"It {mask} a long day, and nobody {mask} seen the boat."]
+    theirs: Any = transformers.BartForConditionalGeneration.from_pretrained(folder).eval()
+    for text, found in zip(texts, pipe(texts), strict=True):
+        ids = torch.tensor([pipe.tokenizer(text)["input_ids"]])
+        with torch.no_grad():
+            logits = theirs(input_ids=ids).logits[0][ids[0] == pipe.tokenizer.mask_token_id]
+        scores, tokens = logits.softmax(-1).topk(4)
+        guesses = found if isinstance(found[0], list) else [found]
+        assert [[guess["token"] for guess in each] for each in guesses] == tokens.tolist()
+        ours = torch.tensor([[guess["score"] for guess in each] for each in guesses])
+        torch.testing.assert_close(ours, scores, atol=1e-6, rtol=0)
+    again = pipeline("fill-mask", model=pipe.model, tokenizer=pipe.tokenizer, top_k=4)
+    assert again(texts) == pipe(texts)
+    assert main(["fill-mask", "--model", str(folder), "--top-k", "1", texts[1]]) == 0
+    assert capsys.readouterr().out.split()[1] == pipe(texts[1])[0]["token_str"].strip()
+    with pytest.raises(ConfigError, match="precision and threads are not for BART"):
+        pipeline("fill-mask", model=folder, precision="bf16")
+    with pytest.raises(CheckpointError, match="an encoder-decoder, where an encoder is needed"):
+        pipeline("feature-extraction", model=folder)
 
 
 def with_tasks(folder: Path, out: Path, **tasks: Any) -> Path:

@@ -120,7 +120,8 @@ class Job:
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
     # Settings that the first release did not have are left out at the value that stands for what it did.
-    unset = {"metric_for_best"} if config.metric_for_best is None else set()
+    later = ("metric_for_best", "max_target_length", "num_beams")
+    unset = {name for name in later if getattr(config, name) is None}
     unset |= {"pooling"} if config.pooling in (None, "cls") else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
