@@ -139,7 +139,9 @@ def test_other_commands_say_what_to_install(
     folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
 ) -> None:
     out = str(tmp_path / "new")
-    where = [out] if command == "convert" else [] if command in ("evaluate", "benchmark", "generate") else ["--out", out]
+    where = (
+        [out] if command == "convert" else [] if command in ("evaluate", "benchmark", "generate") else ["--out", out]
+    )
     given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
     done = lite(command, *given, *where)
     assert (done.returncode, done.stdout) == (5, "")
