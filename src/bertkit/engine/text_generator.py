@@ -19,6 +19,8 @@ from bertkit.ragged import Ragged
 
 #: Most input tokens in a batch, counted once per beam.
 MAX_TOKENS = 8192
+#: Most tokens of inputs and targets in a batch that is judged: each target has a row of logits, of all words.
+MAX_JUDGED = 2048
 
 
 class TextGenerator:
@@ -61,7 +63,7 @@ class TextGenerator:
     def losses(self, rows: Ragged, targets: Ragged) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """The cross-entropy of each row's target, summed over its tokens, and the number of these: ``(R,)`` each."""
         total = np.zeros(len(rows))
-        for numbers in pack_by_length(rows.lengths + targets.lengths, MAX_TOKENS):
+        for numbers in pack_by_length(rows.lengths + targets.lengths, MAX_JUDGED):
             batch = pairs_batch(rows, targets, numbers).to(self.device)
             labels_BS = batch.targets["labels"]
             with self.model.evaluating():
