@@ -5,7 +5,8 @@
 Both start from MiniLM-L6 and fine-tune all weights on shuffled batches of 32: AdamW with bias correction, 10 % warm-up
 and linear decay, gradients clipped to 1, dropout on. Both evaluate on dev after each epoch. Wall time covers
 everything from raw rows to dev scores (tokenization, training, evaluation), without imports. The two systems alternate
-(A B, B A, A B); the score is that of the last epoch.
+(A B, B A, A B); the score is that of the last epoch. Both compute in fp32, or in bf16 with ``--precision bf16``, or with
+``--precision defaults`` each as it does unless it is told otherwise: Trainer in fp32, bertkit in bf16 where it pays.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from beside_trainer import spread, take_turns, time_ratio, training_arguments
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH = 128, 32
+#: By the value of --precision, that of bertkit (None: its default) and of Trainer.
+PRECISIONS = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "bf16"), "defaults": (None, "fp32")}
 #: Task, folder, epochs, training rows (None: all).
 JOBS: tuple[tuple[str, str, int, int | None], ...] = (
     ("sst2", "glue/SST-2", 1, 6_400),
@@ -44,7 +47,7 @@ def main() -> None:
         rows = rows if args.rows is None else args.rows
         results[task] = run_task(task, args.data / folder, epochs, rows, args)
         print(f"{task}: {json.dumps(results[task])}", file=sys.stderr, flush=True)
-    report = {"about": about(args.threads), "seeds": args.seeds, "results": results}
+    report = {"about": about(args.threads), "seeds": args.seeds, "precision": args.precision, "results": results}
     publish(render(report), report, args.out)
 
 
@@ -55,6 +58,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="training rows of every task, for a quick run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -68,11 +72,14 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
 
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     # MiniLM asks for mean pooling; Trainer's class reads [CLS], so both do here.
-    config = FinetuneConfig(**settings, precision="fp32", max_train_rows=rows, baseline=False, pooling="cls")
+    own, theirs = PRECISIONS[args.precision]
+    config = FinetuneConfig(**settings, precision=own, max_train_rows=rows, baseline=False, pooling="cls")
+    if own is None:
+        config = config.model_copy(update={"precision": config.default_precision()})
     data = read_rows(workflow_of(get_task(task)), folder, config)
     systems: dict[str, Callable[[int], dict[str, float]]] = {
         "bertkit": lambda seed: run_bertkit(task, config.model_copy(update={"seed": seed}), data),
-        "transformers": lambda seed: run_transformers(task, data, settings, seed),
+        "transformers": lambda seed: run_transformers(task, data, {**settings, "bf16": theirs == "bf16"}, seed),
     }
     runs = take_turns(systems, args.seeds, label=f"{task} ")
     return {
@@ -126,7 +133,7 @@ def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) 
     with tempfile.TemporaryDirectory() as scratch:
         arguments = training_arguments(
             scratch, epochs=settings["epochs"], rate=settings["learning_rate"], batch=BATCH, seed=seed,
-            eval_strategy="epoch",
+            eval_strategy="epoch", bf16=settings["bf16"],
         )  # fmt: skip
         trainer = transformers.Trainer(
             model=model,
@@ -167,7 +174,7 @@ def render(report: dict[str, Any]) -> list[str]:
         cells += [spread(r[f"{name}_scores"]) for name in ("bertkit", "transformers")]
         cells += [f"{statistics.median(r[f'{name}_s']):.1f}" for name in ("bertkit", "transformers")]
         lines.append("| " + " | ".join([*cells, f"**{r['time_ratio']:.2f}**"]) + " |")
-    return [*lines, "", f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA`"]
+    return [*lines, "", f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA --precision {report['precision']}`"]
 
 
 if __name__ == "__main__":
