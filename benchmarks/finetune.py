@@ -5,7 +5,7 @@
 Both start from MiniLM-L6 and fine-tune all weights on shuffled batches of 32: AdamW with bias correction, 10 % warm-up
 and linear decay, gradients clipped to 1, dropout on. Both evaluate on dev after each epoch. Wall time covers
 everything from raw rows to dev scores (tokenization, training, evaluation), without imports. The two systems alternate
-(A B, B A, A B); the score is that of the last epoch. Both compute in fp32, or in bf16 with ``--precision bf16``, or with
+(A B, B A, A B); the score is that of the last epoch. Both compute in fp32, in bf16 with ``--precision bf16``, and with
 ``--precision defaults`` each as it does unless it is told otherwise: Trainer in fp32, bertkit in bf16 where it pays.
 """
 
@@ -69,13 +69,13 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
     from bertkit.tasks.run_rows import read_rows
     from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.trainer.precision import fastest_precision
 
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     # MiniLM asks for mean pooling; Trainer's class reads [CLS], so both do here.
     own, theirs = PRECISIONS[args.precision]
-    config = FinetuneConfig(**settings, precision=own, max_train_rows=rows, baseline=False, pooling="cls")
-    if own is None:
-        config = config.model_copy(update={"precision": config.default_precision()})
+    precision = own or fastest_precision("cpu")
+    config = FinetuneConfig(**settings, precision=precision, max_train_rows=rows, baseline=False, pooling="cls")
     data = read_rows(workflow_of(get_task(task)), folder, config)
     systems: dict[str, Callable[[int], dict[str, float]]] = {
         "bertkit": lambda seed: run_bertkit(task, config.model_copy(update={"seed": seed}), data),
@@ -174,7 +174,11 @@ def render(report: dict[str, Any]) -> list[str]:
         cells += [spread(r[f"{name}_scores"]) for name in ("bertkit", "transformers")]
         cells += [f"{statistics.median(r[f'{name}_s']):.1f}" for name in ("bertkit", "transformers")]
         lines.append("| " + " | ".join([*cells, f"**{r['time_ratio']:.2f}**"]) + " |")
-    return [*lines, "", f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA --precision {report['precision']}`"]
+    return [
+        *lines,
+        "",
+        f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA --precision {report['precision']}`",
+    ]
 
 
 if __name__ == "__main__":

@@ -241,6 +241,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> FinetuneConfig:
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+        from bertkit.training.trainer.precision import fastest_precision
 
         if self.class_weight not in (None, "balanced"):
             raise InputError(f'class_weight must be "balanced" or None, got {self.class_weight!r}')
@@ -254,7 +255,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class_weights=self.class_weight or "none",
             baseline=False,
         )
-        return config.model_copy(update={"precision": config.default_precision(self.device)})
+        precision = "fp32" if self.freeze_encoder else fastest_precision(self.device)
+        return config.model_copy(update={"precision": precision})
 
     def _task(self) -> TextTask:
         from bertkit.tasks import Columns, TextTask

@@ -35,6 +35,7 @@ from bertkit.training.finetuning.memory_estimate import memory_line
 from bertkit.training.finetuning.model_card import model_card
 from bertkit.training.finetuning.seed_run import Job, encode, protocol_block, run_seed, settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
+from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, read_log
 
 #: What to do when memory runs out while training.
@@ -91,8 +92,9 @@ def finetune(
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            usual = config.default_precision(device) if workflow_of(task).trains_in_bf16 else "fp32"
-            config = config.model_copy(update={"precision": run.precision or usual})
+            half = workflow_of(task).trains_in_bf16 and not config.freeze_encoder
+            precision = run.precision or (fastest_precision(device) if half else "fp32")
+            config = config.model_copy(update={"precision": precision})
         settings: dict[str, Json] = {
             "task": task_to_dict(task),
             "data": printable(data),

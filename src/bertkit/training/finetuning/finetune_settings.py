@@ -12,7 +12,6 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
-from bertkit.system.processor import find_processor
 
 Shape = BertConfig | EncoderDecoderConfig
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
@@ -22,8 +21,6 @@ MIN_UPDATES, MAX_EPOCHS = 1000, 20
 MIN_PATIENCE = 3
 #: As MIN_UPDATES and MAX_EPOCHS, for a linear head on frozen features, where a step costs almost nothing.
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
-#: The products of bfloat16 numbers that were measured to be faster: docs/decisions/0150-training-on-a-cpu.md.
-BF16_TRAINING = "AVX-512 BF16"
 
 
 class FinetuneConfig(ReadingSettings):
@@ -80,7 +77,7 @@ class FinetuneConfig(ReadingSettings):
     precision: Precision | None = Field(
         None,
         description="number format of the products in training; default fp32, or bf16 where finetune runs on a CPU "
-        "with AVX-512 BF16; weights and every evaluation stay fp32",
+        "that is measured to be faster with it; weights and every evaluation stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
 
@@ -98,11 +95,6 @@ class FinetuneConfig(ReadingSettings):
     def keeps_best_epoch(self) -> bool:
         """Whether a seed's model is that of its best epoch on dev, not of its last."""
         return self.protocol != "original"
-
-    def default_precision(self, device: str | None = None) -> Precision:
-        """The number format of training on a device; None: the CPU."""
-        gains = device in (None, "cpu") and BF16_TRAINING in find_processor().instruction_sets
-        return "bf16" if gains and not self.freeze_encoder else "fp32"
 
     def resolved(
         self, *, task: str, model: Shape, num_train_rows: int, longest: int | None = None, head: str = "sequence"
@@ -131,7 +123,7 @@ class FinetuneConfig(ReadingSettings):
                 "max_length": max_length,
                 "patience": patience or None,
                 "pooling": model.pooling if isinstance(model, BertConfig) and head == "sequence" else None,
-                "precision": self.precision or self.default_precision(),
+                "precision": self.precision or "fp32",
             }
         )
 

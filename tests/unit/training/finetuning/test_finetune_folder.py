@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,7 @@ import pytest
 
 import bertkit
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
-from bertkit.system.processor import Processor
 from bertkit.tasks import csv_task, get_task
-from bertkit.training.finetuning import finetune_settings
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
@@ -84,38 +82,16 @@ def test_a_disk_without_room_is_told_before_the_first_step(
     assert not said
 
 
-def processor_with(*instruction_sets: str) -> Callable[[], Processor]:
-    return lambda: Processor("stand-in", 2, instruction_sets, None)
-
-
-@pytest.mark.parametrize(
-    ("instruction_sets", "device", "frozen", "expected"),
-    [
-        (("AVX2", "AVX-512", "AVX-512 BF16"), None, False, "bf16"),
-        (("AVX-512 BF16", "AMX BF16"), "cpu", False, "bf16"),
-        (("NEON", "BF16"), "cpu", False, "fp32"),
-        (("AVX2", "AVX-512"), "cpu", False, "fp32"),
-        (("AVX-512 BF16",), "cuda", False, "fp32"),
-        (("AVX-512 BF16",), "cpu", True, "fp32"),
-    ],
-)
-def test_bf16_is_the_default_where_the_processor_multiplies_it(
-    monkeypatch: pytest.MonkeyPatch, instruction_sets: tuple[str, ...], device: str, frozen: bool, expected: str
-) -> None:
-    monkeypatch.setattr(finetune_settings, "find_processor", processor_with(*instruction_sets))
-    assert FinetuneConfig(freeze_encoder=frozen).default_precision(device) == expected
-
-
 def test_a_run_goes_on_in_the_format_that_it_began_with(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On another processor too, as where a run in a home folder is resumed on another machine."""
     task, run = csv_task(data), tmp_path / "run"
     settings = {**SETTINGS, "precision": None, "restarts": 0}
-    monkeypatch.setattr(finetune_settings, "find_processor", processor_with("AVX2", "AVX-512 BF16"))
+    monkeypatch.setattr("bertkit.training.finetuning.finetune.fastest_precision", lambda device: "bf16")
     first = finetune(task, data, start, run, FinetuneConfig(**settings), cache=None)
     assert first.protocol["precision"] == "bf16" == load_run_config(run).precision
-    monkeypatch.setattr(finetune_settings, "find_processor", processor_with("AVX2"))
+    monkeypatch.setattr("bertkit.training.finetuning.finetune.fastest_precision", lambda device: "fp32")
     more = finetune(task, data, start, run, FinetuneConfig(**settings, seeds=2), resume=True, cache=None)
     assert more.protocol["precision"] == "bf16"
     assert more.seeds[0] == first.seeds[0]

@@ -11,9 +11,10 @@ import torch
 
 from bertkit.errors import ConfigError, TrainingError
 from bertkit.model.models import BertForPreTraining
+from bertkit.system.processor import Processor, find_processor
 from bertkit.training.trainer import precision as module
 from bertkit.training.trainer.loop_options import Progression
-from bertkit.training.trainer.precision import autocast, overflowed, update_loss_scale
+from bertkit.training.trainer.precision import autocast, bf16_speedup, fastest_precision, overflowed, update_loss_scale
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
@@ -162,3 +163,30 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ConfigError, match="fp32, bf16 or fp16, got 'fp8'"):
         autocast("fp8", torch.device("cpu"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("instruction_sets", "speedup", "device", "expected"),
+    [
+        (("AVX2", "AVX-512", "AVX-512 BF16"), 2.0, None, "bf16"),
+        (("NEON", "BF16"), 1.4, "cpu", "bf16"),
+        (("AVX2", "AVX-512", "AVX-512 BF16"), 0.5, "cpu", "fp32"),
+        (("AVX2", "AVX-512"), 2.0, "cpu", "fp32"),
+        (("AVX-512 BF16",), 2.0, "cuda:0", "fp32"),
+    ],
+)
+def test_bf16_is_the_default_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, instruction_sets: tuple[str, ...], speedup: float, device: str, expected: str
+) -> None:
+    processor = Processor("stand-in", 2, instruction_sets, None)
+    monkeypatch.setattr(module, "find_processor", lambda: processor)
+    monkeypatch.setattr(module, "bf16_speedup", lambda: speedup)
+    assert fastest_precision(device) == expected
+
+
+def test_the_speed_of_bf16_is_measured_and_decides() -> None:
+    measured = bf16_speedup()
+    assert 0.001 < measured < 100
+    assert bf16_speedup() == measured  # once a process
+    expected = "bf16" if find_processor().has_bf16 and measured >= module.WORTH_BF16 else "fp32"
+    assert fastest_precision(None) == expected
