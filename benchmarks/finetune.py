@@ -174,11 +174,8 @@ def render(report: dict[str, Any]) -> list[str]:
         cells += [spread(r[f"{name}_scores"]) for name in ("bertkit", "transformers")]
         cells += [f"{statistics.median(r[f'{name}_s']):.1f}" for name in ("bertkit", "transformers")]
         lines.append("| " + " | ".join([*cells, f"**{r['time_ratio']:.2f}**"]) + " |")
-    return [
-        *lines,
-        "",
-        f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA --precision {report['precision']}`",
-    ]
+    command = f"python benchmarks/finetune.py --data DATA --precision {report['precision']}"
+    return [*lines, "", f"{report['seeds']} seeds. Command: `{command}`"]
 
 
 if __name__ == "__main__":

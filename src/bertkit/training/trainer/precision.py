@@ -65,8 +65,7 @@ def bf16_speedup() -> float:
     with torch.inference_mode(), threadpool_limits(1, user_api="openmp"):
         halves = x.bfloat16(), weight.bfloat16()
         pairs = [(seconds(x, weight), seconds(*halves)) for _ in range(_TIMES)]
-    full, half = (min(times) for times in zip(*pairs, strict=True))
-    return full / half
+    return min(full for full, _ in pairs) / min(half for _, half in pairs)
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
