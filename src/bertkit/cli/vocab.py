@@ -238,8 +238,8 @@ def _load(name: str | None, option: str) -> BertTokenizer | None:
     found = AutoTokenizer.from_pretrained(name)
     if not isinstance(found, BertTokenizer):
         raise ConfigError(
-            f"{option} {name} is a {type(found).__name__}, and 'bertkit vocab' works with word pieces (WordPiece) only; "
-            "a model with this tokenizer goes on with its own vocabulary: bertkit prepare CORPUS --tokenizer "
+            f"{option} {name} is a {type(found).__name__}, and 'bertkit vocab' works with WordPiece vocabularies "
+            "only; a model with this tokenizer goes on with its own vocabulary: bertkit prepare CORPUS --tokenizer "
             f"{name} --out STORE"
         )
     return found

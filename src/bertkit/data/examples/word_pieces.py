@@ -38,10 +38,9 @@ def continuing(tokenizer: PreTrainedTokenizer) -> Flags | None:
         texts = [_decoded(token) if token in vocabulary.vocab else token for token in tokens]
     else:
         texts = [token.replace(_BLANK, " ") for token in tokens]
-    whole = {token.content for token in vocabulary.never_split}
-    return np.array(
-        [token not in whole and not _begins(text) for token, text in zip(tokens, texts, strict=True)], bool
-    )
+    # A character without a piece is a part of its word, whose blank is a piece before it.
+    whole = {token.content for token in vocabulary.never_split} - {vocabulary.unk_token}
+    return np.array([token not in whole and not _begins(text) for token, text in zip(tokens, texts, strict=True)], bool)
 
 
 def _decoded(token: str) -> str:

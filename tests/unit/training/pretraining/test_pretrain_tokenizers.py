@@ -24,6 +24,7 @@ from store_families import DOCUMENTS, MASKED, checkpoint, store_of, tokenizer_of
 WORDS = SETTINGS.replace(max_steps=3, max_seq_length=32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MASKED)
 def test_a_checkpoint_goes_on_with_its_tokenizer(family: str, shared: Path, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(family, shared, tmp_path)
@@ -47,7 +48,8 @@ def test_a_checkpoint_goes_on_with_its_tokenizer(family: str, shared: Path, tmp_
         assert torch.allclose(ours(input_ids=ids).logits, theirs(input_ids=ids).logits, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["modernbert", "deberta-v2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["modernbert", pytest.param("deberta-v2", marks=pytest.mark.campaign)])
 def test_a_run_goes_on_bit_for_bit(family: str, shared: Path, tmp_path: Path, monkeypatch: Any) -> None:
     tokenizer = tokenizer_of(family, shared, tmp_path)
     start, store = checkpoint(family, tokenizer, tmp_path / "start"), store_of(tokenizer, tmp_path, DOCUMENTS * 6)
@@ -61,13 +63,14 @@ def test_a_run_goes_on_bit_for_bit(family: str, shared: Path, tmp_path: Path, mo
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(shared: Path, tmp_path: Path) -> None:
     made = {family: tokenizer_of(family, shared, tmp_path) for family in ("modernbert", "roberta", "t5", "xlm-roberta")}
     starts = {name: checkpoint(name, made[name], tmp_path / name / "start") for name in ("modernbert", "roberta")}
     stores = {name: store_of(each, tmp_path / name) for name, each in made.items()}
     # Pairs of sentences, which the family does not judge: the same with a checkpoint and with its config.
     pairs = WORDS.replace(objective="mlm+nsp")
-    with pytest.raises(ConfigError, match="modernbert family, which has no head that judges pairs.*--objective mlm"):
+    with pytest.raises(ConfigError, match=r"modernbert family, which has no head that judges pairs.*--objective mlm"):
         pretrain(stores["modernbert"], tmp_path / "run", pairs, model=starts["modernbert"])
     # A tokenizer that is not the checkpoint's, of the same size or not.
     with pytest.raises(DataError, match=r"not that of .*ModernBertTokenizer.*RobertaTokenizer.*prepare CORPUS --tok"):
@@ -77,21 +80,21 @@ def test_what_does_not_fit_is_refused(shared: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"makes pairs as BERT reads them.*XLMRobertaTokenizer.*--objective mlm"):
         make_network(bert, stores["xlm-roberta"], pairs)
     make_network(bert, stores["xlm-roberta"], WORDS.replace(objective="mlm"))
-    with pytest.raises(ConfigError, match="'original' makes examples of BERT's word pieces.*ModernBertTokenizer"):
-        original = pairs.replace(protocol="original")
-        shape = bert.replace(vocab_size=len(made["modernbert"]))
+    original, shape = pairs.replace(protocol="original"), bert.replace(vocab_size=len(made["modernbert"]))
+    with pytest.raises(ConfigError, match=r"'original' makes examples of BERT's word pieces.*ModernBertTokenizer"):
         pretrain(stores["modernbert"], tmp_path / "run", original, model=shape)
     # Encoder-decoders.
     pair("t5", "ForConditionalGeneration", tmp_path / "t5 model")
     for store in (stores["t5"], stores["roberta"]):
-        with pytest.raises(ConfigError, match="t5 model is an encoder-decoder.*finetune text2text.*DenoisingData"):
+        with pytest.raises(ConfigError, match=r"t5 model is an encoder-decoder.*finetune text2text.*DenoisingData"):
             pretrain(store, tmp_path / "run", WORDS, model=tmp_path / "t5 model")
-    with pytest.raises(DataError, match="T5Tokenizer.* no mask_token"):
-        shape = bert.replace(vocab_size=len(made["t5"]))
+    shape = bert.replace(vocab_size=len(made["t5"]))
+    with pytest.raises(DataError, match=r"T5Tokenizer.* no mask_token"):
         pretrain(stores["t5"], tmp_path / "run", WORDS.replace(objective="mlm"), model=shape)
     assert not (tmp_path / "run" / "pretrain.json").exists()
 
 
+@pytest.mark.slow
 def test_new_weights_from_a_recipe(shared: Path, tmp_path: Path) -> None:
     """A recipe names the family; its vocabulary is the store's."""
     tokenizer = tokenizer_of("modernbert", shared, tmp_path)
@@ -110,6 +113,7 @@ def test_new_weights_from_a_recipe(shared: Path, tmp_path: Path) -> None:
     assert len(fill("The old [MASK].")) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["modernbert", "deberta-v2"])
 def test_adapting(family: str, shared: Path, tmp_path: Path, capsys: Any) -> None:
     start = checkpoint(family, tokenizer_of(family, shared, tmp_path), tmp_path / "start")
@@ -119,7 +123,8 @@ def test_adapting(family: str, shared: Path, tmp_path: Path, capsys: Any) -> Non
     command += ["--adapt-steps", "2", "--adapt-length", "24", "--epochs", "1", "--max-length", "16", "--no-baseline"]
     assert main([*command, "--out", str(tmp_path / "run"), "--device", "cpu", "-q", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"]["steps"] == 2
-    assert pipeline("text-classification", model=tmp_path / "run" / "with", device="cpu")("the mill")[0]["label"] in "yn"
+    classify = pipeline("text-classification", model=tmp_path / "run" / "with", device="cpu")
+    assert classify("the mill")[0]["label"] in "yn"
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "adapted" / "model")
     assert type(tokenizer) is type(AutoTokenizer.from_pretrained(start))
 
@@ -128,6 +133,6 @@ def test_only_word_pieces_are_extended(shared: Path, tmp_path: Path, capsys: Any
     tokenizer_of("modernbert", shared, tmp_path).save_pretrained(tmp_path / "modern")
     (tmp_path / "text.txt").write_text("the old mill\n" * 20)
     for option in ("--extend", "--beside"):
-        command = ["vocab", str(tmp_path / "text.txt"), option, str(tmp_path / "modern"), "--out", str(tmp_path / "out")]
-        assert main(command) == 2
+        command = ["vocab", str(tmp_path / "text.txt"), option, str(tmp_path / "modern")]
+        assert main([*command, "--out", str(tmp_path / "out")]) == 2
         assert f"{option} {tmp_path / 'modern'} is a ModernBertTokenizer" in capsys.readouterr().err
