@@ -159,7 +159,11 @@ class TokenStore:
         return str(column[document - self._group_documents[group]])
 
     def tokenizer(self) -> PreTrainedTokenizer:
-        """The tokenizer that made the ids, from the copy in the store."""
+        """The tokenizer that made the ids, from the copy in the store: the same object each time, so add no tokens."""
+        return self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizer:  # reading one with 250,000 pieces takes seconds
         tokenizer = AutoTokenizer.from_pretrained(self.path / TOKENIZER)
         self.check_tokenizer(tokenizer)
         return tokenizer
