@@ -29,7 +29,7 @@ class Work:
 
 def prepare(
     *corpus: Corpus,
-    tokenizer: Annotated[str, Parameter(alias="-t", help="Folder written by 'bertkit vocab', vocab.txt, or Hub name.")],
+    tokenizer: Annotated[str, Parameter(alias="-t", help="Folder of a tokenizer or model, vocab.txt, or Hub name.")],
     out: Annotated[Path, Parameter(alias="-o", help="Folder of the token store; new, or of an interrupted run.")],
     sentences: Annotated[
         Literal["split", "line"], Parameter(help="Split running text into sentences, or take each line as one.")
@@ -52,7 +52,7 @@ def prepare(
         bertkit prepare lines.txt --sentences line --memory 4GB \
             --tokenizer bert-base-uncased --out store
         bertkit prepare crawl/ --dedup near --on-error skip \
-            --tokenizer tokenizer --out store
+            --tokenizer answerdotai/ModernBERT-base --out store
     """
     paths = paths_of(corpus, "prepare")
     from bertkit.data.corpus.documents import CorpusReport

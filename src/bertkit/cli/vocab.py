@@ -97,7 +97,7 @@ def vocab(
 
     set_quiet(common.quiet)
     _check_out(out, overwrite)
-    base, other = _load(wanted.extend), _load(measured.beside)
+    base, other = _load(wanted.extend, "--extend"), _load(measured.beside, "--beside")
     budget, remembered = _shared_out(work.memory, reading.dedup)
     lower = not wanted.cased if base is None else base.do_lower_case
     _check_base(base, wanted)
@@ -230,12 +230,19 @@ def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]
     return (given, None) if dedup is None else (given - given // 2, given // 2)
 
 
-def _load(name: str | None) -> BertTokenizer | None:
+def _load(name: str | None, option: str) -> BertTokenizer | None:
     if name is None:
         return None
-    from bertkit.tokenization import BertTokenizer
+    from bertkit.tokenization import AutoTokenizer, BertTokenizer
 
-    return BertTokenizer.from_pretrained(name)
+    found = AutoTokenizer.from_pretrained(name)
+    if not isinstance(found, BertTokenizer):
+        raise ConfigError(
+            f"{option} {name} is a {type(found).__name__}, and 'bertkit vocab' works with WordPiece vocabularies "
+            "only; a model with this tokenizer goes on with its own vocabulary: bertkit prepare CORPUS --tokenizer "
+            f"{name} --out STORE"
+        )
+    return found
 
 
 def _tokens(tokenizer: BertTokenizer) -> list[str]:
@@ -247,8 +254,9 @@ def _save(learned: list[str], lower: bool, base: BertTokenizer | None, out: Path
     from bertkit.tokenization import BertTokenizer
 
     vocabulary = {token: number for number, token in enumerate(learned)}
+    made = BertTokenizer if base is None else type(base)
     names = () if base is None else ("strip_accents", "tokenize_chinese_chars", "model_max_length")
-    BertTokenizer(vocabulary, lower, **{name: getattr(base, name) for name in names}).save_pretrained(out)
+    made(vocabulary, lower, **{name: getattr(base, name) for name in names}).save_pretrained(out)
 
 
 def _facts(row: Fertility) -> dict[str, float]:

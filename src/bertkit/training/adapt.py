@@ -43,6 +43,7 @@ from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.pretraining.initial_model import check_encoder
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
@@ -168,6 +169,7 @@ def adapt(
         "config": config.model_dump(),
         "adapt": settings.model_dump(exclude={"compare"}),
     }
+    check_encoder(config_path(start))
     with run.claimed():
         run.check(facts)
         run.begin(facts)

@@ -5,19 +5,21 @@ The masking of a row depends only on its tokens and its key, not on the other ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from bertkit.data.counter_random import UInt64, below, bits, uniform
+from bertkit.data.examples.word_pieces import continuing
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.ragged import Flags, Ids, Ints
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import PreTrainedTokenizer
 
 #: ``token``: single word pieces (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``: spans of
-#: words (SpanBERT, Joshi et al. 2019).
+#: words (SpanBERT, Joshi et al. 2019). Words are those of :mod:`bertkit.data.examples.word_pieces`.
 Unit = Literal["token", "whole-word", "span"]
 
 #: Words in a span: geometric with this parameter, truncated at the longest (SpanBERT, section 3.1); 3.8 on average.
@@ -66,6 +68,8 @@ class Masking:
 
 #: BERT's names of the tokens that begin a text, end a segment, hide a token, pad, and stand for what is unknown.
 SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
+#: Tokens that no text has: places that published vocabularies keep free, and the names of single bytes.
+_in_no_text = re.compile(r"\[unused.*|.*NOTUSED|madeupword\d+|<0x[0-9A-F]{2}>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +79,7 @@ class MaskVocabulary:
     cls_id, sep_id, mask_id: ids of [CLS], [SEP] and [MASK].
     continues: bool ``(V,)``, pieces that continue a word.
     replacements: int32, the ids that random replacements are drawn from.
+    knows_words: whether ``continues`` says where words begin; without it only single tokens can be masked.
     """
 
     cls_id: int
@@ -82,29 +87,42 @@ class MaskVocabulary:
     mask_id: int
     continues: Flags
     replacements: Ids
+    knows_words: bool = True
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
-        """From a tokenizer, including its added tokens."""
-        given = tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token, tokenizer.pad_token, tokenizer.unk_token
-        names = tuple(name or default for name, default in zip(given, SPECIAL, strict=True))
-        return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), names)
+    def of_tokenizer(cls, tokenizer: PreTrainedTokenizer) -> MaskVocabulary:
+        """From a tokenizer, including its added tokens; a DataError if it lacks a token that masked words need."""
+        given = {name: getattr(tokenizer, name) for name in ("cls_token", "sep_token", "mask_token")}
+        if absent := [name for name, token in given.items() if token is None]:
+            raise DataError(
+                f"{tokenizer!r} has no {' and no '.join(absent)}, so it can make no examples with masked words; it is "
+                "for text to text ('bertkit finetune text2text'). Prepare the corpus with the tokenizer of an encoder"
+            )
+        names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        made = cls.of(names, (*given.values(), tokenizer.pad_token, tokenizer.unk_token), tokenizer.all_special_tokens)
+        continues = continuing(tokenizer)
+        if continues is None:
+            return replace(made, knows_words=False)
+        return replace(made, continues=continues)
 
     @classmethod
-    def of(cls, tokens: Iterable[str], special: Sequence[str] = SPECIAL) -> MaskVocabulary:
-        """From all V tokens in the order of their ids, and the names of those in :data:`SPECIAL`, in its order.
+    def of(
+        cls, tokens: Iterable[str], special: Sequence[str] = SPECIAL, others: Collection[str] = ()
+    ) -> MaskVocabulary:
+        """From all V word pieces in the order of their ids, and the names of those in :data:`SPECIAL`, in its order.
 
-        Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from those
-        too, although no text has them.
+        Random replacements are drawn from all tokens but special ones, among them ``others``, and those that no text
+        has, such as ``[unusedN]``; the original draws from all.
         """
         names = list(tokens)
         ids = {name: number for number, name in enumerate(names)}
+        never = {*special, *others}
         if absent := [name for name in special[:3] if name not in ids]:
             raise DataError(
                 f"the vocabulary ({len(names):,} tokens) has no {', '.join(absent)}, which pre-training needs; "
                 "make one with 'bertkit vocab', or add the tokens"
             )
-        ordinary = [number for name, number in ids.items() if name not in special and not name.startswith("[unused")]
+        ordinary = [number for name, number in ids.items() if name not in never and not _in_no_text.fullmatch(name)]
         if not ordinary:
             raise DataError(f"the vocabulary ({len(names):,} tokens) has special tokens only")
         return cls(
@@ -119,6 +137,14 @@ class MaskVocabulary:
     def size(self) -> int:
         """V."""
         return len(self.continues)
+
+    def check(self, masking: Masking) -> None:
+        """Check that what ``masking`` chooses at a time can be told; a ConfigError if not."""
+        if masking.unit != "token" and not self.knows_words:
+            raise ConfigError(
+                f"masking={masking.unit!r} needs to know where words begin, and the tokens of this tokenizer do not "
+                "tell: its prefix for pieces that continue a word is empty. Use masking 'token'"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,7 @@ class PretrainData(ExamplePlan):
     def __init__(
         self, tokens: SentenceTokens, vocabulary: MaskVocabulary, rules: Rules, **options: Unpack[PlanOptions]
     ) -> None:
+        vocabulary.check(rules.masking)
         self.vocabulary, self._has_pairs = vocabulary, rules.objective != "mlm"
         super().__init__(tokens, rules, **options)
 

@@ -23,7 +23,7 @@ from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
-from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Maximum memory in bytes of the process that reads and writes, and of one that tokenizes, measured on lines of 16 MiB.
 #: Ordinary text takes 150 MB and 190 MB, whatever the size of the corpus.
@@ -78,12 +78,13 @@ def prepare(
     """Write a corpus as a token store. Called again after an interruption, continue after the last finished shard.
 
     Names of special tokens are ordinary text, as in the original code: ``[MASK]`` becomes ``[``, ``mask``, ``]``.
-    Sentences and documents without any token are dropped. A script must call this under
-    ``if __name__ == "__main__":``, because worker processes import the script.
+    Where a blank is a part of the token behind it (byte-level BPE), a sentence that continues a document begins with
+    one, so that the ids are those of running text. Sentences and documents without any token are dropped. A script must
+    call this under ``if __name__ == "__main__":``, because worker processes import the script.
 
     Args:
         paths: see :func:`~bertkit.data.corpus.documents.read_documents`.
-        tokenizer: or where to read it from.
+        tokenizer: of any kind, or where to read it from: a folder, a file or a Hub name.
         out: folder of the store; new, empty, or the unfinished store of the same call.
         options: see :class:`PrepareOptions`.
 
@@ -97,7 +98,9 @@ def prepare(
     """
     if unknown := options.keys() - PrepareOptions.__annotations__.keys():
         raise TypeError(f"prepare() got an unexpected keyword argument {min(unknown)!r}")
-    made = _wordpiece(tokenizer)
+    made = AutoTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
+    if not isinstance(made, PreTrainedTokenizer):
+        raise InputError(f"tokenizer must be a tokenizer of bertkit or where to read one, got {type(made).__name__}")
     sentences, text, dedup = options.get("sentences", "split"), options.get("text"), options.get("dedup")
     engine, workers = options.get("engine", "local"), options.get("workers")
     for name, value, known in (
@@ -194,14 +197,3 @@ def _size_and_time(source: Source) -> tuple[int | None, int | None]:
     except OSError:  # read_documents will report or skip it
         stat = None
     return (None, None) if stat is None else (stat.st_size, stat.st_mtime_ns)
-
-
-def _wordpiece(tokenizer: PreTrainedTokenizer | str | Path) -> BertTokenizer:
-    made = BertTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
-    if not isinstance(made, BertTokenizer):
-        raise InputError(
-            f"a token store is made with a WordPiece tokenizer (BertTokenizer), got a {type(made).__name__}: masks and "
-            "word statistics read its pieces. Make a vocabulary with 'bertkit vocab' for a new model; a checkpoint "
-            "with this tokenizer can be fine-tuned ('bertkit finetune'), not adapted or pre-trained"
-        )
-    return made

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bertkit.data.corpus.documents import Document, forget_words, read_documents, split_lines
 from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, drop_duplicates
@@ -33,7 +34,8 @@ from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import TokenizedChunk
 from bertkit.errors import BertkitError, ConfigError, ResourceError, require
 from bertkit.system.worker_processes import map_in_processes
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import BpeVocabulary, UnigramVocabulary
 
 if TYPE_CHECKING:
     from ray.data import Datasource, ReadTask
@@ -104,7 +106,7 @@ def chars_of(chunk: Chunk) -> int:
 
 
 def tokenize(
-    chunks: Iterator[Chunk], tokenizer: BertTokenizer, *, split: bool, workers: int
+    chunks: Iterator[Chunk], tokenizer: PreTrainedTokenizer, *, split: bool, workers: int
 ) -> Iterator[TokenizedChunk]:
     """The chunks as ids, in order, computed by ``workers`` processes (with 1, by this one)."""
     if workers > 1:
@@ -123,15 +125,25 @@ def tokenize(
 class ChunkTokenizer:
     """Documents to ids: a pure function of the chunk. The tokenizer is copied, to keep the copy's word cache small."""
 
-    def __init__(self, tokenizer: BertTokenizer, *, split: bool) -> None:
-        self.tokenizer: BertTokenizer = pickle.loads(pickle.dumps(tokenizer))
+    def __init__(self, tokenizer: PreTrainedTokenizer, *, split: bool) -> None:
+        self.tokenizer: PreTrainedTokenizer = pickle.loads(pickle.dumps(tokenizer))
         self.tokenizer.limit_memory(CACHED_WORDS)
         self._split = split
         self._type = np.dtype(id_type_for(len(tokenizer)))
         # A blank inside its name hides a special token from the tokenizer; between a sign and what follows, a blank
-        # changes nothing else. Names that begin with a letter stay special.
+        # changes nothing else in word pieces. Names that begin with a letter stay special.
         names = [name for name in tokenizer.all_special_tokens if not name[0].isalnum() and len(name) > 1]
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
+        vocabulary = tokenizer._vocabulary
+        # Pieces of the unigram model have the names of special tokens, and normalizing full-width letters may make one.
+        self._plain: NDArray[np.int32] | None = None
+        if isinstance(vocabulary, UnigramVocabulary):
+            self._plain = np.arange(len(tokenizer), dtype=np.int32)
+            self._plain[[tokenizer.vocab[name] for name in names]] = tokenizer.unk_token_id
+        # A word in running text has the blank before it; at the start of a text it has none.
+        self._needs_blank = (
+            isinstance(vocabulary, BpeVocabulary | UnigramVocabulary) and not vocabulary.add_prefix_space
+        )
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         rows = [split_lines(document.sentences) if self._split else document.sentences for document in chunk]
@@ -142,7 +154,11 @@ class ChunkTokenizer:
         if self._special.search(whole):
             texts = [self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", one) for one in texts]
         del whole  # a megabyte or several, when the tokenizer needs most memory
+        if self._needs_blank:
+            starts = {0, *np.cumsum([len(row) for row in rows]).tolist()}
+            texts = [text if place in starts else f" {text}" for place, text in enumerate(texts)]
         ragged = self.tokenizer.encode_ragged(texts, add_special_tokens=False)
+        ids = ragged.ids if self._plain is None else self._plain[ragged.ids]
         pa.default_memory_pool().release_unused()  # or Arrow would keep it, more with each chunk
         lengths = ragged.lengths.astype(np.int32)
         owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
@@ -150,12 +166,12 @@ class ChunkTokenizer:
         counts = Counts(
             num_documents=int((sizes > 0).sum()),
             num_sentences=int((lengths > 0).sum()),
-            num_tokens=len(ragged.ids),
-            num_unknown=int((ragged.ids == self.tokenizer.unk_token_id).sum()),
+            num_tokens=len(ids),
+            num_unknown=int((ids == self.tokenizer.unk_token_id).sum()),
             text_bytes=text_bytes,
         )
         return TokenizedChunk(
-            ids=ragged.ids.astype(self._type),
+            ids=ids.astype(self._type),
             sentence_lengths=lengths[lengths > 0],
             document_lengths=sizes[sizes > 0],
             sources=[document.source for document, size in zip(chunk, sizes, strict=True) if size],
@@ -185,7 +201,7 @@ def limit_threads() -> None:
     pa.set_cpu_count(1)
 
 
-def _begin_worker(tokenizer: BertTokenizer, split: bool) -> None:
+def _begin_worker(tokenizer: PreTrainedTokenizer, split: bool) -> None:
     global _worker
     limit_threads()
     return_freed_arrays()
@@ -205,7 +221,7 @@ def _work(chunk: Chunk) -> TokenizedChunk:
 def tokenize_on_ray(
     work: CorpusWork,
     skipped: int,
-    tokenizer: BertTokenizer,
+    tokenizer: PreTrainedTokenizer,
     report: CorpusReport,
     duplicates: DedupReport,
     *,
@@ -246,7 +262,7 @@ def tokenize_on_ray(
 
 
 def _results(
-    ray: ModuleType, source: Datasource, tokenizer: BertTokenizer, split: bool, num_actors: int
+    ray: ModuleType, source: Datasource, tokenizer: PreTrainedTokenizer, split: bool, num_actors: int
 ) -> Iterator[bytes]:
     """For each chunk, pickled: its ids and the two reports."""
     context = ray.data.DataContext.get_current()
@@ -276,7 +292,7 @@ def _results(
 class _Actor:
     """Tokenizes on a machine of the cluster."""
 
-    def __init__(self, tokenizer: BertTokenizer, split: bool) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizer, split: bool) -> None:
         limit_threads()
         self._work = ChunkTokenizer(tokenizer, split=split)
 

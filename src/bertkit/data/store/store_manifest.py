@@ -4,7 +4,7 @@ A store is a folder::
 
     STORE/
         tokens-00000-of-00002.parquet  tokens-00001-of-00002.parquet
-        tokenizer/                     the tokenizer that made the ids, as BertTokenizer.save_pretrained writes it
+        tokenizer/                     the tokenizer that made the ids, as its save_pretrained writes it
         manifest.json                  counts, hashes, tokenizer digest; written last: without it, unfinished
 
 A shard has one row per document: ``source`` (where it begins in the corpus), ``sentence_lengths`` (tokens per sentence)
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -29,7 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
 from bertkit.system.validated_settings import explain_validation
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
 #: Increased when older versions could misread a store.
@@ -75,16 +76,21 @@ class Shard(_Strict):
 
 
 class TokenizerFacts(_Strict):
-    """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens."""
+    """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens.
+
+    do_lower_case: False for byte-level BPE, which never lower-cases.
+    """
 
     sha256: Sha256
     num_tokens: Annotated[int, Field(ge=1)]
     do_lower_case: bool
 
     @classmethod
-    def of(cls, tokenizer: BertTokenizer) -> Self:
+    def of(cls, tokenizer: PreTrainedTokenizer) -> Self:
         """The facts of a tokenizer."""
-        return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=tokenizer.do_lower_case)
+        vocabulary = tokenizer._vocabulary
+        lower = isinstance(vocabulary, Vocabulary | UnigramVocabulary) and vocabulary.do_lower_case
+        return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=lower)
 
 
 class StoreManifest(_Strict):
@@ -135,16 +141,22 @@ def read_manifest(folder: Path) -> StoreManifest:
     return manifest
 
 
-def tokenizer_digest(tokenizer: BertTokenizer) -> str:
+#: Fields of a vocabulary that change no id: which names are public, and offsets. ``added`` says how the mask is found.
+_WITHOUT_IDS = ("names", "blank_before_mask", "trim_offsets")
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizer) -> str:
     """SHA-256 of everything that determines the ids of a text: equal for a tokenizer and its saved copy."""
     vocabulary = tokenizer._vocabulary
     parts = {
-        **{name: getattr(vocabulary, name) for name in vocabulary.__dataclass_fields__},
+        **{each.name: getattr(vocabulary, each.name) for each in fields(vocabulary) if each.compare},
         "vocab": sorted(tokenizer.vocab.items(), key=lambda item: item[1]),
         "added": [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
     }
-    for name in ("source", "names", "blank_before_mask"):  # of which "added" tells what matters
-        del parts[name]
+    for name in _WITHOUT_IDS:
+        parts.pop(name, None)
+    if (table := parts.get("charsmap")) is not None:  # SentencePiece's table of replacements: bytes
+        parts["charsmap"] = hashlib.sha256(table).hexdigest()
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -123,7 +123,7 @@ def inspect_store(folder: str | Path, *, num_samples: int = 3, verify: bool = Fa
     chosen = np.unique(np.linspace(0, len(store) - 1, min(num_samples, len(store))).astype(int)).tolist()
     samples = []
     for document in chosen:
-        text = tokenizer.decode(store.tokens_of(document)[:SAMPLE_CHARS])  # a token has at least a character
+        text = tokenizer.decode(store.tokens_of(document)[: 4 * SAMPLE_CHARS])  # a character has at most 4 tokens
         shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
         samples.append(Sample(document, store.source_of(document), shown))
     return StoreReport(

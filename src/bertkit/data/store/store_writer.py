@@ -43,7 +43,7 @@ from bertkit.ragged import boundaries_of
 from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
 from bertkit.system.json_files import printable
 from bertkit.system.paths import user_path
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import PreTrainedTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26
@@ -95,7 +95,7 @@ class StoreWriter:
     def __init__(
         self,
         folder: str | Path,
-        tokenizer: BertTokenizer,
+        tokenizer: PreTrainedTokenizer,
         *,
         settings: Mapping[str, Setting],
         inputs: Sequence[Sequence[Setting]] = (),

@@ -37,7 +37,7 @@ from bertkit.ragged import Ids, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.system.paths import user_path
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Memory for decoded ids: about 500 million of them in uint16.
 CACHE_BYTES = 1 << 30
@@ -158,13 +158,17 @@ class TokenStore:
         column = self._read_group(group, "source")
         return str(column[document - self._group_documents[group]])
 
-    def tokenizer(self) -> BertTokenizer:
-        """The tokenizer that made the ids, from the copy in the store."""
-        tokenizer = BertTokenizer.from_pretrained(self.path / TOKENIZER)
+    def tokenizer(self) -> PreTrainedTokenizer:
+        """The tokenizer that made the ids, from the copy in the store: the same object each time, so add no tokens."""
+        return self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizer:  # reading one with 250,000 pieces takes seconds
+        tokenizer = AutoTokenizer.from_pretrained(self.path / TOKENIZER)
         self.check_tokenizer(tokenizer)
         return tokenizer
 
-    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizer) -> None:
         """Check that ``tokenizer`` is the one that made the ids, or raise a DataError."""
         expected = self.manifest.tokenizer
         if tokenizer_digest(tokenizer) != expected.sha256:

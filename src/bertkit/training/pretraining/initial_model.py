@@ -13,6 +13,7 @@ import torch
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import Status, match
 from bertkit.checkpoints.names import TABLES
+from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
@@ -23,7 +24,7 @@ from bertkit.model.resize import resize_vocabulary
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import BertTokenizer, WordpieceTokenizer
+from bertkit.tokenization import AutoTokenizer, BertTokenizer, WordpieceTokenizer, templates
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, unigram_logits
 from bertkit.training.trainer.generators import seeded
@@ -252,6 +253,34 @@ def network_class(shape: BertConfig, config: PretrainConfig) -> type[BertForPreT
     )
 
 
+def with_objective(config: PretrainConfig, model: Model) -> PretrainConfig:
+    """The settings with an objective that the model's family has, if none is given: ``mlm`` where it is not BERT's.
+
+    Raises:
+        ConfigError: the checkpoint of an encoder-decoder, which no objective of pre-training is for.
+    """
+    shape = None
+    if isinstance(model, BertConfig | Network):
+        shape = model if isinstance(model, BertConfig) else model.config
+    elif (file := config_path(resolve(model))).is_file():  # if not, the error is told where the weights are read
+        check_encoder(file)
+        shape = BertConfig.from_json_file(file)
+    if shape is None or "objective" in config.model_fields_set or shape.family.pair_label == "next_sentence_label":
+        return config
+    say(f"masked words alone are trained (--objective mlm), as usual for the {shape.model_type} family")
+    return config.replace(objective="mlm")
+
+
+def check_encoder(config_file: Path) -> None:
+    """Refuse the ``config.json`` of an encoder-decoder with what to use instead: a ConfigError."""
+    if is_encoder_decoder(config_file):
+        raise ConfigError(
+            f"{config_file.parent} is an encoder-decoder, and 'bertkit pretrain' and 'bertkit adapt' train encoders on "
+            "masked words: fine-tune it with 'bertkit finetune text2text', or go on with its pre-training in Python, "
+            "with bertkit.data.examples.denoising_batches.DenoisingData and a Trainer"
+        )
+
+
 def with_dropout(shape: BertConfig, rate: float) -> BertConfig:
     """The config with this rate wherever its encoder has dropout."""
     shared, own = ("hidden_dropout_prob", "attention_probs_dropout_prob"), ("embedding_dropout", "mlp_dropout")
@@ -319,20 +348,26 @@ def _missing_parts(path: Path, shape: BertConfig, wanted: type[Network]) -> tupl
 def _new_words(path: Path, store: TokenStore) -> NewWords | None:
     """What the store's tokenizer adds to the checkpoint's; None if they are equal or cannot be compared."""
     try:
-        tokenizer = BertTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
     except BertkitError as error:
         say(f"only the sizes of the tokenizers of {path} and of the token store are compared: {error}")
         return None
     if tokenizer_digest(tokenizer) == store.manifest.tokenizer.sha256:
         return None
     extended = store.tokenizer()
+    again = f"Prepare the corpus with it: bertkit prepare CORPUS --tokenizer {path} --out STORE"
+    if not isinstance(tokenizer, BertTokenizer) or not isinstance(extended, BertTokenizer):  # no others are extended
+        raise DataError(
+            f"the tokenizer of the token store is not that of {path}, so ids would mean other words (the checkpoint "
+            f"has {tokenizer!r}, the store {extended!r}). {again}"
+        )
     try:
         return find_new_words(tokenizer, extended) or None
     except DataError as error:
         raise DataError(
             f"the tokenizer of the token store is neither that of {path} nor an extension of it, so ids would mean "
-            f"other words ({error}). Prepare the corpus with it: bertkit prepare CORPUS --tokenizer {path} --out "
-            f"STORE; or first add words to it: bertkit vocab CORPUS --extend {path} --out TOKENIZER"
+            f"other words ({error}). {again}; or first add words to it: bertkit vocab CORPUS --extend {path} --out "
+            "TOKENIZER"
         ) from None
 
 
@@ -348,7 +383,13 @@ def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -
             f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
             f"{shape.max_position_embeddings}; use at most {shape.max_input_length}"
         )
-    padding = store.tokenizer().pad_token_id
+    tokenizer = store.tokenizer()
+    if config.objective != "mlm" and tokenizer.template != templates.BERT:
+        raise ConfigError(
+            f"objective={config.objective!r} makes pairs as BERT reads them, [CLS] A [SEP] B [SEP] with segments, and "
+            f"{tokenizer!r} writes pairs in another way; use --objective mlm"
+        )
+    padding = tokenizer.pad_token_id
     if shape.family.positions_after_padding and shape.pad_token_id != padding:
         raise ConfigError(
             f"the model has pad_token_id={shape.pad_token_id}, the tokenizer of {store.path} has {padding}; in the "

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch
+from bertkit.data.examples.masking import SPECIAL
 from bertkit.data.examples.original_instances import (
     InstanceSettings,
     Sentence,
@@ -32,6 +33,7 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.ragged import boundaries_of
 from bertkit.system.console import say
+from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
 
@@ -97,6 +99,7 @@ def original_plan(
     """
     _check_size(store, config, num_ranks)
     tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length
+    _check_tokens(tokenizer)
     limit = phase.max_predictions or math.ceil(config.masked_lm_prob * max_seq_length)
     say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
     settings = InstanceSettings(
@@ -136,6 +139,16 @@ def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> No
         f"{', '.join(times)} are more than {MOST_TOKENS:,}. Lower dupe_factor, or use protocol 'bertkit', which makes "
         "examples while training"
     )
+
+
+def _check_tokens(tokenizer: PreTrainedTokenizer) -> None:
+    """The original code has the names of BERT's tokens in it, and those of word pieces."""
+    own = tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token
+    if not isinstance(tokenizer, BertTokenizer) or own != SPECIAL[:3]:
+        raise ConfigError(
+            f"protocol 'original' makes examples of BERT's word pieces with {', '.join(SPECIAL[:3])}, and the token "
+            f"store was made with {tokenizer!r}; use protocol 'bertkit'"
+        )
 
 
 def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:

@@ -37,7 +37,7 @@ from bertkit.system.console import say
 from bertkit.system.device import hardware
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import Json
-from bertkit.training.pretraining.initial_model import Model, Network, Start, make_network
+from bertkit.training.pretraining.initial_model import Model, Network, Start, make_network, with_objective
 from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
 from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
@@ -109,7 +109,7 @@ def pretrain(
         store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
         out: the run folder: a new one, or that of a run with the same settings, which is resumed, or whose result is
             returned if it has finished.
-        config: see :class:`PretrainConfig`.
+        config: see :class:`PretrainConfig`; an objective that is not given is ``mlm`` in families without BERT's heads.
         model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
             pre-training. A checkpoint's missing heads are newly initialized. A model in memory is trained in place,
             moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
@@ -124,7 +124,7 @@ def pretrain(
             not the run in ``out``; nothing was trained.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
-    config = config or PretrainConfig()
+    config = with_objective(config or PretrainConfig(), model)
     config.check()
     run = PretrainFolder(out)
     parallel = parallel_from_environment(device, config.parallel)

@@ -59,7 +59,9 @@ class PretrainConfig(Settings):
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
 
-    objective: Objective = Field("mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT")
+    objective: Objective = Field(
+        "mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa (default for all but BERT), mlm+sop as ALBERT"
+    )
     protocol: Literal["bertkit", "original"] = Field(
         "bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
     )
