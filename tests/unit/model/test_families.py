@@ -20,7 +20,8 @@ from bertkit.config.families import FAMILIES
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.kernels import dropout
 from bertkit.model.resize import resize_vocabulary
-from family_helpers import CASES, SHAPES, C, V, error, inputs, pair, their_model
+from family_helpers import CASES, SHAPES, C, V, inputs, pair, their_model
+from parity_measures import error
 
 LIMIT = 1e-5
 TINY = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
