@@ -6,6 +6,7 @@ other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -221,6 +222,15 @@ class BartConfig(EncoderDecoderConfig):
         {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, description="name of each label, numbered from 0"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _two_labels(cls, values: Any) -> Any:
+        """Files leave out what is the default elsewhere: three labels of a BART, two of an mBART."""
+        named = any(values.get(name) is not None for name in ("id2label", "label2id", "num_labels"))
+        if named or values.get("model_type") != "mbart":
+            return values
+        return {**values, "id2label": {0: "LABEL_0", 1: "LABEL_1"}}
+
     @property
     def init_range(self) -> float:
         return self.init_std
@@ -277,8 +287,20 @@ class BartConfig(EncoderDecoderConfig):
             values.setdefault("classifier_dropout", rate)
         if values.pop("force_bos_token_to_be_generated", None) is True:
             values.setdefault("forced_bos_token_id", values.get("bos_token_id", 0))
-        if values.get("model_type") == "mbart" and values.get("decoder_start_token_id") is None:
+        if values.get("model_type") != "mbart":
+            return values
+        if values.get("decoder_start_token_id") is None:
             values["decoder_start_token_id"] = values.get("bos_token_id", 0)
+        if isinstance(names := values.get("architectures"), list):  # here one class serves both families
+            values["architectures"] = [
+                re.sub("^MBart", "Bart", name) if isinstance(name, str) else name for name in names
+            ]
+        return values
+
+    def to_dict(self) -> dict[str, Json]:
+        values = super().to_dict()
+        if self.model_type == "mbart" and self.architectures is not None:
+            values["architectures"] = [re.sub("^Bart", "MBart", name) for name in self.architectures]
         return values
 
 

@@ -38,7 +38,8 @@ class RotaryPositions(nn.Module):
         places = positions_of(layout.lengths) if position_ids is None else position_ids
         places_T1 = places.to(x_TD.device)[:, None].float()
         steps_h = torch.arange(0, self.head_size, 2, device=x_TD.device).float() / self.head_size
-        angles = {kind: places_T1 * theta**-steps_h for kind, theta in self.thetas.items()}
+        # Not theta**-steps_h: its last bits differ from what such models were trained with.
+        angles = {kind: places_T1 * (1.0 / theta**steps_h) for kind, theta in self.thetas.items()}
         return {kind: (a.cos()[:, None].to(x_TD.dtype), a.sin()[:, None].to(x_TD.dtype)) for kind, a in angles.items()}
 
 

@@ -90,3 +90,22 @@ def test_round_trip(tmp_path: Path) -> None:
     for config in (BartConfig(num_labels=5, scale_embedding=True), T5Config(feed_forward_proj="gated-gelu", d_kv=9)):
         config.to_json_file(tmp_path / "config.json")
         assert type(config).from_json_file(tmp_path / "config.json") == config
+
+
+def test_classes_of_mbart_go_by_their_names_elsewhere() -> None:
+    """One class here serves both families; other software has two, and chooses by what the file says."""
+    file = {**transformers.MBartConfig().to_dict(), "architectures": ["MBartForConditionalGeneration"]}
+    config = BartConfig.from_dict(file)
+    assert config.architectures == ["BartForConditionalGeneration"]
+    assert config.to_dict()["architectures"] == file["architectures"]
+    assert BartConfig.from_dict({"architectures": ["BartModel"]}).to_dict()["architectures"] == ["BartModel"]
+
+
+@pytest.mark.parametrize("kind", PEERS)
+def test_labels_of_a_file_that_names_none(kind: str) -> None:
+    """Files of transformers leave out what is the default of their family: three of BART, two of the others."""
+    ours, theirs = PEERS[kind]
+    assert ours.from_dict({"model_type": kind}).num_labels == theirs().num_labels
+    assert ours(model_type=kind).num_labels == theirs().num_labels
+    assert ours(model_type=kind, num_labels=5).num_labels == 5
+    assert ours(model_type=kind, label2id={"a": 0}).num_labels == 1

@@ -11,17 +11,16 @@ import torch
 
 from bertkit import BertModel
 from bertkit.batch import pack
-from bertkit.engine.backend import Pack, Precision, Wanted
+from bertkit.engine.backend import Pack, Wanted
 from bertkit.engine.native.library import native_library
 from bertkit.engine.torch_backend import TorchBackend
-from family_helpers import SHAPES, V, pair
+from family_helpers import SHAPES, V, odd, pair
+from parity_measures import ENGINE_LIMITS
 
 #: What a family's own parts are; the others differ from BERT in values alone.
 OWN = [shape for shape, (family, _) in SHAPES.items() if family in ("mpnet", "deberta-v2", "modernbert")]
 #: One short text, several, texts longer than windows and linear buckets, one longer than the first tables.
 BATCHES = [(1,), (5,), (17, 1, 30, 9), (130, 3, 64, 7, 1), (300,)]
-LIMITS: dict[Precision, float] = {"fp32": 1e-5, "auto": 4e-4}
-ODD = {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 5, "intermediate_size": 50}
 
 
 def rows_of(lengths: tuple[int, ...]) -> Pack:
@@ -30,15 +29,16 @@ def rows_of(lengths: tuple[int, ...]) -> Pack:
 
 
 @pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
-@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("sizes", ["usual", "odd"])
 @pytest.mark.parametrize("shape", OWN)
-def test_the_library_computes_what_the_modules_do(shape: str, odd: bool, tmp_path: Path) -> None:
-    _, model = pair(shape, "BertModel", tmp_path, max_position_embeddings=400, **(ODD if odd else {}))
+def test_the_library_computes_what_the_modules_do(shape: str, sizes: str, tmp_path: Path) -> None:
+    changes = {**(odd(shape) if sizes == "odd" else {}), "max_position_embeddings": 400}
+    _, model = pair(shape, "BertModel", tmp_path, **changes)
     assert isinstance(model, BertModel)
     wanted = [Wanted(("last_hidden_state",)), *(Wanted(("last_hidden_state",), pooling) for pooling in ("cls", "mean"))]
     backends = [
         (precision, TorchBackend(lambda: copy.deepcopy(model), precision, threads))
-        for precision in LIMITS for threads in (1, 2)
+        for precision in ENGINE_LIMITS for threads in (1, 2)
     ]  # fmt: skip
     for lengths in BATCHES:
         given = rows_of(lengths)
@@ -49,7 +49,7 @@ def test_the_library_computes_what_the_modules_do(shape: str, odd: bool, tmp_pat
             for asked in wanted:
                 found = backend.compute(given, asked)["last_hidden_state"]
                 right = expected if asked.pooling is None else given.pool(expected, asked.pooling)
-                assert np.abs(found - right).max() <= LIMITS[precision] * max(1.0, np.abs(right).max())
+                assert np.abs(found - right).max() <= ENGINE_LIMITS[precision] * max(1.0, np.abs(right).max())
             assert backend.weight_type is not None, "torch computed it"
 
 

@@ -11,16 +11,19 @@ import torch
 import transformers
 from torch import Tensor
 from transformers.models.auto import modeling_auto
+from transformers.models.modernbert import modeling_modernbert
 
 import bertkit
 from bertkit import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, CheckpointError, ConfigError, InputError
-from bertkit.batch import pack
+from bertkit.batch import Layout, pack
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.families import FAMILIES
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.kernels import dropout
 from bertkit.model.resize import resize_vocabulary
-from family_helpers import CASES, SHAPES, C, V, error, inputs, pair, their_model
+from bertkit.model.rotary_attention import RotaryPositions
+from family_helpers import CASES, SHAPES, C, V, inputs, pair, their_model
+from parity_measures import error
 
 LIMIT = 1e-5
 TINY = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
@@ -247,6 +250,19 @@ def test_a_family_without_segments_does_not_look_at_them(tmp_path: Path) -> None
     given = inputs("distilbert", "BertModel")
     segments = torch.ones_like(given["input_ids"])
     assert torch.equal(states(ours, **given, token_type_ids=segments), states(ours, **given))
+
+
+@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 36, "num_attention_heads": 3}, {"hidden_size": 768}])
+def test_angles_are_theirs_bit_for_bit(sizes: dict[str, int]) -> None:
+    """Far into a text a frequency that is rounded otherwise makes other angles: of 8,000 radians a part in 10,000."""
+    values = {**SHAPES["modernbert"][1], "max_position_embeddings": 8192, **sizes}
+    config = transformers.AutoConfig.for_model("modernbert", **values)
+    theirs = modeling_modernbert.ModernBertRotaryEmbedding(config)
+    ours = RotaryPositions(BertConfig.from_dict(config.to_dict()))
+    for kind, angles in ours(torch.empty(0), Layout((8192,))).items():
+        expected = theirs(torch.empty(0), torch.arange(8192)[None], kind)
+        for found, both_halves in zip(angles, expected, strict=True):
+            assert torch.equal(found[:, 0], both_halves[0, :, : found.shape[-1]])
 
 
 # --- dropout ---------------------------------------------------------------------------------------------------------
