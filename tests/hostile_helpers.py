@@ -1,4 +1,4 @@
-"""Ways to damage a file, and bounds on what reading it may take.
+"""Ways to damage a file, bounds on what reading it may take, and attacks with them.
 
 A mutation changes the content in place and returns what must come of it: ``REFUSED``, ``SAME`` (refused, or read as the
 undamaged file), or None where another content is as good as the first.
@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import random
+import shutil
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bertkit.errors import BertkitError
+
 REFUSED, SAME = "refused", "refused, or the same as before"
 Mutation = Callable[[bytearray, random.Random], str | None]
+#: Mutations of each kind of file in the campaign, and in the default run.
+MANY, FEW = 500, 20
 
 #: Most that a small file may take: processor time, growth of the process, and time in all, waiting included.
 MAX_S, MAX_BYTES, MAX_WAIT_S = 1.0, 200_000_000, 20.0
@@ -169,6 +176,7 @@ def in_header(mutation: Mutation) -> Mutation:
 BYTES: tuple[Mutation, ...] = (flip, cut, remove, double, overwrite, rubbish)
 TEXT: tuple[Mutation, ...] = (*BYTES, digits, nested)
 STRUCTURE: tuple[Mutation, ...] = (never_a_value, other_type, key_twice)
+HEADER: tuple[Mutation, ...] = tuple(map(in_header, STRUCTURE))
 JSON: tuple[Mutation, ...] = (*TEXT, names, *STRUCTURE)
 
 
@@ -207,3 +215,104 @@ def bounded(what: str) -> Iterator[None]:
     spent, grown = time.process_time() - started, peak_bytes() - before
     assert spent < MAX_S, f"{what}: {spent:.1f} s"
     assert grown < MAX_BYTES, f"{what}: {grown:,} bytes"
+
+
+# --- attacks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file, and what reads it.
+
+    source: name of the folder that is copied.
+    name: of the file that is mutated.
+    change: what is done to the folder first.
+    read: reads the folder, and returns what is compared.
+    expected: what must come of a mutation that does not say so itself.
+    repair: applied to the mutated content, so that the damage is not seen at once.
+    as_before: whether what was read is what an undamaged file gives.
+    """
+
+    source: str
+    name: str
+    change: Callable[[Path], None]
+    mutations: tuple[Mutation, ...]
+    read: Callable[[Path], Any]
+    expected: str | None = None
+    repair: Callable[[bytearray], None] | None = None
+    as_before: Callable[[Any, Any], bool] = operator.eq
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    """Removes files of a folder."""
+
+    def change(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
+def sharded(folder: Path) -> None:
+    """Turns the weights of a folder into two shards with an index."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    weight_map = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(sorted(tensors))}
+    for part in set(weight_map.values()):
+        save_file({name: tensors[name] for name, where in weight_map.items() if where == part}, folder / part)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def prepare(kind: Kind, sources: Mapping[str, Path], folder: Path) -> None:
+    """A copy of the source of a kind, changed as it says."""
+    shutil.copytree(sources[kind.source], folder)
+    kind.change(folder)
+
+
+def attack(kind: Kind, sources: Mapping[str, Path], work: Path, times: int, seed: int) -> int:
+    """Mutate a file again and again and read it; returns how often it was refused.
+
+    Fails where a file was read that should not be, where another error than ours was raised, or where another file than
+    the mutated one changed.
+    """
+    folder = work / "folder"
+    prepare(kind, sources, folder)
+    right = kind.read(folder)  # control: as it is, it is read; and whatever a first time costs is paid
+    whole = (folder / kind.name).read_bytes()
+    others = {file: file.read_bytes() for file in work.rglob("*") if file.is_file() and file.name != kind.name}
+    draw, refused, wrong = random.Random(seed), 0, []
+    for number in range(times):
+        content = bytearray(whole)
+        mutation = kind.mutations[number % len(kind.mutations)]
+        expected = mutation(content, draw) or kind.expected
+        if kind.repair is not None:
+            kind.repair(content)
+        (folder / kind.name).write_bytes(content)
+        what, said = f"{mutation.__name__} number {number}", ""
+        with bounded(what):
+            try:
+                found = kind.read(folder)
+                is_bad = expected == REFUSED or not kind.as_before(found, right)
+                if expected is not None and is_bad and bytes(content) != whole:
+                    wrong.append(f"{what} was read, but should be {expected}: {_difference(content, whole)}")
+            except BertkitError as error:
+                said = str(error)
+                refused += 1
+            except Exception as error:
+                wrong.append(f"{what} gave {type(error).__name__}: {error!s:.200}: {_difference(content, whole)}")
+        assert len(said) < 20_000, f"{what} said {said[:300]}"
+    assert not wrong, "\n".join([f"{len(wrong)} of {times}", *wrong[:10]])
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    after = {file: file.read_bytes() for file in work.rglob("*") if file.is_file() and file.name != kind.name}
+    assert after == {file: content for file, content in others.items() if "out" not in file.parts}
+    assert {path.name for path in work.iterdir()} == {"folder"}
+    return refused
+
+
+def _difference(content: bytearray, whole: bytes) -> str:
+    """A few bytes around the first that differs."""
+    original = json.dumps(json.loads(whole), ensure_ascii=False).encode() if whole[:1] == b"{" else whole
+    at = next((at for at, (a, b) in enumerate(zip(content, original, strict=False)) if a != b), len(original))
+    return repr(bytes(content[max(0, at - 60) : at + 60]))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
@@ -227,19 +227,22 @@ def find_vocabulary(folder: Path) -> VocabularyFile | None:
     """The vocabulary file of a folder, its tokens counted unless it is a SentencePiece model; None without any."""
     settings = read_json_if_there(folder / "tokenizer_config.json")
     counts = {"vocab.txt": count_lines, "tokenizer.json": _highest_id, "vocab.json": _highest_id}
-    for name in (*counts, "spiece.model", "sentencepiece.bpe.model"):
+    for name in (*counts, "spiece.model", "spm.model", "sentencepiece.bpe.model"):
         if (file := folder / name).exists():
             return VocabularyFile(file, counts[name](file) if name in counts else None, settings)
     return None
 
 
 def check_vocabulary(folder: Path, config: BertConfig | EncoderDecoderConfig) -> None:
-    """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table."""
-    file = folder / "tokenizer.json"
-    if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:
+    """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table.
+
+    A BART may lack the row of the last token, the mask: those that were trained to write summaries do.
+    """
+    file, most = folder / "tokenizer.json", config.vocab_size + isinstance(config, BartConfig)
+    if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= most:
         return
     found = find_vocabulary(folder)
-    if found is not None and found.size is not None and found.size > config.vocab_size:
+    if found is not None and found.size is not None and found.size > most:
         raise CheckpointError(
             f"{found.file} has {found.size:,} tokens, but the embedding table has only {config.vocab_size:,} rows "
             "(vocab_size in config.json): the tokenizer belongs to another model"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from bertkit.config.config_file import ConfigFile
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
-from bertkit.config.family_fields import TEXTS, FamilyFields, Probability, Size
+from bertkit.config.family_fields import FamilyFields, Probability, Size
 from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
 from bertkit.config.labels import check_labels, merged_labels
 from bertkit.errors import ConfigError, did_you_mean
@@ -84,13 +84,6 @@ class BertConfig(ConfigFile, FamilyFields):
     architectures: list[str] | None = Field(
         None, description="classes the file was saved from, by their names in this package"
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _text_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str) and info.field_name not in _TEXTS:
-            raise ValueError(f"{info.field_name} = {value!r:.80}: expected a value without quotes, got text")
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -311,8 +304,6 @@ class BertConfig(ConfigFile, FamilyFields):
         return cls(**read)
 
 
-#: Fields whose values are text.
-_TEXTS = ("model_type", "hidden_act", "problem_type", "pooling", *TEXTS)
 #: Fields that only some families have.
 _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 

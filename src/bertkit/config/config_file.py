@@ -12,7 +12,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_object
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import FileSettings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
@@ -20,7 +20,7 @@ CONFIG = "config.json"
 MAX_CONFIG_BYTES = 4_000_000
 
 
-class ConfigFile(Settings):
+class ConfigFile(FileSettings):
     """A config that is read from and written to ``config.json``."""
 
     @classmethod

@@ -381,13 +381,18 @@ class T5Config(EncoderDecoderConfig):
 
     @classmethod
     def _required(cls, values: Mapping[str, Json]) -> Mapping[str, tuple[Fixed, ...]]:
-        gated, activation = FEED_FORWARDS.get(str(values.get("feed_forward_proj", "relu")), (None, None))
+        gated, activation = FEED_FORWARDS[str(values.get("feed_forward_proj", "relu"))]
         # The first two say the same again; the last is False where the encoder was saved alone.
         return {"is_gated_act": (gated,), "dense_act_fn": (activation,), "is_encoder_decoder": (True, False)}
 
     @classmethod
     def _canonical(cls, values: dict[str, Json]) -> dict[str, Json]:
         values.pop("n_positions", None)  # of the training data; there is no table
+        kind = values.get("feed_forward_proj")
+        if kind is None:
+            values.pop("feed_forward_proj", None)
+        elif str(kind) not in FEED_FORWARDS:
+            raise ConfigError(f"feed_forward_proj = {kind!r:.80}: expected one of {', '.join(FEED_FORWARDS)}")
         return values
 
 

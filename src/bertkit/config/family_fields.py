@@ -12,8 +12,6 @@ Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 #: What the tokens of a layer attend to: all others, or those in a window around them.
 LayerType = Literal["full_attention", "sliding_attention"]
-#: Fields below whose values are text.
-TEXTS = ("classifier_activation", "norm_rel_ebd")
 
 
 class FamilyFields(Settings):
@@ -40,7 +38,7 @@ class FamilyFields(Settings):
         description="one layer in so many attends to all tokens, the first one included (ModernBERT)",
     )
     layer_types: list[LayerType] | None = Field(
-        None, description="the type of each layer, where no such rule gives them (ModernBERT)"
+        None, max_length=512, description="the type of each layer, where no such rule gives them (ModernBERT)"
     )
     local_attention: int | None = Field(
         None, ge=2, le=1_000_000, description="tokens that the other layers attend to, half on each side (ModernBERT)"

@@ -80,11 +80,11 @@ def _layer_types_to_rule(found: dict[str, Json]) -> None:
     if not isinstance(types, list) or len(types) != _given(found, "num_hidden_layers"):
         return  # the number of layers is checked with all else
     every = found.get("global_attn_every_n_layers")
-    rules = [every] if isinstance(every, int) and every > 0 else range(1, len(types) + 1)
-    rule = next((n for n in rules if list(layer_types(len(types), n)) == types), None)
-    if rule is not None:
+    if not isinstance(every, int) or every < 1:
+        every = types.index(FULL, 1) if FULL in types[1:] else max(1, len(types))
+    if list(layer_types(len(types), every)) == types:
         del found["layer_types"]
-        found["global_attn_every_n_layers"] = rule
+        found["global_attn_every_n_layers"] = every
     else:
         found["global_attn_every_n_layers"] = None
 
@@ -102,6 +102,8 @@ def _given(found: Mapping[str, Json], name: str) -> Json:
 def _follows(found: dict[str, Json], key: str, parts: str = "") -> None:
     """Drop a width that must be ``hidden_size``, divided by the number of ``parts`` if there is such a field."""
     value, whole, number = found.pop(key, None), _given(found, "hidden_size"), _given(found, parts) if parts else 1
+    if not number:
+        return  # refused with all else
     if value is not None and isinstance(whole, int) and isinstance(number, int) and value != whole / number:
         what = f"hidden_size / {number} heads" if parts else "hidden_size"
         raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / number:g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -12,7 +13,7 @@ from pydantic import Field, model_validator
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json, read_object
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import FileSettings, Settings
 
 #: The file in a model's folder.
 GENERATION = "generation_config.json"
@@ -48,7 +49,7 @@ class GenerationOptions(Settings):
     forced_eos_token_id: int | None = Field(None, ge=0, description="id of the last token if the limit is reached")
 
 
-class GenerationSettings(GenerationOptions):
+class GenerationSettings(FileSettings, GenerationOptions):
     """Settings of generation, under the names of transformers and, but for the length, with its defaults.
 
     Raises:
@@ -128,7 +129,8 @@ class GenerationSettings(GenerationOptions):
         """
         tasks = config.get("task_specific_params") or {}
         values = tasks.get(task, {}) if isinstance(tasks, dict) else None
-        prefix = values.get("prefix") or "" if isinstance(values, dict) else None
+        prefix = values.get("prefix") if isinstance(values, dict) else None
+        prefix = "" if prefix is None else prefix
         if not isinstance(values, dict) or not isinstance(prefix, str):
             raise ConfigError(f"task_specific_params must name settings by task, got {tasks!r:.80}")
         return prefix, cls.from_dict({**values, "prefix": None}).model_dump(exclude_unset=True)
@@ -141,13 +143,14 @@ class GenerationSettings(GenerationOptions):
             CheckpointError: a damaged file or a wrong value; names the file.
         """
         path = folder / GENERATION
-        values = read_object(path, max_bytes=MAX_CONFIG_BYTES) if path.is_file() else dict(config)
-        if path.is_file() and (unknown := next((key for key in values if key not in KNOWN), None)) is not None:
-            raise CheckpointError(f"{path}: unknown field {unknown!r}{did_you_mean(unknown, KNOWN)}")
+        is_there = os.path.lexists(path)  # a link to nothing is an error
+        values = read_object(path, max_bytes=MAX_CONFIG_BYTES) if is_there else dict(config)
+        if is_there and (unknown := next((key for key in values if key not in KNOWN), None)) is not None:
+            raise CheckpointError(f"{path}: unknown field {unknown!r:.80}{did_you_mean(unknown, KNOWN)}")
         try:
             return cls.from_dict(values)
         except ConfigError as error:
-            raise CheckpointError(f"{path if path.is_file() else folder / 'config.json'}: {error}") from None
+            raise CheckpointError(f"{path if is_there else folder / 'config.json'}: {error}") from None
 
     def to_json_string(self, **ids: int | None) -> str:
         """The text of a ``generation_config.json``; ``ids`` are those of special tokens."""

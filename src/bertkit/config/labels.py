@@ -7,6 +7,9 @@ from typing import Any
 
 from bertkit.system.untrusted_files import Json
 
+#: The default labels, before and after JSON.
+_DEFAULT_TWO: tuple[dict[Any, str], ...] = ({0: "LABEL_0", 1: "LABEL_1"}, {"0": "LABEL_0", "1": "LABEL_1"})
+
 
 def check_labels(id2label: Mapping[int, str]) -> None:
     """Labels must be numbered ``0 ... n-1`` and differ; anything else is a ValueError."""
@@ -20,13 +23,16 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
 
     If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
-    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label. The default two
+    labels count as not given beside another number: files of transformers 2 have them whatever their classifier is.
     """
     if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
         raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
     for name, given in (("id2label", id2label), ("label2id", label2id)):
         if given is not None and not isinstance(given, dict):
             raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    if num_labels not in (None, 2) and id2label in _DEFAULT_TWO and label2id in (None, {"LABEL_0": 0, "LABEL_1": 1}):
+        id2label = label2id = None
     numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
     if id2label is None and not numbers:
         return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}

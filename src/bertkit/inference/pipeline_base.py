@@ -177,9 +177,13 @@ class Pipeline:
         return min(trained, self.max_length)
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int) -> None:
-    """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for."""
-    if len(tokenizer) > vocab_size:
+def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int, *, without_mask: bool = False) -> None:
+    """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for.
+
+    ``without_mask``: the model need not have one for the mask, the last token; a text with a mask is refused then.
+    """
+    spare = without_mask and tokenizer.mask_token_id == vocab_size
+    if len(tokenizer) > vocab_size + spare:
         raise CheckpointError(
             f"the tokenizer has {len(tokenizer):,} tokens but the model's table {vocab_size:,}: they do not belong "
             "together"

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from bertkit.errors import ConfigError, did_you_mean
 
+#: Findings that a message names; a file with a list of junk has one for each of its values.
+_MAX_FINDINGS = 10
+
 
 class Settings(BaseModel):
     """Base class of all settings: frozen and validated; unknown fields are errors.
@@ -36,9 +39,27 @@ class Settings(BaseModel):
             raise ConfigError(explain_validation(error, type(self).model_fields)) from None
 
 
+class FileSettings(Settings):
+    """Settings that files of other software hold too, which write a number without quotes."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _text_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str):
+            kind = cls.model_fields[str(info.field_name)].annotation
+            if not (_choices(kind) or str in (kind, *get_args(kind))):
+                raise ValueError(f"{info.field_name} = {value!r:.80}: expected a value without quotes, got text")
+        return value
+
+
+def _choices(kind: object) -> list[str]:
+    parts = (kind, *get_args(kind))
+    return [str(name) for part in parts if get_origin(part) is Literal for name in get_args(part)]
+
+
 def _expected(kind: object) -> str:
     kinds = get_args(kind) or (kind,)
-    choices = [str(name) for part in (kind, *kinds) if get_origin(part) is Literal for name in get_args(part)]
+    choices = _choices(kind)
     if choices:
         return f"one of {', '.join(choices)}"
     return "a number" if {int, float} & set(kinds) else "text" if str in kinds else "another type"
@@ -47,7 +68,7 @@ def _expected(kind: object) -> str:
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
     """Pydantic's findings, one clause each: field (or the nearest of ``fields``), given value, what is expected."""
     clauses = []
-    for finding in error.errors(include_url=False):
+    for finding in error.errors(include_url=False)[:_MAX_FINDINGS]:
         field = ".".join(str(part)[:80] for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             clauses.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
@@ -56,4 +77,5 @@ def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
         else:
             got = repr(finding["input"])
             clauses.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
-    return "; ".join(clauses)
+    more = error.error_count() - len(clauses)
+    return "; ".join([*clauses, f"and {more:,} more"] if more else clauses)

@@ -103,7 +103,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
                 return known
             near = did_you_mean(named, sorted(CLASSES))
             raise CheckpointError(
-                f"{file}: tokenizer_class is {named!r}, which bertkit does not have{near}; there are "
+                f"{file}: tokenizer_class is {named!r:.80}, which bertkit does not have{near}; there are "
                 f"{', '.join(CLASSES)}"
             )
         model_type = str(values.get("model_type", model_type)).removeprefix(OWN_MODEL_TYPE)

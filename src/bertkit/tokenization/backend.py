@@ -172,7 +172,7 @@ def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
         engine.add_tokens([EngineToken(described.pop("content"), **described)])
         if engine.token_to_id(token.content) != token.id:
             raise CheckpointError(
-                f"{vocabulary.source}: the added token {token.content!r} should have the id {token.id}, but has "
+                f"{vocabulary.source}: the added token {token.content[:80]!r} should have the id {token.id}, but has "
                 f"{engine.token_to_id(token.content)} by the order of the vocabulary"
             )
 

@@ -155,7 +155,9 @@ def checked_length(length: float) -> int:
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+        raise InputError(
+            f"{name} must be one of {', '.join(known)}, got {value!r:.80}{did_you_mean(str(value), known)}"
+        )
 
 
 def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:

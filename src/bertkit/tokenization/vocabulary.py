@@ -109,7 +109,7 @@ class TokenTable:
             )
         absent = {name: token for name, token in self.special_tokens.items() if token not in known}
         if absent:
-            what = ", ".join(f"{name}={token!r}" for name, token in absent.items())
+            what = ", ".join(f"{name}={token[:80]!r}" for name, token in absent.items())
             raise CheckpointError(
                 f"{self.source} ({len(known):,} tokens) has no {what}; add the token to the vocabulary, or name the "
                 f"token that takes its place, for example {next(iter(absent))}={next(iter(known))[:80]!r}"

@@ -89,6 +89,9 @@ def test_another_family(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "pegasus"}))
     with pytest.raises(CheckpointError, match="model_type is 'pegasus'; those that write are bart, mbart, t5"):
         bertkit.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": []}))
+    with pytest.raises(CheckpointError, match=r"model_type is \[\]; those that write are"):
+        bertkit.AutoModelForSeq2SeqLM.from_pretrained(folder)
     with pytest.raises(InputError, match="AutoModelForSeq2SeqLM is not a model"):
         bertkit.AutoModelForSeq2SeqLM()
 

@@ -65,8 +65,9 @@ def test_the_files_of_other_tokenizers(tmp_path: Path) -> None:
     """RoBERTa's vocabulary is counted, ALBERT's is only named."""
     BertModel(CONFIG).save_pretrained(tmp_path)
     assert inspect(tmp_path).tokenizer is None
-    (tmp_path / "spiece.model").write_bytes(b"pieces")
-    assert "an unknown number of tokens in spiece.model" in inspect(tmp_path).render()
+    for name in ("sentencepiece.bpe.model", "spm.model", "spiece.model"):
+        (tmp_path / name).write_bytes(b"pieces")
+        assert f"an unknown number of tokens in {name}" in inspect(tmp_path).render()
     (tmp_path / "vocab.json").write_text(json.dumps({"a": 8, "b": 0}))
     assert "9 tokens in vocab.json" in inspect(tmp_path).render()
     BertModel.from_pretrained(tmp_path)

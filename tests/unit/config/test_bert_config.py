@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from pydantic import ValidationError
 
 from bertkit import (
@@ -43,6 +44,7 @@ def test_unknown_field_is_an_error_with_a_suggestion():
         ({"id2label": {0: "a", 2: "b"}}, r"0 \.\.\. n-1"),
         ({"id2label": {0: "a", 1: "a"}}, "a label twice"),
         ({"num_labels": 3, "id2label": {0: "a", 1: "b"}}, "num_labels=3 but id2label names 2"),
+        ({"num_labels": 3, "id2label": {0: "LABEL_0"}}, "num_labels=3 but id2label names 1"),
         ({"num_labels": 0}, "num_labels must be"),
         ({"num_labels": True}, "num_labels must be"),
         ({"label2id": ["a"]}, r"label2id must be an object, got \['a'\]"),
@@ -84,6 +86,16 @@ def test_labels_in_every_form():
 def test_labels_that_say_nothing_else_are_no_contradiction(label2id):
     """Published files have the default numbering beside real names, numbers as text, and several spellings."""
     assert BertConfig(id2label={"0": "no", "1": "yes"}, label2id=label2id).label2id == {"no": 0, "yes": 1}
+
+
+def test_the_default_labels_in_files_of_transformers_2():
+    """Beside another number of labels they say nothing, as in today's transformers."""
+    values = {"num_labels": 50, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+    found = BertConfig.from_dict(values)
+    assert found.num_labels == transformers.BertConfig.from_dict(values).num_labels == 50
+    assert found.id2label[49] == "LABEL_49"
+    with pytest.raises(ConfigError, match="num_labels=50 but id2label names 2 labels"):
+        BertConfig.from_dict({**values, "id2label": {"0": "LABEL_1", "1": "LABEL_0"}, "label2id": None})
 
 
 def test_config_cannot_be_changed_in_place():

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import bertkit
 from bertkit import pipeline
+from bertkit.checkpoints.inspect import inspect
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from family_folders import make
 from seq2seq_helpers import KINDS
 from tokenizer_families import family_contestants
 
@@ -70,6 +73,36 @@ def test_a_model_object(folder: Path) -> None:
         pipeline("translation", model=model)
     pipe = pipeline("translation", model=model, tokenizer=folder)
     assert list(pipe(TEXTS[0], max_new_tokens=3)[0]) == ["translation_text"]
+
+
+def test_a_bart_without_a_vector_for_the_mask(tmp_path: Path) -> None:
+    """As the authors' models for summaries: the tokenizer has one token more, ``<mask>``."""
+    folder = tmp_path / "bart"
+    make("bart", folder, tmp_path)
+    cut_vocabulary(folder, 1)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    pipe = pipeline("text2text-generation", model=folder, max_new_tokens=6)
+    assert len(pipe.tokenizer) == pipe.model.config.vocab_size + 1
+    ids = torch.tensor([pipe.tokenizer("the river").input_ids])
+    assert torch.equal(pipe.model.generate(ids), theirs.generate(ids))
+    assert pipe(["the river"])[0]["generated_text"]
+    assert inspect(folder).loadable
+    with pytest.raises(InputError, match=r"(?s)input_ids.*vocab_size"):
+        pipe("the <mask>")
+    cut_vocabulary(folder, 1)  # a control: two tokens more belong to another model
+    with pytest.raises(CheckpointError, match="do not belong together"):
+        pipeline("summarization", model=folder)
+    assert "the tokenizer belongs to another model" in inspect(folder).problems[0]
+
+
+def cut_vocabulary(folder: Path, rows: int) -> None:
+    """Remove the last rows of the embedding table."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.shared.weight"] = tensors["model.shared.weight"][:-rows].clone()
+    tensors["final_logits_bias"] = tensors["final_logits_bias"][:, :-rows].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - rows}))
 
 
 def test_bad_input(folder: Path, minilm: Path) -> None:

@@ -353,6 +353,7 @@ def test_model_files_of_another_layout(shared: Path, tmp_path: Path) -> None:
         (b"\x0a\x08\x0a\x01a\x15\x00\x00\x80\xbf" * 300_001, "more than 300,000 fields"),
         (b"\x0a\x12" + b"\x78\x00" * 9, "more than 8 fields"),
         (b"\x12\xc2\x9a\x0c" + b"\x78\x00" * 100_001, "more than 100,000 fields"),
+        (b"\x0a\x01\x0a", "not a SentencePiece model"),
         (b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f", "invalid piece 'a': kind 1, score nan"),
         (b"\x0a\x08\x0a\x01\xff\x15\x00\x00\x80\xbf", "a piece is not UTF-8 text"),
     ],

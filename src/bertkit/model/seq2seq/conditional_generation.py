@@ -290,9 +290,9 @@ class AutoModelForSeq2SeqLM:
         path = resolve(name_or_path, revision=options.pop("revision", None))
         file = config_path(path)
         kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
-        if kind not in WRITERS:
+        if not isinstance(kind, str) or kind not in WRITERS:
             raise CheckpointError(f"{file}: model_type is {kind!r:.80}; those that write are {', '.join(WRITERS)}")
-        return WRITERS[str(kind)].from_pretrained(path, **options)
+        return WRITERS[kind].from_pretrained(path, **options)
 
 
 #: The classes that write, by ``model_type``.

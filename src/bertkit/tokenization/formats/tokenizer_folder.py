@@ -102,11 +102,15 @@ def _add_settings(arguments: dict[str, Any], folder: Path, kind: Kind, *, has_js
         )
     for key, needed in kind.required.items():
         if config.get(key) not in (None, needed):
-            raise CheckpointError(f"{path}: {key} is {config[key]!r}; this tokenizer computes only {key}={needed!r}")
+            said = f"{key} is {config[key]!r:.80}"
+            raise CheckpointError(f"{path}: {said}; this tokenizer computes only {key}={needed!r}")
     arguments |= typed(config, {**_SETTINGS, **dict.fromkeys(kind.flags, (bool,))}, path)
     length = arguments.get("model_max_length", 1)  # 1e30, which many files have, means that there is no limit
     if not 1 <= length < math.inf:
         raise CheckpointError(f"{path}: model_max_length must be a finite number from 1, got {length!r:.80}")
+    for side in ("padding_side", "truncation_side"):
+        if arguments.get(side, "right") not in ("left", "right"):
+            raise CheckpointError(f"{path}: {side} must be left or right, got {arguments[side]!r:.80}")
     others = {key: value for key, value in read_json_if_there(map_path).items() if config.get(key) is None}
     described = _special_tokens(arguments, config, path, kind, vocab)
     described += _special_tokens(arguments, others, map_path, kind, vocab)
@@ -159,8 +163,8 @@ def _special_tokens(
             raise CheckpointError(f"{path}: {public} must be a token, got {value!r:.80}")
         if public != name and content != arguments.get(name, content):
             raise CheckpointError(
-                f"{path}: {public} is {content!r}, but {name} is {arguments[name]!r}; {kind.name} has one token for "
-                "both"
+                f"{path}: {public} is {content!r:.80}, but {name} is {arguments[name]!r:.80}; {kind.name} has one "
+                "token for both"
             )
         arguments[name] = content
         if isinstance(value, dict) and content in vocab:

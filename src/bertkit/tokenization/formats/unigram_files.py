@@ -87,7 +87,7 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
 def _piece(data: bytes) -> tuple[str, float, int]:
     """Text, score and kind; without a loop where the fields are as sentencepiece writes those of a normal piece."""
     try:
-        if data[:1] == b"\n" and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and 0 < data[1] < 0x80:
+        if len(data) > 7 and data[0] == 10 and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and data[1] < 0x80:
             text, score, kind = data[2:-5].decode(), _FLOAT.unpack_from(data, len(data) - 4)[0], NORMAL
         else:
             text, score, kind = "", 0.0, NORMAL

@@ -71,7 +71,7 @@ def check_uncased(vocab: Mapping[str, int], path: Path) -> None:
     capital = [token for token in vocab if token != token.lower() and not token.startswith("[")]
     if len(capital) > len(vocab) // 50:
         raise CheckpointError(
-            f"{path} does not say whether to lower-case, and its vocabulary has capitals ({capital[0]!r} and "
+            f"{path} does not say whether to lower-case, and its vocabulary has capitals ({capital[0][:80]!r} and "
             f"{len(capital) - 1:,} more): pass do_lower_case=False (or True), or add a tokenizer_config.json"
         )
 
