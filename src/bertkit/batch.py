@@ -268,16 +268,23 @@ class Padding:
         """B tensors ``(N, s, s)`` to one ``(B, N, S, S)`` with zeros in padded rows and columns."""
         num_sequences, width = self.shape
         out = probs[0].new_zeros((num_sequences, probs[0].shape[0], width, width))
-        columns = None if self.rows is None else self.rows % width
-        start = 0
-        for b, probs_Nss in enumerate(probs):
-            if columns is None:
-                out[b] = probs_Nss
-                continue
-            own = columns[start : start + probs_Nss.shape[-1]]
-            start += len(own)
+        for b, (probs_Nss, own) in enumerate(zip(probs, self._columns(probs), strict=True)):
             out[b, :, own[:, None], own[None, :]] = probs_Nss
         return out
+
+    def unpack_keys(self, probs: Sequence[Tensor]) -> Tensor:
+        """B tensors ``(N, q, s)`` of queries that are not packed to one ``(B, N, q, S)`` with zeros at padded keys."""
+        out = probs[0].new_zeros((len(probs), *probs[0].shape[:2], self.shape[1]))
+        for b, (probs_Nqs, own) in enumerate(zip(probs, self._columns(probs), strict=True)):
+            out[b, :, :, own] = probs_Nqs
+        return out
+
+    def _columns(self, probs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The columns of the real tokens of each sequence, B of int64 ``(s,)``; ``probs`` end in one for each key."""
+        device, width = probs[0].device, self.shape[1]
+        rows = torch.arange(self.shape[0] * width, device=device) if self.rows is None else self.rows
+        columns: Sequence[Tensor] = (rows % width).split([each.shape[-1] for each in probs])
+        return columns
 
 
 def pack_padded(

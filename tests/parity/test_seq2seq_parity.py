@@ -16,6 +16,29 @@ from seq2seq_measures import CONTROLS, measure
 WRITES = "ForConditionalGeneration"
 
 
+#: What a call is asked for beside its outputs.
+ALL = {"output_hidden_states": True, "output_attentions": True}
+
+
+def close_layers(ours: Any, theirs: Any, real_in: torch.Tensor, real_out: torch.Tensor) -> None:
+    """Hidden states and attentions are equal where tokens are real; real_in and real_out ``(B, S)`` say where.
+
+    Here there are zeros in the place of what transformers computes for padding.
+    """
+    # An encoder alone has no attention to another, but an empty tuple of it in transformers.
+    asked = {name for name in theirs if name.endswith(("hidden_states", "attentions")) and theirs[name]}
+    assert asked == {name for name in ours if name.endswith(("hidden_states", "attentions"))}
+    assert asked
+    for name in asked:
+        real = real_out if name.startswith(("decoder", "cross")) else real_in
+        shape = real[:, None, :, None] if name.endswith("attentions") else real[..., None]
+        assert len(ours[name]) == len(theirs[name])
+        for mine, expected in zip(ours[name], theirs[name], strict=True):
+            assert mine.shape == expected.shape
+            close(mine * shape, expected * shape)
+            assert real is real_out or not bool((mine * (1 - shape)).any())
+
+
 @pytest.mark.parametrize(("kind", "head"), CASES)
 def test_class(kind: str, head: str, tmp_path: Path) -> None:
     """Outputs, losses, gradients, padded, packed and in training mode; transformers has back what was saved."""
@@ -38,6 +61,46 @@ def test_a_mask_of_the_decoder(kind: str, tmp_path: Path) -> None:
     theirs, ours = both.peer(input_ids=both.ids, **call), both.ours(both.ids, **call)
     seen = mask[..., None]
     close(ours.last_hidden_state * seen, theirs.last_hidden_state * seen)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_hidden_states_and_attentions(kind: str, training: bool, tmp_path: Path) -> None:
+    both = pair(kind, WRITES, tmp_path)
+    both.peer.set_attn_implementation("eager")  # no other gives probabilities
+    both.peer.train(training)
+    both.ours.train(training)
+    ids, seen = decoder_ids(), torch.ones(4, 11, dtype=torch.long)
+    seen[2, 5:] = 0
+    for side in (both.ids, both.mask), (both.ids.flip(1), both.mask.flip(1)):  # padded on the right, and on the left
+        call = {"attention_mask": side[1], "decoder_input_ids": ids, "decoder_attention_mask": seen, **ALL}
+        theirs, ours = both.peer(input_ids=side[0], **call), both.ours(side[0], **call)
+        close_layers(ours, theirs, side[1], seen)
+        close(ours.logits, theirs.logits)
+        assert len(ours.keys()) == 8  # logits, both last states, and five of what was asked for
+    call = {"attention_mask": both.mask, "decoder_input_ids": ids}
+    assert both.ours(both.ids, **call).keys() == ["logits", "last_hidden_state", "encoder_last_hidden_state"]
+    only = both.ours(both.ids, **call, output_attentions=True)
+    assert only.decoder_hidden_states is None
+    assert only.encoder_hidden_states is None
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])
+def test_layers_of_heads_that_read(head: str, tmp_path: Path) -> None:
+    both = pair("bart", head, tmp_path)
+    both.peer.set_attn_implementation("eager")
+    for row, length in enumerate(both.mask.sum(dim=1).tolist()):
+        both.ids[row, length - 1] = 2
+    theirs = both.peer(input_ids=both.ids, attention_mask=both.mask, **ALL)
+    close_layers(both.ours(both.ids, both.mask, **ALL), theirs, both.mask, torch.ones_like(both.mask))
+
+
+@pytest.mark.parametrize("kind", ["t5", "t5 v1.1"])
+def test_layers_of_the_encoder_alone(kind: str, tmp_path: Path) -> None:
+    both = pair(kind, "EncoderModel", tmp_path)
+    both.peer.set_attn_implementation("eager")
+    theirs = both.peer(input_ids=both.ids, attention_mask=both.mask, **ALL)
+    close_layers(both.ours(both.ids, both.mask, **ALL), theirs, both.mask, both.mask)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,3 +142,22 @@ def test_a_row_does_not_depend_on_the_others(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("control", CONTROLS)
 def test_the_comparison_can_fail(control: str, tmp_path: Path) -> None:
     assert CONTROLS[control](tmp_path) > 100 * LIMIT
+
+
+def test_the_comparison_of_layers_can_fail(tmp_path: Path) -> None:
+    """A control: with another bias for distances the outputs differ."""
+    both = pair("t5", WRITES, tmp_path)
+    with torch.no_grad():
+        both.ours.model.decoder.distances.weight[1] += 0.5
+    call = {"attention_mask": both.mask, "decoder_input_ids": decoder_ids(), **ALL}
+    both.peer.set_attn_implementation("eager")
+    theirs, ours = both.peer(input_ids=both.ids, **call), both.ours(both.ids, **call)
+    with pytest.raises(AssertionError):
+        close(ours.logits, theirs.logits)
+    for name in ("decoder_attentions", "decoder_hidden_states"):
+        with pytest.raises(AssertionError):
+            close(ours[name][1], theirs[name][1])
+    close(
+        ours.encoder_attentions[1] * both.mask[:, None, :, None],
+        theirs.encoder_attentions[1] * both.mask[:, None, :, None],
+    )

@@ -37,12 +37,14 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
     parts = {*match.spec.heads, "pooler"}
     if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
         is_one, advice = _use(own)
-        absent = " and no ".join(dict.fromkeys(row.part for row in match.problems))
-        return (  # a whole model, but of another kind than was asked for
-            f"{where} is {is_one} ({own.name}), not {_use(match.spec)[0]}: it has no {absent} for {match.spec.name}. "
-            f"{advice}; or train a new head, after "
-            f"{match.spec.name}.from_pretrained(..., {_request(match.spec)})"
+        absent = dict.fromkeys(row.part for row in match.problems)
+        said = (  # a whole model, but of another kind than was asked for
+            f"{where} is {is_one} ({own.name}), not {_use(match.spec)[0]}: it has no {' and no '.join(absent)} for "
+            f"{match.spec.name}. {advice}"
         )
+        if "decoder" in absent:  # that is no head
+            return said
+        return f"{said}; or train a new head, after {match.spec.name}.from_pretrained(..., {_request(match.spec)})"
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
     unplaced = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
     wanted = [line[0] for line in groups[Status.MISSING]]
@@ -65,6 +67,10 @@ def _use(spec: ClassSpec) -> tuple[str, str]:
     if spec.name.endswith("ForConditionalGeneration"):
         return "a model that writes", f"Use {spec.name} and its generate()"
     is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))
+    if spec.base is not None:  # one of encoder-decoders, for which there is neither command nor pipeline
+        return "an encoder-decoder without a head" if spec.heads == (
+            "decoder",
+        ) else is_one, f"Use {spec.name} in Python"
     return is_one, f"Use 'bertkit {command}' or pipeline({task!r})"
 
 

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bertkit.checkpoints.any_names import AnyConfig, any_specs, any_table, any_ties
 from bertkit.checkpoints.explain import explain, printable, ranges
 from bertkit.checkpoints.huggingface import Weights, check_vocabulary, config_path, find_vocabulary, find_weights
 from bertkit.checkpoints.match import Row, Status, match, surplus
-from bertkit.checkpoints.names import TABLES, class_spec, named_specs
+from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
-from bertkit.checkpoints.seq2seq_names import table_of, with_own_output
+from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
@@ -30,7 +31,6 @@ from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular
 
-AnyConfig = BertConfig | EncoderDecoderConfig
 _BLOCK = 1 << 22
 FoundT = TypeVar("FoundT")
 
@@ -153,7 +153,7 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
     config = _attempt(problems, lambda: read_any_config(config_path(path)))
     if isinstance(config, EncoderDecoderConfig):
         config = with_own_output(config, weights.tensors)
-    table = TABLES["bert"] if config is None else _table_of(config)
+    table = TABLES["bert"] if config is None else any_table(config)
     if config is not None:
         _attempt(problems, lambda: check_vocabulary(weights.folder, config))
     broken = [printable(info.name) for info in weights.tensors.values() if _is_broken(info)]
@@ -202,18 +202,12 @@ def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
         return None
 
 
-def _table_of(config: AnyConfig) -> NameTable:
-    return TABLES[config.model_type] if isinstance(config, BertConfig) else table_of(config)
-
-
 def _specs(config: AnyConfig, table: NameTable) -> tuple[list[ClassSpec], ClassSpec]:
     """All classes of a family, and that which a checkpoint was saved from."""
-    if isinstance(config, BertConfig):
-        specs = [class_spec(name, config.model_type, config.pooling) for name in table.classes]
-        return specs, [*named_specs(config), class_spec("BertModel", config.model_type)][0]
-    named = [table.classes[name] for name in config.architectures or () if name in table.classes]
     specs = list(table.classes.values())
-    return specs, [*named, *specs][0]
+    if isinstance(config, BertConfig):
+        specs = [class_spec(spec.name, config.model_type, config.pooling) for spec in specs]
+    return specs, [*any_specs(config), *specs][0]
 
 
 def _verdict(weights: Weights, config: AnyConfig, spec: ClassSpec, table: NameTable) -> str:
@@ -233,11 +227,7 @@ def _parameters(tensors: Iterable[TensorInfo], config: AnyConfig | None, table: 
     """Number of values by part, the encoder split into embeddings and layers; without tied copies and buffers."""
     counts = Counter[str]()
     names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
-    ties = dict(table.ties)
-    if isinstance(config, BertConfig) and config.has_own_decoder:
-        ties = {}
-    elif isinstance(config, EncoderDecoderConfig) and config.has_own_output:
-        del ties["lm_head.weight"]
+    ties = dict(table.ties) if config is None else any_ties(config)
     kept = {table.canonical(info.name): info for info in tensors}
     for name, info in kept.items():
         if name in table.ignored or (name in ties and ties[name] in kept):

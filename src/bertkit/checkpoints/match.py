@@ -23,6 +23,7 @@ class Status(Enum):
 
     EXACT = "exact"
     NEW = "new"
+    ZERO = "zero"
     TIED = "tied"
     UNUSED = "unused"
     IGNORED = "ignored"
@@ -167,7 +168,7 @@ class _Matcher:
         for name, info in sorted(self.left.items()):
             part = self.known.get(name) or ("masked-lm head" if name in copies else "unknown")
             if name in self.table.ignored:
-                self.rows.append(surplus(info, Status.IGNORED, note="a buffer without weights"))
+                self.rows.append(surplus(info, Status.IGNORED, note="without effect"))
             elif part == "unknown" and name.startswith(self.table.roots + ((self.table.prefix,) * bool(self.prefix))):
                 self.rows.append(surplus(info, Status.UNEXPECTED))
             else:
@@ -197,10 +198,17 @@ class _Matcher:
     def _has_any(self, part: str) -> bool:
         return not self._names(part).isdisjoint(self.left)
 
+    def _stands_for_zeros(self, name: str) -> bool:
+        """Whether the file has neither this tensor nor the head of another class."""
+        others = self.table.parts.keys() - {"encoder", *self.spec.parts}
+        return name not in self.left and not any(self._has_any(part) for part in others)
+
     def _row(self, rule: Rule, part: str, *, is_new: bool) -> Row:
         """Take the tensors of a rule out of the file and compare them; those of a new part are not looked for."""
         ours = self.table.written_prefix(part, self.spec.base_prefix) + rule.ours
         shape, wanted, owner = rule.our_shape(self.letters), rule.their_shape(self.letters), self._owner(part)
+        if rule.theirs[0] in self.table.zeros and (is_new or self._stands_for_zeros(rule.theirs[0])):
+            return Row(Status.ZERO, ours, (), shape, "", part, "zero where the file has none")
         if is_new:
             return Row(Status.NEW, ours, (), shape, "", part)
         written = tuple((self.prefix if part in self.table.prefixed else "") + name for name in rule.theirs)

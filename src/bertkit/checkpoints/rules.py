@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 
 class ModelConfig(Protocol):
@@ -137,10 +137,9 @@ class NameTable:
     prefixed: the parts whose names have the prefix.
     tied_parts: the part that a copy of ``ties`` belongs to; usually that of the head that predicts words.
     sizes: the meaning of the letters of :attr:`Rule.shape` for a config and a class.
+    zeros: tensors that are zero where a file has neither them nor another head; zero also in a new head.
+    ignored: tensors that change nothing, such as buffers without weights; skipped when reading, never written.
     """
-
-    #: Buffers without weights; skipped when reading, never written.
-    ignored: ClassVar[frozenset[str]] = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
     family: str
     prefix: str
@@ -151,6 +150,8 @@ class NameTable:
     prefixed: tuple[str, ...] = ("encoder", "pooler")
     tied_parts: Mapping[str, str] = field(default_factory=dict)
     sizes: Callable[[Any, ClassSpec], dict[str, int]] = field(default_factory=lambda: sizes)
+    zeros: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
     roots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -70,6 +70,8 @@ _GENERATION = ClassSpec("ForConditionalGeneration", ("decoder", "lm head"), base
 BART = NameTable(
     family="bart",
     prefix="model.",
+    zeros=frozenset({"final_logits_bias"}),  # never trained; files of the bare model and of some mBARTs have none
+    ignored=frozenset({"encoder.version", "decoder.version"}),  # left over from fairseq
     parts={
         "encoder": _in("encoder", (copied(_WORDS, "V D"), *_bart_tower("encoder", "F"))),
         "decoder": _in("decoder", _bart_tower("decoder", "G")),
@@ -123,6 +125,8 @@ def _t5_tower(tower: str) -> tuple[Rule, ...]:
 T5 = NameTable(
     family="t5",
     prefix="",
+    # In the files of the first release; attention to the input has no distances.
+    ignored=frozenset({"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}),
     parts={
         "encoder": (copied(_WORDS, "V D"), *_t5_tower("encoder")),
         "decoder": _t5_tower("decoder"),
@@ -143,6 +147,13 @@ T5 = NameTable(
 def table_of(config: EncoderDecoderConfig) -> NameTable:
     """The table of a family."""
     return BART if isinstance(config, BartConfig) else T5
+
+
+def named_specs(config: EncoderDecoderConfig) -> list[ClassSpec]:
+    """The parts of the classes that a config names under ``architectures``; those of an mBART are BART's."""
+    known = table_of(config).classes
+    ours = (name.removeprefix("M") for name in config.architectures or ())
+    return [known[name] for name in ours if name in known]
 
 
 def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> EncoderDecoderConfig:

@@ -313,11 +313,12 @@ def _family(model_type: Json) -> Family:
         raise ConfigError(
             f"model_type is {model_type!r}, an encoder-decoder, where an encoder is needed; it is for 'bertkit "
             "generate', the tasks summarize and text2text, the pipelines text2text-generation, summarization and "
-            "translation, and the classes with Bart or T5 in their names"
+            "translation, and in Python for BartModel, BartForSequenceClassification, BartForQuestionAnswering, "
+            "T5Model and T5EncoderModel"
         )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
-        known = ", ".join(FAMILIES)
+        near = did_you_mean(model_type, (*FAMILIES, *ENCODER_DECODERS)) if isinstance(model_type, str) else ""
+        known = f"{', '.join(FAMILIES)}, and the encoder-decoders {', '.join(ENCODER_DECODERS)}"
         raise ConfigError(f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {known}")
     return FAMILIES[model_type]
 

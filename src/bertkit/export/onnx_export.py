@@ -22,8 +22,10 @@ from torch.export import Dim
 from bertkit import __version__
 from bertkit.checkpoints.huggingface import POOLING, checkpoint_folder
 from bertkit.checkpoints.int8_folder import Quantization
+from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
+from bertkit.config.families import FAMILIES
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.module_views import eval_view
 from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, is_export
@@ -37,6 +39,7 @@ from bertkit.inference.runs import settings_for_use
 from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
+from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 from bertkit.system.atomic_files import check_new_folder, disk_guard, make_folder, new_folder, sha256_file
 from bertkit.system.console import say
 from bertkit.system.json_files import read_json, write_json
@@ -63,6 +66,15 @@ HEADS = {
     "multiple-choice": "MultipleChoice",
     "pre-training": "PreTraining",
 }
+
+
+#: Why an encoder-decoder is refused, and what there is instead.
+_NO_GRAPH = (
+    "is an encoder-decoder, which is neither exported to ONNX nor quantized: its decoder runs once for each token, "
+    "with a cache and a beam search around it, and a graph holds neither. Use it as it is, with 'bertkit generate' or "
+    "pipeline(), or its encoder alone with T5EncoderModel. What can be exported and quantized are encoders with any "
+    f"head: {', '.join(FAMILIES)}"
+)
 
 
 class GraphFile(TypedDict):
@@ -201,7 +213,8 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
 
     Raises:
         CheckpointError: no model there, or one without the head.
-        ConfigError: an unknown task, a model that does not say what it is for, one that is exported already.
+        ConfigError: an unknown task, a model that does not say what it is for, one that is exported already, an
+            encoder-decoder.
     """
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
@@ -211,6 +224,8 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
             f"{path} is an exported model, whose graphs cannot be changed; give the model that it was exported from"
         )
     folder = checkpoint_folder(path)
+    if is_encoder_decoder(folder / CONFIG):
+        raise ConfigError(f"{folder} {_NO_GRAPH}")
     if task is None:
         # Our names: another class that ends in "Model", such as a decoder, is not a bare encoder.
         saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]
@@ -252,6 +267,8 @@ def _check_request(model: PackedModel, target: Path, variants: Sequence[str], op
     if opset not in OPSETS:
         raise ConfigError(f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}")
     check_new_folder(target)
+    if isinstance(model, Seq2SeqModel):
+        raise InputError(f"{type(model).__name__} {_NO_GRAPH}")
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 

@@ -45,7 +45,7 @@ class FillMaskPipeline(Pipeline):
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
-            raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
+            raise CheckpointError(_no_mask(tokenizer))
 
     def __call__(
         self,
@@ -143,3 +143,11 @@ class FillMaskPipeline(Pipeline):
                 row.append({"score": score, "token": token, "token_str": word, "sequence": text, **note})
             filled.append(row)
         return filled[0] if single else filled
+
+
+def _no_mask(tokenizer: PreTrainedTokenizer) -> str:
+    """Why a model cannot fill masks, and what it does instead."""
+    said = "the tokenizer has no mask token, so no text can hold a mask"
+    if "<extra_id_0>" not in tokenizer.all_special_tokens:
+        return said
+    return f"{said}; T5 fills <extra_id_0>, with 'bertkit generate' or pipeline('text2text-generation')"

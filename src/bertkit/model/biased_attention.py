@@ -16,7 +16,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.model.attention import SelfAttention, attention_probabilities
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.chosen_rows import ChosenRows
-from bertkit.model.kernels.relative_positions import t5_buckets
+from bertkit.model.kernels.relative_positions import square_bias, t5_buckets
 
 #: Rows of the table, and the distance from which all share one: constants of MPNet.
 NUM_BUCKETS, MAX_DISTANCE = 32, 128
@@ -59,6 +59,4 @@ class BiasedAttention(SelfAttention):
 
     def _probabilities(self, qkv_s3NH: Tensor, bias_ND: Tensor) -> Tensor:
         q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
-        place_s = torch.arange(len(q_sNH), device=q_sNH.device)
-        columns_ss = place_s[None, :] - place_s[:, None] + bias_ND.shape[1] // 2
-        return attention_probabilities(q_sNH, k_sNH, bias_ND[:, columns_ss])
+        return attention_probabilities(q_sNH, k_sNH, square_bias(bias_ND, len(q_sNH)))

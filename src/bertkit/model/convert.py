@@ -1,7 +1,8 @@
 """``bertkit convert``: turn a checkpoint of another format into a folder that bertkit loads, completely or not at all.
 
 Sources are checkpoints of the original code, SavedModels of TensorFlow 2 (both also as ``.zip``), pickled
-``pytorch_model.bin`` if the user trusts it, and safetensors under old names or in shards. The result is compared with
+``pytorch_model.bin`` if the user trusts it, and safetensors under old names or in shards; the latter two also of
+encoder-decoders. The result is compared with
 the source tensor by tensor, and by its outputs where the source can be run; only then does the folder get its name.
 """
 
@@ -24,7 +25,7 @@ from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
-from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run
+from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, fixed_ids, run
 from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
 from bertkit.system.paths import user_path
@@ -121,7 +122,9 @@ def convert(
         draft.mkdir()
         with found.opened:
             write_tensors(draft / WEIGHTS, found.tensors, found.read)
-            found.config.to_json_file(draft / CONFIG)
+            (draft / CONFIG).write_text(found.config_json(), encoding="utf-8")
+            for name, content in found.generation_files().items():
+                (draft / name).write_bytes(content)
             notes = (*found.notes, *_write_tokenizer(draft, found))
             compared = _verify(draft, found)
         report = inspect(draft, hash_files=False)
@@ -224,8 +227,7 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
         raise CheckpointError(f"{found.where} gives no model that bertkit loads; nothing was written.\n{problems}")
     if found.runs_at is None:
         return (*lines, "outputs: not compared, because the source runs only in TensorFlow")
-    ids = tuple((5 + 37 * number) % found.config.vocab_size for number in range(8))
-    ids = ids[: found.config.max_input_length]
+    ids = fixed_ids(found.config, 5, 37, 8)
     name, theirs = run(found.runs_at, ids)
     _, ours = run(draft, ids)
     apart = {key: float((value - ours[key]).abs().max()) for key, value in theirs.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,18 +13,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.checkpoints.any_names import AnyConfig, any_table, any_ties
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
-from bertkit.checkpoints.rules import with_current_ending
+from bertkit.checkpoints.rules import NameTable, with_current_ending
 from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header
+from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
+from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
+from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.system.untrusted_files import open_regular, read_object, read_regular
 from bertkit.tokenization.auto_tokenizer import AUTO_FILES
@@ -32,6 +37,8 @@ from bertkit.tokenization.auto_tokenizer import AUTO_FILES
 #: Traces of the two forms of GELU in a saved graph: the constant 0.044715 as float32, and the operation Erf.
 _TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
 _MAX_BYTES = 64 << 20
+#: What a ``config.json`` may say of generation.
+GENERATION_KEYS = (*GenerationSettings.model_fields, "task_specific_params", "prefix")
 #: The class with exactly these heads.
 _CLASS_OF = {
     frozenset(): "BertModel",
@@ -82,7 +89,7 @@ class Source(ABC):
 
     kind: str
     where: str
-    config: BertConfig
+    config: AnyConfig
     tensors: Mapping[str, TensorInfo]
     dropped: dict[str, int]
     notes: tuple[str, ...] = ()
@@ -102,6 +109,14 @@ class Source(ABC):
     def tokenizer_files(self) -> dict[str, bytes]:
         """Content of the files of the tokenizer, by name."""
 
+    def config_json(self) -> str:
+        """Content of the ``config.json`` of the result."""
+        return self.config.to_json_string()
+
+    def generation_files(self) -> dict[str, bytes]:
+        """Content of the file that says how to generate, by name; empty where there is none."""
+        return {}
+
 
 def compare(file: Path, source: Source) -> int:
     """Read the written file and the source again and compare every tensor; returns the number of values."""
@@ -117,6 +132,7 @@ def compare(file: Path, source: Source) -> int:
 class TensorFlowSource(Source):
     """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class."""
 
+    config: BertConfig
     makes_tokenizer = True
 
     def __init__(self, archive: Archive, overrides: Overrides) -> None:
@@ -202,25 +218,32 @@ class TensorFlowSource(Source):
 class HubSource(Source):
     """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted.
 
-    The files of the tokenizer are in the folder ``home``.
+    Of an encoder-decoder the settings of generation come along. The files of the tokenizer are in the folder ``home``.
     """
 
     def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
         weights = find_weights(path)
         self.kind, self.where, self.runs_at = kind, str(home), path
-        self.config = BertConfig.from_json_file(config_path(path))
-        self._home = home
-        table = TABLES[self.config.model_type]
+        self.config, self._home = read_any_config(config_path(path)), home
+        self._said = read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
+        if isinstance(self.config, EncoderDecoderConfig):
+            self.config = with_own_output(self.config, weights.tensors)
+        table, ties = any_table(self.config), any_ties(self.config)
         self._places: dict[str, TensorInfo] = {}
         kept = {table.canonical(name): info for name, info in weights.tensors.items()}
-        ties = dict(table.ties)
+        alone = {}  # copies without their original, which they become, as when they are loaded
+        for copy, original in ties.items():
+            if copy in kept and original not in kept:
+                kept[original], alone[copy] = kept[copy], _with_prefix(original, weights.tensors, table)
         dropped = Counter[str]()
         for name, info in weights.tensors.items():
             canonical = table.canonical(name)
-            original = kept.get(ties.get(canonical, ""))
+            original_info = kept.get(ties.get(canonical, ""))
             if canonical in table.ignored:
                 dropped["buffers"] += 1
-            elif original is not None and _are_equal(info, original):  # if not, loading the result fails
+            elif canonical in alone:
+                self._places[alone[canonical]] = info
+            elif original_info is not None and _are_equal(info, original_info):  # if not, loading the result fails
                 dropped["copies of tied tensors"] += 1
             else:
                 self._places[with_current_ending(name)] = info
@@ -228,6 +251,19 @@ class HubSource(Source):
         self.tensors = {name: replace(info, name=name) for name, info in self._places.items()}
         if len(self.tensors) + sum(self.dropped.values()) != len(weights.tensors):
             raise CheckpointError(f"{self.where} has a tensor twice, under an old and a new name")
+
+    def config_json(self) -> str:
+        """Settings of generation stay in it: some checkpoints have them nowhere else."""
+        if not isinstance(self.config, EncoderDecoderConfig):
+            return super().config_json()
+        kept = {key: self._said[key] for key in GENERATION_KEYS if key in self._said}
+        return json.dumps({**kept, **self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
+
+    def generation_files(self) -> dict[str, bytes]:
+        file = self._home / GENERATION
+        if not isinstance(self.config, EncoderDecoderConfig) or not file.is_file():
+            return {}
+        return {GENERATION: read_regular(file, max_bytes=MAX_CONFIG_BYTES)}
 
     def read(self, name: str) -> npt.NDArray[np.uint8]:
         return _bytes(self._places[name])
@@ -238,6 +274,12 @@ class HubSource(Source):
     def tokenizer_files(self) -> dict[str, bytes]:
         files = (self._home / name for name in AUTO_FILES if name != CONFIG)
         return {file.name: read_regular(file, max_bytes=_MAX_BYTES) for file in files if file.is_file()}
+
+
+def _with_prefix(canonical: str, tensors: Iterable[str], table: NameTable) -> str:
+    """A name of the table as the names of a file are written."""
+    has_prefix = any(name.startswith(table.prefix) for name in tensors)
+    return table.prefix + canonical if has_prefix and table.part_of(canonical) in table.prefixed else canonical
 
 
 def _are_equal(one: TensorInfo, other: TensorInfo) -> bool:

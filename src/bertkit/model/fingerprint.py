@@ -1,26 +1,33 @@
 """The activation fingerprint of a checkpoint: a few numbers from every layer for one fixed sentence.
 
+The decoder of an encoder-decoder reads the same sentence, shifted right by one.
+
 Two checkpoints are the same model if they compute the same; names, shapes and even file hashes say less. The numbers
 are compared with a tolerance because processors round differently.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from inspect import signature
 from math import isfinite
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from bertkit.checkpoints.any_names import AnyConfig, any_specs, any_table
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import saved_as
-from bertkit.checkpoints.names import TABLES, named_specs
-from bertkit.config.bert_config import BertConfig
-from bertkit.errors import CheckpointError
-from bertkit.model.auto import MODEL_CLASSES
-from bertkit.model.loading import load_model
+from bertkit.checkpoints.seq2seq_names import with_own_output
+from bertkit.config.any_config import read_any_config
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+from bertkit.errors import CheckpointError, counted
+from bertkit.model.auto import MODEL_CLASSES, SEQ2SEQ_CLASSES
+from bertkit.model.padded import PackedModel
+from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
@@ -35,6 +42,12 @@ TOLERANCE = 1e-4
 #: Values sampled from each tensor, evenly spaced.
 _SAMPLES = 6
 _MAX_TOKENS = 64
+#: Outputs with one tensor for each layer, and whose layers they are.
+_LAYERS = {
+    "hidden_states": "",
+    "encoder_hidden_states": " of the encoder",
+    "decoder_hidden_states": " of the decoder",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,8 @@ class Fingerprint:
 
     model: the class that was run.
     sentence: None if there was no tokenizer and fixed ids were used.
-    activations: by name: ``hidden_states.0`` (embeddings), one for each layer, and the outputs of the heads.
+    activations: by name: ``hidden_states.0`` (embeddings), one for each layer, and the outputs of the heads. In
+        encoder-decoders these are ``encoder_hidden_states.0`` ..., ``decoder_hidden_states.0`` ...
     """
 
     model: str
@@ -91,7 +105,7 @@ def fingerprint(name_or_path: str | Path) -> Fingerprint:
     The class is the one the checkpoint was saved from, so that its heads are covered too; otherwise the bare encoder.
     """
     path = resolve(name_or_path)
-    sentence, ids = _input(path, BertConfig.from_json_file(config_path(path)))
+    sentence, ids = _input(path, read_any_config(config_path(path)))
     name, outputs = run(path, ids)
     return Fingerprint(name, sentence, ids, {key: _activation(value) for key, value in outputs.items()})
 
@@ -112,19 +126,45 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
 def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]:
     """The class that a checkpoint was run as, and all tensors it computes for one sequence of ids.
 
-    That is the class it was saved from if its heads are in the file, otherwise the bare encoder.
+    That is the class it was saved from if its heads are in the file, otherwise the one without a head.
     """
-    config = BertConfig.from_json_file(config_path(path))
-    spec = saved_as(find_weights(path).tensors, config, named_specs(config), TABLES[config.model_type])
-    model = load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
+    model = _load(path)
     ids_BS = torch.tensor([input_ids])
+    call = {"input_ids": ids_BS}
     if type(model).__name__.endswith("ForMultipleChoice"):
-        ids_BS = ids_BS[:, None]
+        call["input_ids"] = ids_BS[:, None]
+    if isinstance(model, Seq2SeqModel) and "decoder_input_ids" in signature(model.forward).parameters:
+        call["decoder_input_ids"] = model.shift_right(ids_BS)  # the heads that read do that themselves
     with torch.inference_mode():
-        found = model(input_ids=ids_BS, output_hidden_states=True)
-    outputs = {f"hidden_states.{number}": state for number, state in enumerate(found.hidden_states)}
-    outputs |= {name: found[name] for name in found if isinstance(found[name], Tensor) and name != "last_hidden_state"}
+        found = model(**call, output_hidden_states=True)
+    outputs: dict[str, Tensor] = {}
+    for name in _LAYERS:
+        outputs |= {f"{name}.{number}": state for number, state in enumerate(getattr(found, name, None) or ())}
+    outputs |= {
+        name: found[name]
+        for name in found
+        if isinstance(found[name], Tensor) and not name.endswith("last_hidden_state")
+    }
     return type(model).__name__, outputs
+
+
+def _load(path: Path) -> PackedModel | Seq2SeqModel:
+    config, tensors = read_any_config(config_path(path)), find_weights(path).tensors
+    if isinstance(config, EncoderDecoderConfig):
+        table, config = any_table(config), with_own_output(config, tensors)
+        spec = saved_as(tensors, config, [*any_specs(config), *table.classes.values()], table)
+        return SEQ2SEQ_CLASSES[next(iter(table.classes)) if spec is None else spec.name].from_pretrained(path)
+    spec = saved_as(tensors, config, any_specs(config), any_table(config))
+    return MODEL_CLASSES["BertModel" if spec is None else spec.name].from_pretrained(path)
+
+
+def fixed_ids(config: AnyConfig, first: int, step: int, count: int) -> tuple[int, ...]:
+    """Ids from all over the vocabulary, no more than the model reads.
+
+    Those of an encoder-decoder end with the end of a text, which its classifiers look for.
+    """
+    ids = tuple((first + step * number) % config.vocab_size for number in range(min(count, config.max_input_length)))
+    return (*ids[:-1], config.eos_token_id) if isinstance(config, EncoderDecoderConfig) else ids
 
 
 def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
@@ -135,9 +175,9 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
     if one.input_ids != other.input_ids:
         ids = (f"[{', '.join(map(str, x.input_ids[:12]))}{', ...' * (len(x.input_ids) > 12)}]" for x in (one, other))
         return [f"the tokenizers differ: the sentence has the ids {' and '.join(ids)}"]
-    layers = [{name for name in each.activations if name.startswith("hidden_states.")} for each in (one, other)]
-    if layers[0] != layers[1]:
-        return [f"one has {len(layers[0]) - 1} layers, the other {len(layers[1]) - 1}"]
+    depths = [_depth(each) for each in (one, other)]
+    if depths[0] != depths[1]:
+        return [f"one has {depths[0]}, the other {depths[1]}"]
     found = []
     for name in one.activations.keys() & other.activations.keys():
         mine, theirs = one.activations[name], other.activations[name]
@@ -149,13 +189,19 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
     return sorted(found, key=lambda line: list(one.activations).index(line.partition(" ")[0]))
 
 
-def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:
+def _depth(of: Fingerprint) -> str:
+    """The number of layers, in words; an encoder-decoder has two."""
+    counts = Counter(name.rpartition(".")[0] for name in of.activations)
+    return " and ".join(counted(counts[name] - 1, "layer") + where for name, where in _LAYERS.items() if counts[name])
+
+
+def _input(path: Path, config: AnyConfig) -> tuple[str | None, tuple[int, ...]]:
     """The sentence and its ids; without a usable tokenizer, ids spread over the whole vocabulary."""
     longest = min(_MAX_TOKENS, config.max_input_length)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except CheckpointError:
-        return None, tuple((7 + 101 * number) % config.vocab_size for number in range(min(longest, 16)))
+        return None, fixed_ids(config, 7, 101, 16)
     ids = tuple(tokenizer(SENTENCE, truncation=True, max_length=longest)["input_ids"])
     if max(ids) >= config.vocab_size:
         raise CheckpointError(

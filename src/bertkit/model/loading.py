@@ -141,6 +141,7 @@ def with_values(
 ) -> ModelT:
     """A model of shapes only, with the values of a file that fits and new ones for new heads; in eval mode."""
     state = to_ours(table, tensors, dtype)
+    state |= {row.ours: torch.zeros(row.shape, dtype=dtype) for row in table.of(Status.ZERO)}
     _draw_new(model, table, options.get("seed") or 0, dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:

@@ -81,6 +81,24 @@ def test_a_new_head_is_asked_for(folder: Path) -> None:
         bertkit.BartForSequenceClassification.from_pretrained(folder, pooling="mean")
 
 
+def test_advice_that_can_be_followed(folder: Path, tmp_path: Path) -> None:
+    """No command runs these classes, and a decoder is no head that could be trained anew."""
+    model = bertkit.BartForSequenceClassification.from_pretrained(folder, num_labels=2)
+    model.save_pretrained(tmp_path / "labels")
+    told = r"\. Use BartForSequenceClassification in Python; or train a new head, after BartForQuestionAnswering"
+    with pytest.raises(CheckpointError, match=told):
+        bertkit.BartForQuestionAnswering.from_pretrained(tmp_path / "labels")
+    bertkit.BartModel.from_pretrained(folder).save_pretrained(tmp_path / "bare")
+    with pytest.raises(
+        CheckpointError, match=r"is an encoder-decoder without a head \(BartModel\), not a text classifier"
+    ):
+        bertkit.BartForSequenceClassification.from_pretrained(tmp_path / "bare")
+    small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    bertkit.T5EncoderModel(bertkit.T5Config(**small)).save_pretrained(tmp_path / "encoder")
+    with pytest.raises(CheckpointError, match=r"has no decoder for .*\. Use T5EncoderModel in Python$"):
+        bertkit.T5ForConditionalGeneration.from_pretrained(tmp_path / "encoder")
+
+
 def test_another_family(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="model_type = 'bart'"):
         bertkit.T5ForConditionalGeneration.from_pretrained(folder)
@@ -108,3 +126,39 @@ def test_shards(folder: Path) -> None:
     found = bertkit.BartForConditionalGeneration.from_pretrained(folder).state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], values) for name, values in expected.items())
+
+
+def test_a_bias_of_words_that_no_file_needs(folder: Path, tmp_path: Path) -> None:
+    """It is 0 in every BART; the files of the bare model, and of some mBARTs, leave it out."""
+    change(folder, lambda file: file["final_logits_bias"].fill_(0.5))
+    model = bertkit.BartForConditionalGeneration.from_pretrained(folder)
+    assert bool((model.final_logits_bias == 0.5).all())
+    bare = bertkit.BartModel.from_pretrained(folder)
+    bare.save_pretrained(tmp_path / "bare")
+    for source, options in (
+        (tmp_path / "bare", {}),
+        (tmp_path / "bare", {"new_head": True}),
+        (folder, {"new_head": True}),
+    ):
+        made = bertkit.BartForConditionalGeneration.from_pretrained(source, **options)  # type: ignore[arg-type]
+        assert not bool(made.final_logits_bias.any())
+        assert torch.equal(made.model.shared.weight, bare.model.shared.weight)
+        assert made.load_report is not None
+        assert not made.load_report.new
+    bertkit.BartForSequenceClassification.from_pretrained(folder, num_labels=3).save_pretrained(tmp_path / "labels")
+    with pytest.raises(CheckpointError, match=r"a text classifier .*no lm head for BartForConditionalGeneration"):
+        bertkit.BartForConditionalGeneration.from_pretrained(tmp_path / "labels")
+
+
+def test_what_old_files_have_beside_the_weights(folder: Path, tmp_path: Path) -> None:
+    change(folder, lambda file: file.update({"model.encoder.version": torch.tensor([3.0])}))
+    assert bertkit.BartForConditionalGeneration.from_pretrained(folder)
+    small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    bertkit.T5ForConditionalGeneration(bertkit.T5Config(**small)).save_pretrained(tmp_path / "t5")
+    table = "decoder.block.{}.layer.1.EncDecAttention.relative_attention_bias.weight"
+    change(tmp_path / "t5", lambda file: file.update({table.format(0): torch.zeros(32, 2)}))
+    for kind in (bertkit.T5ForConditionalGeneration, bertkit.T5EncoderModel, bertkit.T5Model):
+        assert kind.from_pretrained(tmp_path / "t5")
+    change(tmp_path / "t5", lambda file: file.update({table.format(1): torch.zeros(32, 2)}))  # none of the files'
+    with pytest.raises(CheckpointError, match=r"unexpected \(1\)"):
+        bertkit.T5Model.from_pretrained(tmp_path / "t5")

@@ -17,6 +17,7 @@ from bertkit import pipeline
 from bertkit.checkpoints.inspect import inspect
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.export.onnx_export import export_onnx
 from family_folders import make
 from seq2seq_helpers import KINDS
 from tokenizer_families import family_contestants
@@ -156,6 +157,37 @@ def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         pipeline("fill-mask", model=folder, precision="bf16")
     with pytest.raises(CheckpointError, match="an encoder-decoder, where an encoder is needed"):
         pipeline("feature-extraction", model=folder)
+
+
+def test_what_is_for_encoders_only(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence that says what to use instead."""
+    (tmp_path / "texts.txt").write_text("".join(f"Text number {number} of a list.\n" for number in range(120)))
+    (tmp_path / "rows.tsv").write_text("sentence\tlabel\nfine\t1\nbad\t0\n")
+    out, model = str(tmp_path / "out"), str(folder)
+    export = "an encoder-decoder, which is neither exported to ONNX nor quantized"
+    other = "an encoder-decoder, where an encoder is needed; it is for 'bertkit generate'"
+    for code, said, command in (
+        (2, export, ["export", model, "--out", out]),
+        (2, export, ["export", model, "--out", out, "--task", "feature-extraction"]),
+        (2, export, ["quantize", model, "--calibrate", str(tmp_path / "texts.txt"), "--out", out]),
+        (4, other, ["benchmark", model, "--against", "none"]),
+        (4, other, ["embed", "--model", model, "a text"]),
+        (4, other, ["classify", "--model", model, "a text"]),
+        (4, other, ["tag", "--model", model, "a text"]),
+        (4, other, ["similarity", "--model", model, "a text", "another"]),
+        (4, other, ["evaluate", "sst2", "--model", model, "--data", str(tmp_path / "rows.tsv")]),
+        (4, other, ["answer", "--model", model, "--context", "a text", "who?"]),
+    ):
+        assert main(command) == code, command
+        told = capsys.readouterr().err
+        assert said in told, command
+        assert told.count("\n") == 1
+        assert not Path(out).exists()
+    with pytest.raises(InputError, match=rf"ForConditionalGeneration is {export}"):
+        export_onnx(bertkit.AutoModelForSeq2SeqLM.from_pretrained(folder), None, out)  # type: ignore[arg-type]
+    if "t5" in folder.name:
+        assert main(["fill-mask", "--model", model, "a <mask>"]) == 4
+        assert "T5 fills <extra_id_0>, with 'bertkit generate'" in capsys.readouterr().err
 
 
 def with_tasks(folder: Path, out: Path, **tasks: Any) -> Path:

@@ -30,6 +30,15 @@ def t5_buckets(distances: Tensor, num_buckets: int, max_distance: int, *, bidire
     return first + torch.where(away < single, away, wide)
 
 
+def square_bias(bias_ND: Tensor, tokens: int) -> Tensor:
+    """The biases of all pairs of ``tokens`` tokens, ``(N, s, s)``.
+
+    ``bias_ND`` are those of the distances ``1 - S ... S - 1`` of the key from the query, ``(N, 2S - 1)``.
+    """
+    place_s = torch.arange(tokens, device=bias_ND.device)
+    return bias_ND[:, place_s[None, :] - place_s[:, None] + bias_ND.shape[1] // 2]
+
+
 def log_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> Tensor:
     """Signed rows of the table of DeBERTa (He et al. 2021, appendix; its code ``make_log_bucket_position``).
 

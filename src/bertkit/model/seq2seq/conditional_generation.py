@@ -120,6 +120,9 @@ class ConditionalGeneration(Seq2SeqModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> Seq2SeqOutput:
         """Run a padded batch.
 
@@ -129,6 +132,8 @@ class ConditionalGeneration(Seq2SeqModel):
             decoder_input_ids: integers ``(B, S)``; None: the labels, shifted right.
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
             labels: ``(B, S)``, what should be written; -100 is no target. ``loss`` is the mean cross-entropy.
+            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`.
+            output_hidden_states: also return the embeddings and the output of every layer.
 
         Raises:
             InputError: neither ``labels`` nor ``decoder_input_ids``; shapes that do not agree, ids outside the
@@ -138,7 +143,14 @@ class ConditionalGeneration(Seq2SeqModel):
             if labels is None:
                 raise InputError("give labels or decoder_input_ids; to write a text call generate(input_ids, ...)")
             decoder_input_ids = self.shift_right(labels)
-        out, _, _ = self._run(input_ids, attention_mask, decoder_input_ids, decoder_attention_mask)
+        out, _, _ = self._run(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )
         assert out.last_hidden_state is not None
         out.logits = self.predict(out.last_hidden_state)
         if labels is not None:

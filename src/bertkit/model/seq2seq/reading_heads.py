@@ -46,14 +46,28 @@ class BartForSequenceClassification(Seq2SeqModel):
         self.classification_head = ClassificationHead(config)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> Seq2SeqOutput:
         """Run a padded batch; ``labels`` as :class:`bertkit.BertForSequenceClassification` takes them.
+
+        The other arguments are those of :meth:`BartModel.forward`.
 
         Raises:
             InputError: a row without ``</s>``; shapes that do not agree, ids outside the vocabulary, too many tokens.
         """
-        out, _, _ = self._run(input_ids, attention_mask, self.shift_right(input_ids))
+        out, _, _ = self._run(
+            input_ids,
+            attention_mask,
+            self.shift_right(input_ids),
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )
         ends_BS = input_ids == self.config.eos_token_id
         if not bool(ends_BS.any(dim=1).all()):
             row = int((~ends_BS.any(dim=1)).nonzero()[0])
@@ -85,15 +99,26 @@ class BartForQuestionAnswering(Seq2SeqModel):
         attention_mask: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> Seq2SeqOutput:
         """Run a padded batch; the positions and the loss are those of :class:`bertkit.BertForQuestionAnswering`.
+
+        The other arguments are those of :meth:`BartModel.forward`.
 
         Raises:
             InputError: one position without the other; shapes that do not agree, ids outside the vocabulary.
         """
         if (start_positions is None) != (end_positions is None):
             raise InputError("give start_positions and end_positions, or neither")
-        out, layout, padding = self._run(input_ids, attention_mask, self.shift_right(input_ids))
+        out, layout, padding = self._run(
+            input_ids,
+            attention_mask,
+            self.shift_right(input_ids),
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )
         out.start_logits, out.end_logits = self.qa_outputs(out.last_hidden_state).unbind(dim=-1)
         if start_positions is not None and end_positions is not None:
             start_T, end_T = padding.pack(out.start_logits), padding.pack(out.end_logits)

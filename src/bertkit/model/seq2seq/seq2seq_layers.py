@@ -23,8 +23,9 @@ from bertkit.model.generation.decoder_cache import LayerCache
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
-from bertkit.model.kernels.relative_positions import t5_buckets
+from bertkit.model.kernels.relative_positions import square_bias, t5_buckets
 from bertkit.model.kernels.varlen_attention import attend_packed
+from bertkit.model.seq2seq.trace import NO_TRACE, Trace
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -100,6 +101,11 @@ class _Attention(nn.Module):
         )
         return out_BNSH
 
+    def _probabilities(self, q_NSH: Tensor, k_NMH: Tensor, bias: Tensor | None) -> Tensor:
+        """What values are weighted with before dropout, ``(..., N, S, M)``; rows sum to 1."""
+        scores_NSM = (q_NSH @ k_NMH.mT) * (q_NSH.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        return (scores_NSM if bias is None else scores_NSM + bias).softmax(dim=-1)
+
     def _project(self, out_BNSH: Tensor) -> Tensor:
         out_BSD: Tensor = self.out(out_BNSH.transpose(1, 2).flatten(2))
         return out_BSD
@@ -112,15 +118,22 @@ class EncoderAttention(_Attention):
         super().__init__(tower)
         self.qkv = self._projection(tower, 3)
 
-    def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None) -> Tensor:
+    def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None, trace: Trace = NO_TRACE) -> Tensor:
         """``(T, D)`` to ``(T, D)``; ``bias_ND`` is for distances, as :func:`attend_bucketed` takes it."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         if bias_ND is None:
             out_TNH = attend_packed(qkv_T3NH, layout, self.dropout.rate())
         else:
             out_TNH = attend_bucketed(qkv_T3NH, layout, self.dropout.rate(), bias_ND=bias_ND, scale=self.scale)
+        if trace.attentions is not None:
+            trace.attentions.append([self._of_one(qkv_T3NH[start:end], bias_ND) for start, end in layout.spans()])
         out_TD: Tensor = self.out(out_TNH.flatten(1))
         return out_TD
+
+    def _of_one(self, qkv_s3NH: Tensor, bias_ND: Tensor | None) -> Tensor:
+        """The probabilities of one sequence, ``(N, s, s)``."""
+        q_NsH, k_NsH, _ = qkv_s3NH.transpose(0, 2).unbind(1)
+        return self._probabilities(q_NsH, k_NsH, None if bias_ND is None else square_bias(bias_ND, len(qkv_s3NH)))
 
 
 class CausalAttention(_Attention):
@@ -130,7 +143,7 @@ class CausalAttention(_Attention):
         super().__init__(tower)
         self.qkv = self._projection(tower, 3)
 
-    def forward(self, x_BSD: Tensor, bias: Tensor, cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BSD: Tensor, bias: Tensor, cache: LayerCache | None, trace: Trace = NO_TRACE) -> Tensor:
         """``(B, S, D)`` to ``(B, S, D)``.
 
         bias: added to the scores, ``(1 or B, 1 or N, S, keys)``, -inf where a token must not be seen.
@@ -140,6 +153,8 @@ class CausalAttention(_Attention):
         q_BNSH, k_BNSH, v_BNSH = qkv_BS3NH.transpose(1, 3).unbind(2)
         if cache is not None:
             k_BNSH, v_BNSH = cache.append(k_BNSH, v_BNSH)
+        if trace.attentions is not None:
+            trace.attentions.append(list(self._probabilities(q_BNSH, k_BNSH, bias)))
         return self._project(self._attend(q_BNSH, k_BNSH, v_BNSH, bias))
 
 
@@ -165,12 +180,19 @@ class CrossAttention(_Attention):
         return found
 
     def forward(
-        self, x_BSD: Tensor, memory: Sequence[tuple[Tensor, Tensor]], hidden: Sequence[Tensor | None]
+        self,
+        x_BSD: Tensor,
+        memory: Sequence[tuple[Tensor, Tensor]],
+        hidden: Sequence[Tensor | None],
+        trace: Trace = NO_TRACE,
     ) -> Tensor:
         """``(B, S, D)`` to ``(B, S, D)``; ``memory`` and ``hidden`` as the cache has them, group by group."""
         q_BNSH = self.q(x_BSD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         queries = q_BNSH.split([len(k) for k, _ in memory])
-        found = [self._attend(q, k, v, bias) for q, (k, v), bias in zip(queries, memory, hidden, strict=True)]
+        groups = [(q, k, v, bias) for q, (k, v), bias in zip(queries, memory, hidden, strict=True)]
+        if trace.cross is not None:
+            trace.cross.append([row for q, k, _, bias in groups for row in self._probabilities(q, k, bias)])
+        found = [self._attend(*group) for group in groups]
         return self._project(found[0] if len(found) == 1 else torch.cat(found))
 
 

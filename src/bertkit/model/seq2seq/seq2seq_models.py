@@ -28,16 +28,30 @@ from bertkit.model.output import ModelOutput
 from bertkit.model.seq2seq.seq2seq_layers import CausalAttention, CrossAttention, EncoderAttention
 from bertkit.model.seq2seq.seq2seq_loading import load_seq2seq, save_seq2seq
 from bertkit.model.seq2seq.towers import Decoder, PackedEncoder
+from bertkit.model.seq2seq.trace import NO_TRACE, Trace
 
 
 @dataclass(slots=True, repr=False)
 class Seq2SeqOutput(ModelOutput):
     """As :class:`ModelOutput`, of which ``last_hidden_state`` and ``logits`` are the decoder's.
 
-    encoder_last_hidden_state: ``(B, S, D)`` of the input; zeros at padded positions.
+    In place of ``hidden_states`` and ``attentions`` there are those of both halves; S is that of the decoder, M that of
+    the input. Positions that are padded in the input hold zeros.
+
+    decoder_hidden_states: L + 1 tensors ``(B, S, D)``: the embeddings, then every layer, the last behind its norm.
+    decoder_attentions: L tensors ``(B, N, S, S)``.
+    cross_attentions: L tensors ``(B, N, S, M)``: the attention of the decoder to the input.
+    encoder_last_hidden_state: ``(B, M, D)``.
+    encoder_hidden_states: as those of the decoder, ``(B, M, D)``.
+    encoder_attentions: L tensors ``(B, N, M, M)``.
     """
 
+    decoder_hidden_states: tuple[Tensor, ...] | None = None
+    decoder_attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
     encoder_last_hidden_state: Tensor | None = None
+    encoder_hidden_states: tuple[Tensor, ...] | None = None
+    encoder_attentions: tuple[Tensor, ...] | None = None
 
 
 class Towers(nn.Module):
@@ -50,10 +64,11 @@ class Towers(nn.Module):
         self.decoder = Decoder(config.tower(decoder=True)) if has_decoder else None
         self.max_length = config.tower(decoder=False).positions
 
-    def encode(self, batch: Batch) -> Tensor:
+    def encode(self, batch: Batch, trace: Trace = NO_TRACE) -> Tensor:
         """The encoder's output for a packed batch, ``(T, D)``."""
         self.check_length(batch.layout.max_seqlen, "input_ids")
-        memory_TD: Tensor = self.encoder(self.embed(batch.input_ids, "input_ids"), batch.position_ids, batch.layout)
+        words_TD = self.embed(batch.input_ids, "input_ids")
+        memory_TD: Tensor = self.encoder(words_TD, batch.position_ids, batch.layout, trace)
         return memory_TD
 
     def remember(self, batch: Batch) -> DecoderCache:
@@ -132,18 +147,27 @@ class Seq2SeqModel(ConfiguredModel):
         """
         save_seq2seq(self, self.config, folder)
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> tuple[Batch, Padding, Tensor]:
+    def encode(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, trace: Trace = NO_TRACE
+    ) -> tuple[Batch, Padding, Tensor]:
         """The packed input, how it was packed, and the encoder's output ``(T, D)``."""
         batch, padding = pack_padded(input_ids, attention_mask)
-        return batch, padding, self.model.encode(batch)
+        return batch, padding, self.model.encode(batch, trace)
 
     def decode(
-        self, ids_BS: Tensor, cache: DecoderCache, mask_BS: Tensor | None = None, *, keep: bool = False
+        self,
+        ids_BS: Tensor,
+        cache: DecoderCache,
+        mask_BS: Tensor | None = None,
+        *,
+        keep: bool = False,
+        trace: Trace = NO_TRACE,
     ) -> Tensor:
         """The decoder's output ``(B, S, D)``; see :meth:`Decoder.forward`."""
         assert self.model.decoder is not None
         self.model.check_length(cache.length + ids_BS.shape[1], "decoder_input_ids")
-        out_BSD: Tensor = self.model.decoder(self.model.embed(ids_BS, "decoder_input_ids"), cache, mask_BS, keep=keep)
+        words_BSD = self.model.embed(ids_BS, "decoder_input_ids")
+        out_BSD: Tensor = self.model.decoder(words_BSD, cache, mask_BS, keep=keep, trace=trace)
         return out_BSD
 
     def shift_right(self, labels: Tensor) -> Tensor:
@@ -164,6 +188,9 @@ class Seq2SeqModel(ConfiguredModel):
         attention_mask: Tensor | None,
         decoder_input_ids: Tensor,
         decoder_attention_mask: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> tuple[Seq2SeqOutput, Layout, Padding]:
         """The outputs of encoder and decoder, and how the input was packed."""
         if decoder_input_ids.ndim != 2 or len(decoder_input_ids) != len(input_ids) or decoder_input_ids.numel() == 0:
@@ -171,11 +198,27 @@ class Seq2SeqModel(ConfiguredModel):
                 f"decoder_input_ids must have shape ({len(input_ids)}, length), got {tuple(decoder_input_ids.shape)}"
             )
         assert self.model.decoder is not None
-        batch, padding, memory_TD = self.encode(input_ids, attention_mask)
+        reading, writing = (Trace.of(states=output_hidden_states, attentions=output_attentions) for _ in range(2))
+        batch, padding, memory_TD = self.encode(input_ids, attention_mask, reading)
         cache = self.model.decoder.remember(memory_TD, batch.layout)
-        decoded_BSD = self.decode(decoder_input_ids, cache, decoder_attention_mask)
+        decoded_BSD = self.decode(decoder_input_ids, cache, decoder_attention_mask, trace=writing)
         out = Seq2SeqOutput(last_hidden_state=decoded_BSD, encoder_last_hidden_state=padding.unpack(memory_TD))
+        out.encoder_hidden_states, out.encoder_attentions = _unpacked(reading, padding)
+        if writing.states is not None:
+            out.decoder_hidden_states = tuple(writing.states)
+        if writing.attentions is not None and writing.cross is not None:
+            out.decoder_attentions = tuple(torch.stack(layer) for layer in writing.attentions)
+            out.cross_attentions = tuple(
+                padding.unpack_keys([x[..., :keys] for x, keys in zip(layer, batch.layout.lengths, strict=True)])
+                for layer in writing.cross
+            )
         return out, batch.layout, padding
+
+
+def _unpacked(trace: Trace, padding: Padding) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
+    """The hidden states and attentions of an encoder, padded as its input was."""
+    states = None if trace.states is None else tuple(map(padding.unpack, trace.states))
+    return states, None if trace.attentions is None else tuple(map(padding.unpack_attention, trace.attentions))
 
 
 class _Bare(Seq2SeqModel):
@@ -187,6 +230,9 @@ class _Bare(Seq2SeqModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> Seq2SeqOutput:
         """Run a padded batch: ``last_hidden_state`` ``(B, S, D)`` of the decoder, and that of the encoder.
 
@@ -195,6 +241,8 @@ class _Bare(Seq2SeqModel):
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             decoder_input_ids: integers ``(B, S)``; None: the input, shifted right (BART only).
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
+            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`.
+            output_hidden_states: also return the embeddings and the output of every layer.
 
         Raises:
             InputError: shapes that do not agree, ids outside the vocabulary, too many tokens.
@@ -202,7 +250,14 @@ class _Bare(Seq2SeqModel):
         if decoder_input_ids is None and not isinstance(self.config, BartConfig):
             raise InputError(f"{type(self).__name__} needs decoder_input_ids, or use the encoder alone: T5EncoderModel")
         given = self.shift_right(input_ids) if decoder_input_ids is None else decoder_input_ids
-        return self._run(input_ids, attention_mask, given, decoder_attention_mask)[0]
+        return self._run(
+            input_ids,
+            attention_mask,
+            given,
+            decoder_attention_mask,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )[0]
 
 
 class BartModel(_Bare):
@@ -223,7 +278,16 @@ class T5EncoderModel(Seq2SeqModel):
     config_class = T5Config
     has_decoder = False
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> ModelOutput:
         """Run a padded batch; see :meth:`T5Model.forward`."""
-        _, padding, memory_TD = self.encode(input_ids, attention_mask)
-        return ModelOutput(last_hidden_state=padding.unpack(memory_TD))
+        trace = Trace.of(states=output_hidden_states, attentions=output_attentions)
+        _, padding, memory_TD = self.encode(input_ids, attention_mask, trace)
+        states, attentions = _unpacked(trace, padding)
+        return ModelOutput(last_hidden_state=padding.unpack(memory_TD), hidden_states=states, attentions=attentions)

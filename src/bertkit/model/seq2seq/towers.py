@@ -27,6 +27,7 @@ from bertkit.model.seq2seq.seq2seq_layers import (
     Words,
     norm_of,
 )
+from bertkit.model.seq2seq.trace import NO_TRACE, Trace
 
 #: Inputs of a group in the memory of the decoder, and from which share of padding on there is more than one group.
 GROUP, MUCH_LONGER = 8, 1.25
@@ -40,8 +41,8 @@ class PackedLayer(nn.Module):
         self.attention, self.around_attention = EncoderAttention(tower), Residual(tower)
         self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
-    def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None) -> Tensor:
-        x_TD = self.around_attention(x_TD, lambda x: self.attention(x, layout, bias_ND))
+    def forward(self, x_TD: Tensor, layout: Layout, bias_ND: Tensor | None, trace: Trace) -> Tensor:
+        x_TD = self.around_attention(x_TD, lambda x: self.attention(x, layout, bias_ND, trace))
         normed_TD: Tensor = self.around_ffn(x_TD, self.ffn)
         return normed_TD
 
@@ -56,14 +57,14 @@ class DecoderLayer(nn.Module):
         self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
     def forward(
-        self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: list[Tensor | None], *, keep: bool
+        self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: list[Tensor | None], trace: Trace, *, keep: bool
     ) -> Tensor:
         """``keep``: whether the tokens are added to the cache, which is read in any case."""
-        x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, bias, cache if keep else None))
+        x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, bias, cache if keep else None, trace))
         inputs = sum(len(k) for k, _ in cache.memory)
         if len(x_BSD) != inputs:  # the beams of one input read the same memory, as more tokens of one sequence would
             x_BSD = x_BSD.view(inputs, -1, x_BSD.shape[-1])
-        x_BSD = self.around_cross(x_BSD, lambda x: self.cross(x, cache.memory, hidden))
+        x_BSD = self.around_cross(x_BSD, lambda x: self.cross(x, cache.memory, hidden, trace))
         normed: Tensor = self.around_ffn(x_BSD, self.ffn)
         return normed
 
@@ -80,8 +81,9 @@ class _Tower(nn.Module):
         # Only T5 drops vectors behind its last norm.
         self.dropout = Dropout(0.0 if tower.biases else tower.dropout)
 
-    def _finished(self, x: Tensor) -> Tensor:
+    def _finished(self, x: Tensor, trace: Trace) -> Tensor:
         out: Tensor = self.dropout(x if self.norm is None else self.norm(x))
+        trace.add_state(out)
         return out
 
 
@@ -91,14 +93,15 @@ class PackedEncoder(_Tower):
     def __init__(self, tower: Tower) -> None:
         super().__init__(tower, PackedLayer, decoder=False)
 
-    def forward(self, words_TD: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:
-        """Vectors of words to those of the last layer, both ``(T, D)``."""
+    def forward(self, words_TD: Tensor, position_ids: Tensor, layout: Layout, trace: Trace = NO_TRACE) -> Tensor:
+        """Vectors of words to those of the last layer, both ``(T, D)``; ``trace`` notes what lies between."""
         x_TD = self.words(words_TD, position_ids)
         reach = layout.max_seqlen - 1
         bias_ND = None if self.distances is None else self.distances(-reach, reach).to(x_TD.dtype)
         for layer in self.layer:
-            x_TD = layer(x_TD, layout, bias_ND)
-        return self._finished(x_TD)
+            trace.add_state(x_TD)
+            x_TD = layer(x_TD, layout, bias_ND, trace)
+        return self._finished(x_TD, trace)
 
 
 def input_groups(lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -139,7 +142,13 @@ class Decoder(_Tower):
         return DecoderCache(layers, hidden)
 
     def forward(
-        self, words_BSD: Tensor, cache: DecoderCache, mask_BS: Tensor | None = None, *, keep: bool = False
+        self,
+        words_BSD: Tensor,
+        cache: DecoderCache,
+        mask_BS: Tensor | None = None,
+        *,
+        keep: bool = False,
+        trace: Trace = NO_TRACE,
     ) -> Tensor:
         """Vectors of words to those of the last layer, both ``(B, S, D)``.
 
@@ -148,6 +157,7 @@ class Decoder(_Tower):
             cache: of :meth:`remember`.
             mask_BS: 1 at tokens that later ones may see; None: all.
             keep: add the tokens to the cache.
+            trace: notes what lies between.
         """
         shape, first = words_BSD.shape, cache.length
         places_S = torch.arange(first, first + shape[1], device=words_BSD.device)
@@ -157,8 +167,9 @@ class Decoder(_Tower):
             unseen_BS = torch.zeros(mask_BS.shape, dtype=x_BSD.dtype, device=x_BSD.device)
             bias = bias + unseen_BS.masked_fill(mask_BS == 0, torch.finfo(x_BSD.dtype).min)[:, None, None, :]
         for layer, layer_cache in zip(self.layer, cache.layers, strict=True):
-            x_BSD = layer(x_BSD.view(shape), bias, layer_cache, cache.hidden, keep=keep)
-        return self._finished(x_BSD.view(shape))
+            trace.add_state(x_BSD.view(shape))
+            x_BSD = layer(x_BSD.view(shape), bias, layer_cache, cache.hidden, trace, keep=keep)
+        return self._finished(x_BSD.view(shape), trace)
 
     def _bias(self, first: int, tokens: int, like: Tensor) -> Tensor:
         """What is added to the scores of ``tokens`` tokens from place ``first`` on, ``(1, 1 or N, S, keys)``."""

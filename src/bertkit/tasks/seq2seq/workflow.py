@@ -166,7 +166,12 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
         return found
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> EncoderDecoderConfig:
-        return self.read_shape(start)
+        shape, most = self.read_shape(start), target_length(settings)
+        if most > shape.max_input_length:
+            raise ConfigError(
+                f"max_target_length={most} but the model has {shape.max_input_length} positions; give at most that many"
+            )
+        return shape
 
     def scoring_engine(self, model: ConditionalGeneration) -> TextGenerator:
         from bertkit.engine.text_generator import TextGenerator

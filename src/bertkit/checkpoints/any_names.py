@@ -1,0 +1,30 @@
+"""The names of any kind of model, encoder or encoder-decoder, by its config. Imports no torch."""
+
+from __future__ import annotations
+
+from bertkit.checkpoints import names, seq2seq_names
+from bertkit.checkpoints.rules import ClassSpec, NameTable
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+
+AnyConfig = BertConfig | EncoderDecoderConfig
+
+
+def any_table(config: AnyConfig) -> NameTable:
+    """The table of the config's family."""
+    return names.TABLES[config.model_type] if isinstance(config, BertConfig) else seq2seq_names.table_of(config)
+
+
+def any_specs(config: AnyConfig) -> list[ClassSpec]:
+    """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
+    return names.named_specs(config) if isinstance(config, BertConfig) else seq2seq_names.named_specs(config)
+
+
+def any_ties(config: AnyConfig) -> dict[str, str]:
+    """What a file of this config may hold twice: a name, and that of the tensor it always equals."""
+    ties = dict(any_table(config).ties)
+    if isinstance(config, BertConfig):
+        return {} if config.has_own_decoder else ties
+    if config.has_own_output:
+        del ties["lm_head.weight"]
+    return ties
