@@ -29,8 +29,10 @@ sys.path.insert(0, sys.argv[1])
 from hostile_helpers import peak_bytes
 from bertkit import BertConfig
 from bertkit.errors import BertkitError
-from bertkit.tokenization import BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer
-read = {"config": BertConfig.from_json_file}.get(sys.argv[2]) or vars()[sys.argv[2]].from_pretrained
+from bertkit.config.encoder_decoder_config import T5Config
+from bertkit.tokenization import BertTokenizer, DebertaV2Tokenizer, RobertaTokenizer, T5Tokenizer, XLMRobertaTokenizer
+configs = {"config": BertConfig.from_json_file, "T5 config": T5Config.from_json_file}
+read = configs.get(sys.argv[2]) or vars()[sys.argv[2]].from_pretrained
 before, started = peak_bytes(forget=True), time.process_time()
 try:
     read(sys.argv[3])
@@ -105,6 +107,23 @@ CASES: dict[str, Case] = {
     "a config": (
         "config", "config.json", lambda: within('{"a": [', lambda _: "[]", "]}", 499_000), "unknown field 'a'",
     ),
+    "a config of T5": (
+        "T5 config", "config.json", lambda: within('{"a": [', lambda _: "[]", "]}", 499_000), "unknown field 'a'",
+    ),
+    "types of layers": (
+        "config", "config.json",
+        lambda: within(
+            '{"model_type": "modernbert", "num_hidden_layers": 199990, "layer_types": [',
+            lambda at: '"sliding_attention"' if at else '"full_attention"', "]}", 199_990,
+        ),
+        "num_hidden_layers = 199990",
+    ),
+    "labels that are none": (
+        "config", "config.json", lambda: within('{"id2label": {', lambda at: f'"{at}": 1', "}}", 330_000),
+        "id2label.0 = 1: expected text",
+    ),
+    "pieces of DeBERTa": ("DebertaV2Tokenizer", "spm.model", lambda: sentencepieces(MAX_PIECES), "no piece for unk"),
+    "pieces of T5": ("T5Tokenizer", "spiece.model", lambda: sentencepieces(MAX_PIECES), "must begin with <pad>"),
 }  # fmt: skip
 
 
@@ -116,8 +135,9 @@ def test_the_largest_files_take_little(case: str, tmp_path: Path) -> None:
         (tmp_path / "vocab.json").write_text('{"a": 0}')
     path = tmp_path / name
     path.write_bytes(make())
-    assert path.stat().st_size <= (MAX_CONFIG_BYTES if reader == "config" else BYTES)
-    arguments = [str(Path(__file__).parent.parent), reader, str(path if reader == "config" else tmp_path)]
+    is_config = reader.endswith("config")
+    assert path.stat().st_size <= (MAX_CONFIG_BYTES if is_config else BYTES)
+    arguments = [str(Path(__file__).parent.parent), reader, str(path if is_config else tmp_path)]
     ran = subprocess.run([sys.executable, "-c", READ, *arguments], capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
     seconds, taken, length, said = ran.stdout.split(" ", 3)

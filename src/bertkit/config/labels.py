@@ -45,7 +45,9 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     if num_labels is not None and num_labels != len(labels):
         raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
     for number, label in labels.items():
-        other = numbers.get(label, number) if isinstance(label, str) else number
+        if not isinstance(label, str):
+            raise ValueError(f"id2label.{number} = {label!r:.80}: expected text")
+        other = numbers.get(label, number)
         if other != number:
             raise ValueError(
                 f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
