@@ -17,7 +17,7 @@ from bertkit.config.config_file import ConfigFile
 from bertkit.config.families import IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
 from bertkit.config.labels import check_labels, merged_labels
-from bertkit.config.tower import Activation, Tower
+from bertkit.config.tower import FEED_FORWARDS, Activation, Tower
 from bertkit.errors import ConfigError
 from bertkit.system.untrusted_files import Json
 
@@ -302,17 +302,6 @@ class BartConfig(EncoderDecoderConfig):
         if self.model_type == "mbart" and self.architectures is not None:
             values["architectures"] = [re.sub("^Bart", "MBart", name) for name in self.architectures]
         return values
-
-
-#: ``feed_forward_proj`` -> whether the feed-forward is gated, and its activation.
-FEED_FORWARDS: Mapping[str, tuple[bool, Activation]] = {
-    "relu": (False, "relu"),
-    "gelu": (False, "gelu"),
-    "gelu_new": (False, "gelu_new"),
-    "gated-relu": (True, "relu"),
-    "gated-gelu": (True, "gelu_new"),
-    "gated-gelu_new": (True, "gelu_new"),
-}
 
 
 class T5Config(EncoderDecoderConfig):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["gelu", "gelu_new", "relu"]
+#: ``feed_forward_proj`` of T5 -> whether the feed-forward is gated, and its activation.
+FEED_FORWARDS: Mapping[str, tuple[bool, Activation]] = {
+    "relu": (False, "relu"),
+    "gelu": (False, "gelu"),
+    "gelu_new": (False, "gelu_new"),
+    "gated-relu": (True, "relu"),
+    "gated-gelu": (True, "gelu_new"),
+    "gated-gelu_new": (True, "gelu_new"),
+}
 
 
 @dataclass(frozen=True, slots=True)
