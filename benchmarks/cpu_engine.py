@@ -90,6 +90,7 @@ def main() -> None:
                 int8=int8,
                 texts=texts,
                 against=args.against,
+                precisions=args.precisions,
                 rounds=args.rounds,
                 threads=args.threads,
                 python=args.peers_python,
@@ -118,6 +119,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=[MINILM, BASE, REAL_TEXT], choices=[MINILM, BASE, REAL_TEXT])
     parser.add_argument("--against", nargs="*", help="peers; default: all that are installed")
+    parser.add_argument("--precisions", nargs="*", choices=PRECISIONS, help="of all systems; default: all there are")
     parser.add_argument("--peers-python", default=sys.executable, help="Python interpreter that has the peers")
     parser.add_argument("--data", type=Path, help="folder with glue/, imdb/, tweet_sentiment/ and pretrain_text/")
     parser.add_argument("--before", help="compare with this commit too; needs --data")
@@ -144,6 +146,7 @@ def sections(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Pat
     int8, texts = None, []
     if args.data is not None and {MINILM, REAL_TEXT} & set(args.models):
         texts = embed.draw_texts(args.data, NUM_TEXTS + NUM_CALIBRATION, args.seed)
+    if texts and "int8" in (args.precisions or PRECISIONS):
         int8 = quantize(minilm_folder(), scratch / "int8", texts[NUM_TEXTS:], any_speed=True).folder
     if MINILM in args.models:
         yield MINILM, minilm_folder(), int8, None

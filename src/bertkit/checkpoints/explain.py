@@ -68,9 +68,8 @@ def _use(spec: ClassSpec) -> tuple[str, str]:
         return "a model that writes", f"Use {spec.name} and its generate()"
     is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))
     if spec.base is not None:  # one of encoder-decoders, for which there is neither command nor pipeline
-        return "an encoder-decoder without a head" if spec.heads == (
-            "decoder",
-        ) else is_one, f"Use {spec.name} in Python"
+        is_bare = spec.heads == ("decoder",)
+        return "an encoder-decoder without a head" if is_bare else is_one, f"Use {spec.name} in Python"
     return is_one, f"Use 'bertkit {command}' or pipeline({task!r})"
 
 
