@@ -17,10 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bertkit import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
-from bertkit.config.config_file import CONFIG
-from bertkit.config.generation_settings import GENERATION
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
+from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import BertkitError
-from family_folders import FAMILIES, WRITERS, load_model, make
+from bertkit.system.untrusted_files import read_object
+from family_folders import FAMILIES, WRITERS, make
 from hostile_helpers import bounded, sharded
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -239,14 +240,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     parent = tmp_path_factory.mktemp("families")
     for family in FAMILIES:
         make(family, parent / family, parent)
+        use(parent / family)  # control: before, all goes well
     return {family: parent / family for family in FAMILIES}
 
 
 def use(folder: Path) -> None:
-    """All that a user does with a folder: tokenizer, model, and a few tokens."""
+    """All that a user does with a folder: tokenizer, model, a few tokens, what the config says of a task."""
     ids = torch.tensor([AutoTokenizer.from_pretrained(folder)("the river").input_ids])
-    load_model(folder)
-    if json.loads((folder / CONFIG).read_text())["model_type"] in WRITERS:
+    config = read_object(folder / CONFIG, max_bytes=MAX_CONFIG_BYTES)
+    if config["model_type"] in [*WRITERS]:
+        GenerationSettings.of_task(config, "summarization")
         AutoModelForSeq2SeqLM.from_pretrained(folder).generate(ids, max_new_tokens=2, min_new_tokens=1)
     else:
         AutoModelForMaskedLM.from_pretrained(folder)(ids)
@@ -257,7 +260,6 @@ def test_what_is_said(case: str, sources: dict[str, Path], tmp_path: Path) -> No
     families, spoil, said = DAMAGE[case]
     for family in families:
         folder = shutil.copytree(sources[family], tmp_path / family)
-        use(folder)  # control: before, all goes well
         spoil(folder)
         with bounded(f"{family}: {case}"), pytest.raises(BertkitError, match=said) as caught:
             use(folder)
