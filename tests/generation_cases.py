@@ -97,7 +97,8 @@ def random_settings(chance: random.Random, eos: int) -> dict[str, Any]:
     settings |= {name: value for name, value in sometimes.items() if chance.random() < 0.3}
     if chance.random() < 0.2:
         settings["forced_bos_token_id"] = chance.randrange(3, VOCAB)
-    if longest == 1 and beams > 1:  # of one forced token the other beams are all equally impossible
+    forced = sum(name.startswith("forced_") for name in settings)
+    if beams > 1 and longest <= forced:  # all tokens are: the other beams are equally impossible
         settings = {name: value for name, value in settings.items() if not name.startswith("forced_")}
     if beams > 1:
         settings["length_penalty"] = chance.choice([1.0, 0.0, 2.0, -1.0, 0.6])
