@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertkit"
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE = REPOSITORY / "src" / "bertkit"
 FILES = sorted(SOURCE.rglob("*.py"))
+#: The scripts of benchmarks, which no test runs, and where they import from.
+SCRIPTS = sorted((REPOSITORY / "benchmarks").glob("*.py"))
+IMPORTED = (REPOSITORY / "benchmarks", REPOSITORY / "tests", REPOSITORY / "src")
 TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.config.presets", "bertkit.config.config_aliases",
               "bertkit.system.model_sources", "bertkit.system.console", "bertkit.system.atomic_files",
               "bertkit.tokenization", "bertkit.metrics", "bertkit.tasks", "bertkit.cli"]  # fmt: skip
@@ -37,6 +41,26 @@ def test_file_is_small_typed_and_documented(path):
 def test_functions_are_short():
     lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for path in FILES for node in functions(path))
     assert lengths[len(lengths) * 95 // 100] <= 45
+
+
+def names_of(path):
+    """The names at the top level of a module."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        else:
+            yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_benchmarks_import_what_there_is(script):
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            files = [folder / f"{str(node.module).replace('.', '/')}.py" for folder in IMPORTED]
+            for file in filter(Path.is_file, files):
+                assert {alias.name for alias in node.names} <= {*names_of(file)}, (node.lineno, file)
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)
