@@ -14,9 +14,6 @@ from bertkit.model import models
 from bertkit.model.loading import LoadOptions, load_model
 from bertkit.model.padded import PackedModel
 from bertkit.model.replaced_tokens import ElectraForPreTraining
-from bertkit.model.seq2seq.conditional_generation import BartForConditionalGeneration, T5ForConditionalGeneration
-from bertkit.model.seq2seq.reading_heads import BartForQuestionAnswering, BartForSequenceClassification
-from bertkit.model.seq2seq.seq2seq_models import BartModel, Seq2SeqModel, T5EncoderModel, T5Model
 from bertkit.system.model_sources import resolve
 
 #: The classes by the names that ``config.json`` files list under ``architectures``.
@@ -32,19 +29,6 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
         models.BertForQuestionAnswering,
         models.BertForMultipleChoice,
         ElectraForPreTraining,
-    )
-}
-#: Those of encoder-decoders.
-SEQ2SEQ_CLASSES: dict[str, type[Seq2SeqModel]] = {
-    cls.__name__: cls
-    for cls in (
-        BartModel,
-        BartForConditionalGeneration,
-        BartForSequenceClassification,
-        BartForQuestionAnswering,
-        T5Model,
-        T5EncoderModel,
-        T5ForConditionalGeneration,
     )
 }
 
