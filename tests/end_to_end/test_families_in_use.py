@@ -13,27 +13,21 @@ import torch
 import transformers
 
 import bertkit
-from bertkit import BertConfig, BertForMaskedLM, pipeline
+from bertkit import pipeline
 from bertkit.cli import main
 from bertkit.tasks import csv_task
 from bertkit.tokenization import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from pipeline_helpers import TOLERANCES
+from store_families import MASKED, checkpoint
 from tokenizer_families import ENCODERS, small
 
 WORDS = {"good": ["fine", "lovely", "great"], "bad": ["awful", "bad", "poor"]}
-#: Values of the config that are too large for such models, or not BERT's.
-OWN_VALUES: dict[str, dict[str, Any]] = {
-    "albert": {"embedding_size": 12},
-    "electra": {"embedding_size": 12},
-    "modernbert": {"local_attention": 8},
-    "deberta-v2": {"position_buckets": 8, "max_relative_positions": 16},
-}
 TEXTS = ["a fine film, a great play", "an awful book; poor!", "the play"]
 
 
-@pytest.fixture(params=[*ENCODERS, "distilbert", "electra"])
+@pytest.fixture(params=MASKED)
 def start(request: pytest.FixtureRequest, shared: Path, tmp_path: Path) -> Path:
     """A small random masked-LM model of the family, with its tokenizer."""
     family, folder = request.param, tmp_path / "start"
@@ -45,15 +39,7 @@ def start(request: pytest.FixtureRequest, shared: Path, tmp_path: Path) -> Path:
         file.write_text("\n".join(dict.fromkeys([*words, *WORDS["good"], *WORDS["bad"]])) + "\n", encoding="utf-8")
         named: dict[str, type[BertTokenizer]] = {"distilbert": DistilBertTokenizer, "electra": ElectraTokenizer}
         tokenizer = named[family](vocab_file=file, model_max_length=64)
-    config = BertConfig(
-        model_type=family, vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=68, pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
-        **OWN_VALUES.get(family, {}),
-    )  # fmt: skip
-    torch.manual_seed(1)
-    BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return checkpoint(family, tokenizer, folder)
 
 
 def write_csv(path: Path, seed: int) -> None:

@@ -150,10 +150,9 @@ def table_of(config: EncoderDecoderConfig) -> NameTable:
 
 
 def named_specs(config: EncoderDecoderConfig) -> list[ClassSpec]:
-    """The parts of the classes that a config names under ``architectures``; those of an mBART are BART's."""
+    """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
     known = table_of(config).classes
-    ours = (name.removeprefix("M") for name in config.architectures or ())
-    return [known[name] for name in ours if name in known]
+    return [known[name] for name in config.architectures or () if name in known]
 
 
 def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> EncoderDecoderConfig:

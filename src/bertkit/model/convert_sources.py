@@ -225,7 +225,6 @@ class HubSource(Source):
         weights = find_weights(path)
         self.kind, self.where, self.runs_at = kind, str(home), path
         self.config, self._home = read_any_config(config_path(path)), home
-        self._said = read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
         if isinstance(self.config, EncoderDecoderConfig):
             self.config = with_own_output(self.config, weights.tensors)
         table, ties = any_table(self.config), any_ties(self.config)
@@ -256,7 +255,9 @@ class HubSource(Source):
         """Settings of generation stay in it: some checkpoints have them nowhere else."""
         if not isinstance(self.config, EncoderDecoderConfig):
             return super().config_json()
-        kept = {key: self._said[key] for key in GENERATION_KEYS if key in self._said}
+        assert self.runs_at is not None
+        said = read_object(config_path(self.runs_at), max_bytes=MAX_CONFIG_BYTES)
+        kept = {key: said[key] for key in GENERATION_KEYS if key in said}
         return json.dumps({**kept, **self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
 
     def generation_files(self) -> dict[str, bytes]:

@@ -62,11 +62,7 @@ class BartForSequenceClassification(Seq2SeqModel):
             InputError: a row without ``</s>``; shapes that do not agree, ids outside the vocabulary, too many tokens.
         """
         out, _, _ = self._run(
-            input_ids,
-            attention_mask,
-            self.shift_right(input_ids),
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
+            input_ids, attention_mask, output_attentions=output_attentions, output_hidden_states=output_hidden_states
         )
         ends_BS = input_ids == self.config.eos_token_id
         if not bool(ends_BS.any(dim=1).all()):
@@ -113,11 +109,7 @@ class BartForQuestionAnswering(Seq2SeqModel):
         if (start_positions is None) != (end_positions is None):
             raise InputError("give start_positions and end_positions, or neither")
         out, layout, padding = self._run(
-            input_ids,
-            attention_mask,
-            self.shift_right(input_ids),
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
+            input_ids, attention_mask, output_attentions=output_attentions, output_hidden_states=output_hidden_states
         )
         out.start_logits, out.end_logits = self.qa_outputs(out.last_hidden_state).unbind(dim=-1)
         if start_positions is not None and end_positions is not None:

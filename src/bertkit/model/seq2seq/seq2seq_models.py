@@ -186,13 +186,18 @@ class Seq2SeqModel(ConfiguredModel):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None,
-        decoder_input_ids: Tensor,
+        decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         *,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
     ) -> tuple[Seq2SeqOutput, Layout, Padding]:
-        """The outputs of encoder and decoder, and how the input was packed."""
+        """The outputs of encoder and decoder, and how the input was packed.
+
+        decoder_input_ids: None: the input, shifted right.
+        """
+        if decoder_input_ids is None:
+            decoder_input_ids = self.shift_right(input_ids)
         if decoder_input_ids.ndim != 2 or len(decoder_input_ids) != len(input_ids) or decoder_input_ids.numel() == 0:
             raise InputError(
                 f"decoder_input_ids must have shape ({len(input_ids)}, length), got {tuple(decoder_input_ids.shape)}"
@@ -249,11 +254,10 @@ class _Bare(Seq2SeqModel):
         """
         if decoder_input_ids is None and not isinstance(self.config, BartConfig):
             raise InputError(f"{type(self).__name__} needs decoder_input_ids, or use the encoder alone: T5EncoderModel")
-        given = self.shift_right(input_ids) if decoder_input_ids is None else decoder_input_ids
         return self._run(
             input_ids,
             attention_mask,
-            given,
+            decoder_input_ids,
             decoder_attention_mask,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
