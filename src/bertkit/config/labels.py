@@ -23,8 +23,8 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
 
     If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
-    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label. The default two
-    labels count as not given beside another number: files of transformers 2 have them whatever their classifier is.
+    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label. The two
+    default labels are ignored if ``num_labels`` is not 2: transformers 2 wrote them for every classifier.
     """
     if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
         raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")

@@ -2,8 +2,8 @@
 
 Sources are checkpoints of the original code, SavedModels of TensorFlow 2 (both also as ``.zip``), pickled
 ``pytorch_model.bin`` if the user trusts it, and safetensors under old names or in shards; the latter two also of
-encoder-decoders. The result is compared with
-the source tensor by tensor, and by its outputs where the source can be run; only then does the folder get its name.
+encoder-decoders. The result is compared with the source tensor by tensor, and by its outputs where the source can be
+run; only then does the folder get its name.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Masking:
 #: BERT's names of the tokens that begin a text, end a segment, hide a token, pad, and stand for what is unknown.
 SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
 #: Tokens that no text has: places that published vocabularies keep free, and the names of single bytes.
-_in_no_text = re.compile(r"\[unused.*|.*NOTUSED|madeupword\d+|<0x[0-9A-F]{2}>", re.DOTALL)
+_IN_NO_TEXT = re.compile(r"\[unused.*|.*NOTUSED|madeupword\d+|<0x[0-9A-F]{2}>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ class MaskVocabulary:
                 f"the vocabulary ({len(names):,} tokens) has no {', '.join(absent)}, which pre-training needs; "
                 "make one with 'bertkit vocab', or add the tokens"
             )
-        ordinary = [number for name, number in ids.items() if name not in never and not _in_no_text.fullmatch(name)]
+        ordinary = [number for name, number in ids.items() if name not in never and not _IN_NO_TEXT.fullmatch(name)]
         if not ordinary:
             raise DataError(f"the vocabulary ({len(names):,} tokens) has special tokens only")
         return cls(
@@ -139,11 +139,11 @@ class MaskVocabulary:
         return len(self.continues)
 
     def check(self, masking: Masking) -> None:
-        """Check that what ``masking`` chooses at a time can be told; a ConfigError if not."""
+        """Raise a ConfigError if ``masking`` needs words and the vocabulary does not know where they begin."""
         if masking.unit != "token" and not self.knows_words:
             raise ConfigError(
-                f"masking={masking.unit!r} needs to know where words begin, and the tokens of this tokenizer do not "
-                "tell: its prefix for pieces that continue a word is empty. Use masking 'token'"
+                f"masking={masking.unit!r} needs to know where words begin, which this tokenizer's tokens do not "
+                "show: its prefix for pieces that continue a word is empty. Use masking 'token'"
             )
 
 

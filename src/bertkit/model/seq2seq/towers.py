@@ -94,7 +94,7 @@ class PackedEncoder(_Tower):
         super().__init__(tower, PackedLayer, decoder=False)
 
     def forward(self, words_TD: Tensor, position_ids: Tensor, layout: Layout, trace: Trace = NO_TRACE) -> Tensor:
-        """Vectors of words to those of the last layer, both ``(T, D)``; ``trace`` notes what lies between."""
+        """Vectors of words to those of the last layer, both ``(T, D)``; ``trace`` records the layers between."""
         x_TD = self.words(words_TD, position_ids)
         reach = layout.max_seqlen - 1
         bias_ND = None if self.distances is None else self.distances(-reach, reach).to(x_TD.dtype)
@@ -157,7 +157,7 @@ class Decoder(_Tower):
             cache: of :meth:`remember`.
             mask_BS: 1 at tokens that later ones may see; None: all.
             keep: add the tokens to the cache.
-            trace: notes what lies between.
+            trace: records the layers between.
         """
         shape, first = words_BSD.shape, cache.length
         places_S = torch.arange(first, first + shape[1], device=words_BSD.device)

@@ -1,4 +1,4 @@
-"""What an encoder or a decoder notes while it runs, where the caller wants to see more than its last layer.
+"""What an encoder or a decoder records as it runs, for callers who want more than the output of the last layer.
 
 Axes, in the order of the suffix letters::
 
@@ -15,11 +15,11 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Trace:
-    """The notes of one tower; None is what nobody wants.
+    """The record of one encoder or decoder; None where it was not asked for.
 
     states: ``(..., D)``: the embeddings, then the output of every layer, the last behind the norm that follows it.
     attentions: by layer, B tensors ``(N, q, k)``: the probabilities of self-attention before dropout.
-    cross: the same of the decoder's attention to the input, whose keys may have probabilities of 0 behind them.
+    cross: the same for the decoder's attention to the input; keys may be followed by padding with probability 0.
     """
 
     states: list[Tensor] | None = None
@@ -28,14 +28,14 @@ class Trace:
 
     @classmethod
     def of(cls, *, states: bool, attentions: bool) -> Self:
-        """An empty one for what is wanted."""
+        """An empty record of what is asked for."""
         return cls([] if states else None, [] if attentions else None, [] if attentions else None)
 
     def add_state(self, x: Tensor) -> None:
-        """Note a hidden state, if they are wanted."""
+        """Record a hidden state, if asked for."""
         if self.states is not None:
             self.states.append(x)
 
 
-#: Notes nothing.
+#: Records nothing.
 NO_TRACE = Trace()

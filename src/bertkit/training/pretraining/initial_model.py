@@ -254,7 +254,7 @@ def network_class(shape: BertConfig, config: PretrainConfig) -> type[BertForPreT
 
 
 def with_objective(config: PretrainConfig, model: Model) -> PretrainConfig:
-    """The settings with an objective that the model's family has, if none is given: ``mlm`` where it is not BERT's.
+    """The settings, with objective ``mlm`` if none is given and the model's family has no next-sentence head.
 
     Raises:
         ConfigError: the checkpoint of an encoder-decoder, which no objective of pre-training is for.

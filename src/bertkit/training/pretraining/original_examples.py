@@ -142,7 +142,7 @@ def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> No
 
 
 def _check_tokens(tokenizer: PreTrainedTokenizer) -> None:
-    """The original code has the names of BERT's tokens in it, and those of word pieces."""
+    """Refuse other tokens than BERT's: the original code has their names built in, and the ``##`` of word pieces."""
     own = tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token
     if not isinstance(tokenizer, BertTokenizer) or own != SPECIAL[:3]:
         raise ConfigError(

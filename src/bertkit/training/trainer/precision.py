@@ -40,7 +40,7 @@ _TIMED, _TIMES = (128, 768, 768), 20
 def fastest_precision(device: torch.device | str | None) -> Precision:
     """The number format that fine-tuning should use: bf16 on a CPU where it is faster, else fp32; None: the CPU.
 
-    The instruction sets do not tell: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in
+    Instruction sets are no guide: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in
     fp32, others half as fast. See ``docs/decisions/0150-training-on-a-cpu.md``.
     """
     on_cpu = device is None or torch.device(device).type == "cpu"
