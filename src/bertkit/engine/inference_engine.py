@@ -63,10 +63,10 @@ class InferenceEngine:
             device: moves the model there; see :func:`bertkit.pipeline`.
             dtype: changes the type of the weights.
             precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a
-                CPU with weights in 24 bits. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits, multiplied in float32 on a
-                CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that ``bertkit quantize`` made. On a
-                CPU the first texts are also computed in float32 for ``"fp16"`` and ``"bf16"``, and the model refused if
-                its answers change.
+                CPU with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16
+                bits, multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
+                ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
+                ``"bf16"``, and the model refused if its answers change.
             threads: of the processor that one call may use; None: as many as torch uses.
 
         Raises:

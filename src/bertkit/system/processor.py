@@ -44,6 +44,7 @@ class Processor:
     name: as the system calls it. cores: that this process may use. instruction_sets: see :data:`INSTRUCTION_SETS`;
     empty where the system does not tell. memory: bytes of the machine; None where the system does not tell.
     vendor: such as ``GenuineIntel``, as x86 processors under Linux name it; empty elsewhere.
+    cache: bytes of the last level, which cores share; None where the system does not tell.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Processor:
     instruction_sets: tuple[str, ...]
     memory: int | None
     vendor: str = ""
+    cache: int | None = None
 
     @property
     def is_wide_without_mkl(self) -> bool:
@@ -94,7 +96,8 @@ def find_processor() -> Processor:
     else:
         name, flags = "", set()
     sets = tuple(shown for flag, shown in INSTRUCTION_SETS.items() if flag in flags)
-    return Processor(name or platform.processor() or platform.machine(), _usable_cores(), sets, _memory(), vendor)
+    name = name or platform.processor() or platform.machine()
+    return Processor(name, _usable_cores(), sets, _memory(), vendor, _last_cache())
 
 
 def read_cpuinfo(text: str) -> tuple[str, str, set[str]]:
@@ -129,4 +132,13 @@ def _memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
+        return None
+
+
+def _last_cache() -> int | None:
+    sizes = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))  # by level
+    try:
+        text = sizes[-1].read_text(encoding="ascii").strip()
+        return int(text.removesuffix("K")) * 1024
+    except (IndexError, OSError, ValueError):
         return None

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from bertkit.engine.torch_backend import TorchBackend
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.model.attention import attend_reference
 from bertkit.model.encoder import EncoderLayer
+from bertkit.system.processor import find_processor
 from pipeline_helpers import save_tiny
 
 TEXTS = ["a film", "the end was bad, and dull!", "it is a very good scene of the film", "b"]
@@ -40,6 +42,16 @@ def library() -> NativeLibrary:
     if found is None:
         pytest.skip(f"the library cannot be had here: {why_not()}")
     return found
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor whose cache is too small for any model."""
+    set_cache(monkeypatch, 0)
+
+
+def set_cache(monkeypatch: pytest.MonkeyPatch, size: int | None) -> None:
+    monkeypatch.setattr(torch_backend, "find_processor", lambda: replace(find_processor(), cache=size))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +82,19 @@ def test_precisions_of_a_loaded_pipeline(folder: Path, precision: Precision, lib
     assert off < TOLERANCES[precision]
     narrower = {"auto": 1e-7, "fp16": 1e-5, "bf16": 1e-3}
     assert off > narrower.get(precision, -1.0)  # the control: each keeps what it says
+
+
+def test_auto_keeps_all_bits_of_weights_that_stay_in_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = sum(weight.nbytes for weight in BertModel.from_pretrained(folder).encoder.parameters())
+    expected = in_torch(BertModel.from_pretrained(folder), folder)
+    for cache, weight_type in ((2 * layers, "float32"), (2 * layers - 1, "float24"), (None, "float24")):
+        set_cache(monkeypatch, cache)
+        pipe = pipeline("feature-extraction", model=folder, device="cpu")
+        assert pipe.engine.backend.weight_type == weight_type
+        assert (np.abs(vectors(pipe) - expected).max() < 1e-6) == (weight_type == "float32")
+    set_cache(monkeypatch, 2**40)
+    shared = pipeline(model=BertModel.from_pretrained(folder), tokenizer=folder, device="cpu")
+    assert shared.engine.backend.weight_type == "float24", "its owner keeps the float32 weights as well"
 
 
 @pytest.mark.parametrize("precision", ["auto", "fp16"])
