@@ -31,7 +31,7 @@ _NAMES = {
         AlbertTokenizer AlbertTokenizerFast AutoTokenizer BartTokenizer BartTokenizerFast BasicTokenizer
         BertTokenizer BertTokenizerFast CamembertTokenizer CamembertTokenizerFast DebertaV2Tokenizer
         DebertaV2TokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer ElectraTokenizerFast
-        FullTokenizer ModernBertTokenizer MPNetTokenizer MPNetTokenizerFast RobertaTokenizer
+        FullTokenizer GemmaTokenizer GemmaTokenizerFast ModernBertTokenizer MPNetTokenizer MPNetTokenizerFast RobertaTokenizer
         RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
         XLMRobertaTokenizerFast
     """,

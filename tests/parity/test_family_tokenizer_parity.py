@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import BertTokenizer
 from oracles.unigram import UnigramModel
-from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, small
+from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, model_type, small
 from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines, vocab_file
 
 
@@ -313,7 +313,7 @@ def test_transformers_chooses_its_class_for_what_is_saved(family: str, shared: P
     forms = {"splits": "at blanks of NFC"} if family == "deberta-v2" else {}
     ours = small(family, shared, tmp_path, **forms)
     ours.save_pretrained(tmp_path / "saved")
-    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type(family)}), encoding="utf-8")
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     for text in (
         "Hello <mask> [MASK] world, don't",
