@@ -23,7 +23,7 @@ RUNS = [*("\n" * count for count in range(1, 32)), *("▁" * count for count in 
 TAGS = ["<table>", "</table>", "<h1>", "</h1>", "<strong>", "</strong>", "<s>", "</s>", "<code>", "</code>"]
 #: What the last id of the published vocabulary is.
 LAST = "<unused99>"
-OTHER_SCRIPTS = "\tçéüÜßабвгдежзийклмнопрстуфхцчшщъыьэюя中文日本한국カ"
+OTHER_SCRIPTS = "çéüÜßабвгдежзийклмнопрстуфхцчшщъыьэюя中文日本한국カ"
 Merge = tuple[str, str]
 
 
@@ -63,9 +63,9 @@ def vocabulary(shared: Path, size: int) -> tuple[dict[str, int], tuple[Merge, ..
 
     model = sentencepiece_model_pb2.ModelProto()
     model.ParseFromString(trained(shared, size))
-    pieces = [(each.piece, each.score) for each in model.pieces if each.piece != "\t"]
-    pieces = [("\t" if piece == "<0x09>" else piece, score) for piece, score in pieces]
+    pieces = [("\t" if each.piece == "<0x09>" else each.piece, each.score) for each in model.pieces]
     vocab = {piece: number for number, (piece, _) in enumerate([*pieces, (LAST, 0.0)])}
+    assert len(vocab) == size + 1
     ranked: list[tuple[float, Merge]] = []
     for piece, score in pieces:
         cuts = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
