@@ -8,7 +8,6 @@ its byte, and every way to cut a piece in two is a merge, which is why the publi
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -68,9 +67,9 @@ def vocabulary(shared: Path, size: int) -> tuple[dict[str, int], tuple[Merge, ..
     assert len(vocab) == size + 1
     ranked: list[tuple[float, Merge]] = []
     for piece, score in pieces:
-        cuts = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
-        possible = sorted((vocab[left], vocab[right], left, right) for left, right in cuts if {left, right} <= vocab.keys())
-        ranked += [(score, (left, right)) for _, _, left, right in possible]
+        cuts = ((piece[:at], piece[at:]) for at in range(1, len(piece)))
+        possible = [cut for cut in cuts if vocab.keys() >= {*cut}]
+        ranked += [(score, cut) for cut in sorted(possible, key=lambda cut: (vocab[cut[0]], vocab[cut[1]]))]
     ranked.sort(key=lambda each: -each[0])
     return vocab, tuple(merge for _, merge in ranked)
 
@@ -78,8 +77,10 @@ def vocabulary(shared: Path, size: int) -> tuple[dict[str, int], tuple[Merge, ..
 def added_tokens(vocab: dict[str, int]) -> tuple[AddedToken, ...]:
     """The tokens that are never split: all of the first ids, seven of them special, and the last."""
     special = {*FIRST[:5], *TURNS}
-    listed = (AddedToken(token, vocab[token], special=token in special) for token in (*FIRST, *TURNS, *RUNS, *TAGS, LAST))
-    return tuple(replace(token, lstrip=token.content == "<mask>") for token in listed)
+    return tuple(
+        AddedToken(token, vocab[token], special=token in special, lstrip=token == "<mask>")
+        for token in (*FIRST, *TURNS, *RUNS, *TAGS, LAST)
+    )
 
 
 def mmbert(shared: Path, size: int = 6000, **settings: Any) -> GemmaTokenizer:

@@ -40,8 +40,8 @@ NASTY_PARTS = """
     \u00ad %20 =a ₀ ๏ [SEP] [UNK] [PAD] <extra_id_0> <extra_id_99> <extra_id_100> <0x41> |||EMAIL_ADDRESS||| [unused1]
     \u212a \u1fef ]\u0338 \u1100\u1161\u11a8 \u0344 <bos> <eos> <start_of_turn> <unused3> <table> </strong> <0x09>
 """.split()
-NASTY_PARTS += [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n\n", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"]
-NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f"]
+NASTY_PARTS += [" ", "  ", "   ", "\t", "\n", "\r\n", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"]
+NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f", "\n\n\n"]
 NASTY = st.lists(st.sampled_from(NASTY_PARTS), max_size=12).map("".join)
 
 

@@ -81,9 +81,7 @@ def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer,
     return engine, bare, parts
 
 
-def build_fallback_bpe(
-    vocabulary: FallbackVocabulary, template: Template
-) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+def build_fallback_bpe(vocabulary: FallbackVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
     """The engines for BPE that falls back on bytes: as :func:`build_bpe`; the last never cuts nor prepends a blank."""
     model = BPE(
         dict(vocabulary.vocab),

@@ -1,9 +1,10 @@
 """Which tokens continue a word, so that whole words can be masked, for tokenizers of every kind.
 
 Word pieces say it themselves (``##s``). The tokens of byte-level BPE (``Ġword``), unigram pieces and Gemma's tokens
-(``▁word``) hold the blank before a word, as in RoBERTa's and ALBERT's code. There a token of nothing but punctuation and symbols is a
-word of its own too, as in BERT, and one that begins with an ideograph or kana begins a word, because languages with
-those write no blanks. What follows such a sign without a blank (the second half of ``co-op``) is a part of its word.
+(``▁word``) hold the blank before a word, as in RoBERTa's and ALBERT's code. There a token of nothing but punctuation
+and symbols is a word of its own too, as in BERT, and one that begins with an ideograph or kana begins a word, because
+languages with those write no blanks. What follows such a sign without a blank (the second half of ``co-op``) is a part
+of its word.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The merges at the end of a ``tokenizer.json``: most of the file, where a vocabulary has words of many languages.
 
-Gemma's 580,604 merges are 25 of 34 MB. Parsed with the rest they would take five times their size, because each is a
-list of two texts; here they are parsed some at a time, and their tokens are the same objects as those of the vocabulary.
+Gemma's 580,604 merges are 25 of 34 MB. Parsed with the rest they would take ten times their size, because each is a
+list of two texts; here they are parsed some at a time, and their tokens are the same objects as the vocabulary's.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
     in_folder = path.is_dir()
     folder, json_file = (path, path / "tokenizer.json") if in_folder else (path.parent, path)
     has_json = json_file.is_file() and json_file.suffix == ".json"
-    originals = dict(kind.originals) if in_folder else {path.name: each for each in [*kind.originals.values()][:1]}
+    originals = dict(zip(kind.originals if in_folder else [path.name], kind.originals.values(), strict=False))
     there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
     arguments: dict[str, Any] = {}
     if has_json:
