@@ -18,7 +18,7 @@ from bertkit.tokenization import (
     MPNetTokenizer,
     PreTrainedTokenizer,
 )
-from tokenizer_families import ENCODERS, small
+from tokenizer_families import ENCODERS, model_type, small
 from tokenizer_helpers import vocab_file
 
 #: Every family whose tokenizer can make examples with masked words.
@@ -43,6 +43,7 @@ OWN_VALUES: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 12},
     "electra": {"embedding_size": 12},
     "modernbert": {"local_attention": 8},
+    "mmbert": {"local_attention": 8},
     "deberta-v2": {"position_buckets": 8, "max_relative_positions": 16},
 }
 
@@ -83,8 +84,9 @@ def store_of(tokenizer: PreTrainedTokenizer, folder: Path, documents: list[list[
 def checkpoint(family: str, tokenizer: PreTrainedTokenizer, folder: Path) -> Path:
     """A small random masked-LM model of the family, with its tokenizer."""
     config = BertConfig(
-        model_type=family, vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=68, pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
+        model_type=model_type(family), vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=68, pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.2,
         **OWN_VALUES.get(family, {}),
     )  # fmt: skip
     torch.manual_seed(1)

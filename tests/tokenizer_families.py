@@ -3,8 +3,8 @@
 The published vocabularies are not at hand, but for ALBERT's and GPT-2's: RoBERTa's is made from GPT-2's tokens and
 merges, which are the same but for their numbers, and so is ModernBERT's, with the added tokens of its file; MPNet's
 from BERT's word pieces; the other unigram ones from the pieces of ALBERT, written to SentencePiece files in their
-layout. Where transformers has no class that computes what a published ``tokenizer.json`` says (ModernBERT, DeBERTa),
-the peer is put together from the parts that the file names.
+layout; mmBERT's is trained. Where transformers has no class that computes what a published ``tokenizer.json`` says
+(ModernBERT, DeBERTa, mmBERT), the peer is put together from the parts that the file names.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bertkit.tokenization import (
     AlbertTokenizer,
     CamembertTokenizer,
     DebertaV2Tokenizer,
+    GemmaTokenizer,
     ModernBertTokenizer,
     MPNetTokenizer,
     PreTrainedTokenizer,
@@ -33,6 +34,7 @@ from bertkit.tokenization import (
 )
 from bertkit.tokenization.formats.vocabulary_files import read_merges
 from bertkit.tokenization.unigram_tokenizers import UnigramTokenizer
+from mmbert_tokenizer import mmbert, mmbert_peer
 from oracles.byte_bpe import ByteBpeTokenizer
 
 CLASSES: dict[str, Any] = {
@@ -43,6 +45,7 @@ CLASSES: dict[str, Any] = {
     "modernbert": ModernBertTokenizer,
     "deberta-v2": DebertaV2Tokenizer,
     "mpnet": MPNetTokenizer,
+    "mmbert": GemmaTokenizer,
     "t5": T5Tokenizer,
 }
 FAMILIES = tuple(CLASSES)
@@ -79,6 +82,9 @@ class FamilyContestants:
             words = mpnet_vocab(shared)
             self.ours, self.by_arrow = (MPNetTokenizer(words, **settings) for _ in range(2))
             self.peer = peer_class(family)(vocab=words, model_max_length=512, **settings)
+        elif family == "mmbert":
+            self.ours, self.by_arrow = (mmbert(shared, **settings) for _ in range(2))
+            self.peer = mmbert_peer(self.ours, **settings)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 file = model_file(family, shared, Path(folder))
@@ -113,6 +119,11 @@ class FamilyContestants:
         return self.ours.convert_tokens_to_ids([piece.token for piece in pieces]) == row.ids and offsets == row.offsets
 
 
+def model_type(family: str) -> str:
+    """What config.json says of a model with the tokenizer of a family."""
+    return "modernbert" if family == "mmbert" else family
+
+
 @cache
 def family_contestants(shared: Path, family: str) -> FamilyContestants:
     return FamilyContestants(family, shared)
@@ -122,7 +133,7 @@ def peer_class(family: str) -> Any:
     """The class of transformers that reads a ``tokenizer.json`` of the family as it is."""
     import transformers
 
-    is_own = family not in ("modernbert", "deberta-v2")
+    is_own = family not in ("modernbert", "mmbert", "deberta-v2")
     return getattr(transformers, CLASSES[family].__name__) if is_own else transformers.PreTrainedTokenizerFast
 
 
@@ -268,6 +279,8 @@ def small(family: str, shared: Path, folder: Path, **settings: Any) -> PreTraine
     made: PreTrainedTokenizer
     if family == "mpnet":
         return MPNetTokenizer(mpnet_vocab(shared, size=300), **settings)
+    if family == "mmbert":
+        return mmbert(shared, 800, **settings)
     if family not in ("roberta", "modernbert"):
         made = CLASSES[family](model_file(family, shared, folder, num_pieces=400), **settings)
         return made

@@ -31,8 +31,8 @@ _NAMES = {
         AlbertTokenizer AlbertTokenizerFast AutoTokenizer BartTokenizer BartTokenizerFast BasicTokenizer
         BertTokenizer BertTokenizerFast CamembertTokenizer CamembertTokenizerFast DebertaV2Tokenizer
         DebertaV2TokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer ElectraTokenizerFast
-        FullTokenizer ModernBertTokenizer MPNetTokenizer MPNetTokenizerFast RobertaTokenizer
-        RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
+        FullTokenizer GemmaTokenizer GemmaTokenizerFast ModernBertTokenizer MPNetTokenizer MPNetTokenizerFast
+        RobertaTokenizer RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
         XLMRobertaTokenizerFast
     """,
     "bertkit.errors": """

@@ -19,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import CheckpointError, InputError
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import BertTokenizer, GemmaTokenizer
+from mmbert_tokenizer import mmbert, trained
 from oracles.unigram import UnigramModel
-from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, small
+from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, model_type, small
 from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines, vocab_file
 
 
@@ -37,10 +38,10 @@ NASTY_PARTS = """
     \u0308\u0301 \u0340\u0301 \u0e33 \u0e33\u0301 \uff9e 中文 日本 한국 カ don't 's 'll 'S `` '' " , ... !! 123 2000, 9,
     １２ ﬁ ① ¨ ½ Ⅷ ª ² İ ǅ \U0001d400 \U000e0001 \ue000 \U0001f468\u200d\U0001f469 🙂🙂 🏻 \u200d \u200b \ufeff \ufffd
     \u00ad %20 =a ₀ ๏ [SEP] [UNK] [PAD] <extra_id_0> <extra_id_99> <extra_id_100> <0x41> |||EMAIL_ADDRESS||| [unused1]
-    \u212a \u1fef ]\u0338 \u1100\u1161\u11a8 \u0344
+    \u212a \u1fef ]\u0338 \u1100\u1161\u11a8 \u0344 <bos> <eos> <start_of_turn> <unused3> <table> </strong> <0x09>
 """.split()
 NASTY_PARTS += [" ", "  ", "   ", "\t", "\n", "\r\n", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"]
-NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f"]
+NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f", "\n\n\n"]
 NASTY = st.lists(st.sampled_from(NASTY_PARTS), max_size=12).map("".join)
 
 
@@ -90,6 +91,19 @@ def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:
 def test_settings_of_byte_level_bpe(shared: Path, add_prefix_space: bool, trim_offsets: bool) -> None:
     pair = FamilyContestants("roberta", shared, add_prefix_space=add_prefix_space, trim_offsets=trim_offsets)
     assert pair.mismatches(nasty_texts(100, seed=1)) == []
+
+
+def test_gemma_that_cuts_nowhere(shared: Path) -> None:
+    pair = FamilyContestants("mmbert", shared, add_prefix_space=False)
+    assert pair.mismatches(nasty_texts(250, seed=4)) == []
+    assert pair.mismatches(sample(shared)[::3]) == []
+    # The fast path cuts nevertheless, which would be wrong if a token spanned two words.
+    vocab, merges = dict(pair.ours.vocab), pair.ours._vocabulary.merges
+    vocab["t▁t"] = len(vocab)
+    joins = GemmaTokenizer(vocab, (("t", "▁t"), *merges), add_prefix_space=False)
+    assert joins._fast is None
+    assert joins.tokenize("ut to") == ["u", "t▁t", "o"]
+    assert [row.tolist() for row in joins.encode_ragged(["ut to"])] == [joins("ut to").input_ids]
 
 
 @pytest.mark.parametrize(("lower", "accents"), [(False, False), (True, True), (False, True)])
@@ -221,6 +235,22 @@ def test_pieces_are_those_of_sentencepiece(shared: Path, tmp_path: Path, family:
     assert compared > 40
 
 
+def test_tokens_of_gemma_are_those_of_sentencepiece(shared: Path) -> None:
+    """SentencePiece itself; a cut before each blank is the same for it unless there are two in a row."""
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor(model_proto=trained(shared, 6000))
+    prefixed, whole = family_contestants(shared, "mmbert").ours, mmbert(shared, add_prefix_space=False)
+    compared = 0
+    for text in sample(shared):
+        assert whole.encode(text, add_special_tokens=False) == processor.encode(text)
+        if text and "  " not in text and "\n" not in text and not text.endswith(" "):
+            expected = processor.encode(f" {text.removeprefix(' ')}")
+            assert prefixed.encode(text, add_special_tokens=False) == expected
+            compared += 1
+    assert compared > 200
+
+
 def test_names_and_numbers(pair: FamilyContestants) -> None:
     ours, peer = pair.ours, pair.peer
     for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
@@ -313,7 +343,7 @@ def test_transformers_chooses_its_class_for_what_is_saved(family: str, shared: P
     forms = {"splits": "at blanks of NFC"} if family == "deberta-v2" else {}
     ours = small(family, shared, tmp_path, **forms)
     ours.save_pretrained(tmp_path / "saved")
-    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type(family)}), encoding="utf-8")
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     for text in (
         "Hello <mask> [MASK] world, don't",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,25 @@ def test_the_encoder_alone_of_a_whole_model(kind: str, tmp_path: Path) -> None:
     assert torch.equal(part(whole.ids, whole.mask).last_hidden_state, expected)
     assert part.load_report is not None
     assert len(part.load_report.unused) > 5
+
+
+@pytest.mark.parametrize("kind", ["t5", "t5 v1.1"])
+def test_files_of_an_encoder_alone_both_ways(kind: str, tmp_path: Path) -> None:
+    """Their config says that there is no decoder; files that say there is one are read too."""
+    import transformers
+
+    both = pair(kind, "EncoderModel", tmp_path / "theirs")
+    both.ours.save_pretrained(tmp_path / "ours")
+    theirs, ours = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("theirs", "ours"))
+    assert ours["is_encoder_decoder"] is theirs["is_encoder_decoder"] is False
+    expected = both.ours(both.ids, both.mask).last_hidden_state
+    again = transformers.T5EncoderModel.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        close(again(both.ids, both.mask).last_hidden_state[both.mask.bool()], expected[both.mask.bool()], LIMIT)
+    for said in (False, True):
+        (tmp_path / "ours" / "config.json").write_text(json.dumps({**ours, "is_encoder_decoder": said}))
+        part = bertkit.T5EncoderModel.from_pretrained(tmp_path / "ours")
+        assert torch.equal(part(both.ids, both.mask).last_hidden_state, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

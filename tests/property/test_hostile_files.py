@@ -31,7 +31,13 @@ from bertkit.checkpoints.zip_archive import unpack
 from bertkit.errors import BertkitError, CheckpointError
 from bertkit.model.convert import Overrides
 from bertkit.model.convert_sources import TensorFlowSource
-from bertkit.tokenization import AlbertTokenizer, BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer
+from bertkit.tokenization import (
+    AlbertTokenizer,
+    BertTokenizer,
+    GemmaTokenizer,
+    RobertaTokenizer,
+    XLMRobertaTokenizer,
+)
 from hostile_helpers import (
     BYTES,
     FEW,
@@ -61,7 +67,7 @@ SHAPE = {
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By name: a small checkpoint with a tokenizer, and tokenizers of other kinds."""
     parent = tmp_path_factory.mktemp("hostile")
-    folders = {name: parent / name for name in ("model", "roberta", "albert", "xlm-roberta")}
+    folders = {name: parent / name for name in ("model", "roberta", "gemma", "albert", "xlm-roberta")}
     for folder in folders.values():
         folder.mkdir()
     torch.manual_seed(0)
@@ -72,6 +78,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *alphabet, "th", "the", "\u0120r", "<mask>"]
     merges = [("t", "h"), ("th", "e"), ("\u0120", "r")]
     RobertaTokenizer({token: number for number, token in enumerate(tokens)}, merges).save_pretrained(folders["roberta"])
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<0xC3>", "<0xA9>", "\u2581", *LETTERS]
+    tokens += ["th", "the", "\u2581the"]
+    merges = [("t", "h"), ("th", "e"), ("\u2581", "the")]
+    GemmaTokenizer({token: number for number, token in enumerate(tokens)}, merges).save_pretrained(folders["gemma"])
     for family, tokenizer_class in (("albert", AlbertTokenizer), ("xlm-roberta", XLMRobertaTokenizer)):
         file = parent / tokenizer_class.kind.files[0]
         file.write_bytes(sentencepieces(family))
@@ -181,6 +191,7 @@ KINDS: dict[str, Kind] = {
     "BPE tokenizer.json": Kind(
         "roberta", "tokenizer.json", without("vocab.json", "merges.txt"), JSON, load_tokenizer(RobertaTokenizer),
     ),
+    "Gemma's tokenizer.json": Kind("gemma", "tokenizer.json", without(), JSON, load_tokenizer(GemmaTokenizer)),
     "unigram tokenizer.json": Kind(
         "xlm-roberta", "tokenizer.json", without(XLMRobertaTokenizer.kind.files[0]), JSON,
         load_tokenizer(XLMRobertaTokenizer),
@@ -210,7 +221,7 @@ def test_some_hostile_files(kind: str, sources: dict[str, Path], tmp_path: Path)
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
 def test_thousands_of_hostile_files(kind: str, sources: dict[str, Path], tmp_path: Path) -> None:
-    """15 kinds x 500: 7,500 files."""
+    """16 kinds x 500: 8,000 files."""
     refused = attack(KINDS[kind], sources, tmp_path, MANY, seed=2)
     print(f"{kind}: {refused} of {MANY} refused")
     assert refused >= (0 if kind in WORDS else MANY // 4)

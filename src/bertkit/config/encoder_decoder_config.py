@@ -188,7 +188,7 @@ class EncoderDecoderConfig(ConfigFile):
         values = self.model_dump(exclude_none=True)
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = {label: number for number, label in self.id2label.items()}
-        return {**values, "is_encoder_decoder": True}
+        return {**values, "is_encoder_decoder": "T5EncoderModel" not in (self.architectures or ())}
 
 
 class BartConfig(EncoderDecoderConfig):

@@ -19,7 +19,8 @@ from bertkit.errors import CheckpointError, shorten
 #: A value of a JSON file.
 Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 #: Tokens of a vocabulary, and the bytes and values (see :func:`strict_json`) of its file. Of the models read here
-#: LaBSE has the most tokens, 501,153, and XLM-R the largest file, 17.1 MB as an indented tokenizer.json.
+#: LaBSE has the most tokens, 501,153, and XLM-R the largest file, 17.1 MB as an indented tokenizer.json; the merges of
+#: BPE do not count (see :mod:`bertkit.tokenization.formats.large_merges`).
 MAX_TOKENS = 520_000
 MAX_VOCABULARY_BYTES = 18 << 20
 MAX_VOCABULARY_VALUES = 1_600_000

@@ -13,6 +13,7 @@ from bertkit.ragged import Ragged
 from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.batch_encoding import BatchEncoding
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
+from bertkit.tokenization.gemma_tokenizer import GemmaTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.reference import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
 from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
@@ -32,6 +33,7 @@ CamembertTokenizerFast = CamembertTokenizer
 DebertaV2TokenizerFast = DebertaV2Tokenizer
 DistilBertTokenizerFast = DistilBertTokenizer
 ElectraTokenizerFast = ElectraTokenizer
+GemmaTokenizerFast = GemmaTokenizer
 MPNetTokenizerFast = MPNetTokenizer
 RobertaTokenizerFast = RobertaTokenizer
 T5TokenizerFast = T5Tokenizer
@@ -57,6 +59,8 @@ __all__ = [
     "ElectraTokenizer",
     "ElectraTokenizerFast",
     "FullTokenizer",
+    "GemmaTokenizer",
+    "GemmaTokenizerFast",
     "MPNetTokenizer",
     "MPNetTokenizerFast",
     "ModernBertTokenizer",

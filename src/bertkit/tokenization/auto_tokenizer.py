@@ -9,9 +9,11 @@ from typing import Any, Self
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
-from bertkit.tokenization.formats.tokenizer_files import read_json, read_json_if_there
+from bertkit.tokenization.formats.large_merges import read_large_json
+from bertkit.tokenization.formats.tokenizer_files import read_json_if_there
 from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS, Kind
 from bertkit.tokenization.formats.tokenizer_json import model_of
+from bertkit.tokenization.gemma_tokenizer import GemmaTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
 from bertkit.tokenization.unigram_tokenizers import (
@@ -43,6 +45,7 @@ CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
     **{each.__name__: each for each in MODEL_TYPES.values()},
     "BartTokenizer": RobertaTokenizer,
     "ConvBertTokenizer": BertTokenizer,
+    "GemmaTokenizer": GemmaTokenizer,
     "MobileBertTokenizer": BertTokenizer,
 }
 #: Files that only one kind of tokenizer has.
@@ -136,8 +139,10 @@ _WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
     """By the algorithm, and by a token or step that only one family has."""
-    content = read_json(path)
+    content, _ = read_large_json(path)
     kind, model = model_of(content)
+    if kind == "BPE" and model.get("byte_fallback"):
+        return GemmaTokenizer
     if kind == "BPE":
         return RobertaTokenizer if content.get("normalizer") is None else ModernBertTokenizer
     vocab = model.get("vocab")

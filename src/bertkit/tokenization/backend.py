@@ -16,7 +16,15 @@ from bertkit.ragged import Ints
 from bertkit.tokenization.call_arguments import Request, Text
 from bertkit.tokenization.characters import SURROGATE
 from bertkit.tokenization.templates import Template, kept_lengths
-from bertkit.tokenization.vocabulary import BpeVocabulary, Splits, TokenTable, UnigramVocabulary, Vocabulary
+from bertkit.tokenization.vocabulary import (
+    BLANK,
+    BpeVocabulary,
+    FallbackVocabulary,
+    Splits,
+    TokenTable,
+    UnigramVocabulary,
+    Vocabulary,
+)
 
 
 def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
@@ -73,6 +81,38 @@ def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer,
     return engine, bare, parts
 
 
+def build_fallback_bpe(vocabulary: FallbackVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engines for BPE that falls back on bytes: as :func:`build_bpe`; the last never cuts nor prepends a blank."""
+    model = BPE(
+        dict(vocabulary.vocab),
+        list(vocabulary.merges),
+        unk_token=vocabulary.unk_token,
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare, parts):
+        each.normalizer, splitter, each.decoder = fallback_steps(add_prefix_space=vocabulary.add_prefix_space)
+        if each is not parts:
+            each.pre_tokenizer = splitter
+            _add_tokens(each, vocabulary)
+    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
+    return engine, bare, parts
+
+
+def fallback_steps(
+    *, add_prefix_space: bool
+) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer, decoders.Decoder]:
+    """What stands around BPE that falls back on bytes, as published files have it.
+
+    The splitter without prefix finds nothing to split at, because the normalizer has replaced all blanks.
+    """
+    cut = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always", split=True)
+    whole = pre_tokenizers.Split(" ", "merged_with_previous")
+    steps = [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    return normalizers.Replace(" ", BLANK), cut if add_prefix_space else whole, decoders.Sequence(steps)
+
+
 def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
     """The engines for a unigram vocabulary: as :func:`build_bpe`; the last is for text between white space."""
     model = Unigram(list(vocabulary.pieces), unk_id=vocabulary.vocab[vocabulary.unk_token], byte_fallback=False)
@@ -84,7 +124,7 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         charsmap=vocabulary.charsmap,
     )
     scheme = "always" if vocabulary.add_prefix_space else "never"
-    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme=scheme)]
     if vocabulary.splits == "at white space":
         words.insert(0, pre_tokenizers.WhitespaceSplit())
     engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
@@ -92,7 +132,7 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         if steps:
             each.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
         each.pre_tokenizer = pre_tokenizers.Sequence(words)
-        each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+        each.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=scheme)
     for each in (engine, bare):
         _add_tokens(each, vocabulary)
     engine.post_processor = post_processors(template, *_around(vocabulary))[0]
@@ -140,7 +180,7 @@ def post_processors(
         )
         for kind in ((1,) if template.segments else (0, 1))
     ]
-    if template.segments:
+    if template.begins and template.between == 1:
         found.append(processors.BertProcessing(last, first))
     elif template.begins:
         flags = product((True, False), repeat=2)

@@ -35,6 +35,8 @@ BERT = Template()
 #: ``<s> A </s></s> B </s>``, one segment: Liu et al. 2019, as their code has it; BART, CamemBERT, MPNet and XLM-R as
 #: well.
 ROBERTA = Template(between=2, segments=False)
+#: ``<bos> A <eos>`` and ``<bos> A <eos> B <eos>``, one segment: mmBERT (Marone et al. 2025), by its published files.
+MMBERT = Template(segments=False)
 #: ``A </s>`` and ``A </s> B </s>``: Raffel et al. 2020.
 T5 = Template(segments=False, begins=False)
 

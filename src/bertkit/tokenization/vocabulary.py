@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, TypedDict, get_args
 
 import numpy as np
@@ -28,6 +29,8 @@ END_ONLY: Names = {"eos_token": "sep_token", "unk_token": "unk_token", "pad_toke
 #: Where a unigram tokenizer cuts text: at all white space; at blanks after the table of replacements, as SentencePiece
 #: does; or at blanks after composing characters (NFC), which is what transformers 5 makes of DeBERTa's tokenizer.
 Splits = Literal["at white space", "at blanks", "at blanks of NFC"]
+#: How SentencePiece writes a blank.
+BLANK = "▁"
 #: Every public name.
 PUBLIC_NAMES = tuple(BEGIN_AND_END)
 
@@ -168,19 +171,41 @@ class Vocabulary(TokenTable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BpeVocabulary(TokenTable):
-    """Everything that makes up a byte-level BPE tokenizer: RoBERTa's, ModernBERT's.
+class MergedVocabulary(TokenTable):
+    """What the vocabularies of byte pair encoding (BPE) share.
 
-    vocab: a token is written in the 256 characters that stand for bytes.
     merges: pairs of tokens to join, the most important first.
-    nfc: whether characters and marks are composed first.
+    add_prefix_space: whether a text begins with a blank that it does not have.
     """
 
     merges: tuple[tuple[str, str], ...]
-    nfc: bool = False
     add_prefix_space: bool = False
-    trim_offsets: bool = True
     merges_source: str = field(default="the merges", compare=False)
+
+    def check_merges(self) -> None:
+        """Check that the vocabulary has the parts of every merge, and what they make."""
+        tokens = chain(chain.from_iterable(self.merges), map("".join, self.merges))
+        if all(map(self.vocab.__contains__, tokens)):  # no loop: there may be 580,000
+            return
+        for number, (left, right) in enumerate(self.merges):
+            for token in (left, right, left + right):
+                if token not in self.vocab:
+                    raise CheckpointError(
+                        f"{self.merges_source}: merge {number:,} joins {left!r:.80} and {right!r:.80}, but "
+                        f"{token!r:.80} is not in {self.source}; the two do not belong together"
+                    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BpeVocabulary(MergedVocabulary):
+    """Everything that makes up a byte-level BPE tokenizer: RoBERTa's, ModernBERT's.
+
+    vocab: a token is written in the 256 characters that stand for bytes.
+    nfc: whether characters and marks are composed first.
+    """
+
+    nfc: bool = False
+    trim_offsets: bool = True
 
     def __post_init__(self) -> None:
         self.check_tokens()
@@ -190,13 +215,31 @@ class BpeVocabulary(TokenTable):
                 f"{self.source} ({len(self.vocab):,} tokens) has no token for {len(bytes_without)} of the 256 bytes "
                 f"({shorten(bytes_without)}): text with them would be lost"
             )
-        for number, (left, right) in enumerate(self.merges):
-            absent = [token for token in (left, right, left + right) if token not in self.vocab]
-            if absent:
-                raise CheckpointError(
-                    f"{self.merges_source}: merge {number:,} joins {left!r:.80} and {right!r:.80}, but "
-                    f"{absent[0]!r:.80} is not in {self.source}; the two files do not belong together"
-                )
+        self.check_merges()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallbackVocabulary(MergedVocabulary):
+    """Everything that makes up a BPE tokenizer of characters that falls back on bytes: Gemma's, which mmBERT has.
+
+    vocab: a blank is written as :data:`BLANK`; ``<0x00>`` ... ``<0xFF>`` are the bytes of characters without a token.
+    add_prefix_space: whether text is cut before every blank, and its parts begin with one; otherwise it is not cut.
+    """
+
+    cls_token: str = "<bos>"
+    sep_token: str = "<eos>"
+
+    def __post_init__(self) -> None:
+        self.check_tokens()
+        self.check_unknown()
+        self.check_merges()
+
+    @property
+    def joins_words(self) -> bool:
+        """Whether a token may span the end of a word and the blank behind it."""
+        return BLANK not in self.vocab or any(
+            right.startswith(BLANK) and not left.endswith(BLANK) for left, right in self.merges
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

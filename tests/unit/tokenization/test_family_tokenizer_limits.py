@@ -15,7 +15,7 @@ from bertkit.tokenization.fast import piece_lookup as parts
 from tokenizer_families import small
 
 #: One family for each way through the code.
-FAMILIES = ("roberta", "modernbert", "albert", "deberta-v2", "mpnet")
+FAMILIES = ("roberta", "modernbert", "albert", "deberta-v2", "mpnet", "mmbert")
 #: Texts that are one thing again and again.
 UNITS = ("a", " ", "\n", "é", "<mask>", "<mask> ", "🙂", "the hello ", "\u0301", "中", "\x00", "\ud800", "a\n", ",")
 LENGTH = 100_000

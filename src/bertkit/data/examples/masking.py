@@ -69,7 +69,7 @@ class Masking:
 #: BERT's names of the tokens that begin a text, end a segment, hide a token, pad, and stand for what is unknown.
 SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
 #: Tokens that no text has: places that published vocabularies keep free, and the names of single bytes.
-_IN_NO_TEXT = re.compile(r"\[unused.*|.*NOTUSED|madeupword\d+|<0x[0-9A-F]{2}>", re.DOTALL)
+_IN_NO_TEXT = re.compile(r"\[unused.*|<unused\d+>|.*NOTUSED|madeupword\d+|<0x[0-9A-F]{2}>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

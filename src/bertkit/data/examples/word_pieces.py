@@ -1,9 +1,10 @@
 """Which tokens continue a word, so that whole words can be masked, for tokenizers of every kind.
 
-Word pieces say it themselves (``##s``). The tokens of byte-level BPE (``Ġword``) and unigram pieces (``▁word``) hold
-the blank before a word, as in RoBERTa's and ALBERT's code. There a token of nothing but punctuation and symbols is a
-word of its own too, as in BERT, and one that begins with an ideograph or kana begins a word, because languages with
-those write no blanks. What follows such a sign without a blank (the second half of ``co-op``) is a part of its word.
+Word pieces say it themselves (``##s``). The tokens of byte-level BPE (``Ġword``), unigram pieces and Gemma's tokens
+(``▁word``) hold the blank before a word, as in RoBERTa's and ALBERT's code. There a token of nothing but punctuation
+and symbols is a word of its own too, as in BERT, and one that begins with an ideograph or kana begins a word, because
+languages with those write no blanks. What follows such a sign without a blank (the second half of ``co-op``) is a part
+of its word.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import numpy as np
 from bertkit.ragged import Flags
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.characters import FROZEN
-from bertkit.tokenization.vocabulary import BYTE_CHARS, BpeVocabulary, Vocabulary
+from bertkit.tokenization.vocabulary import BLANK, BYTE_CHARS, BpeVocabulary, Vocabulary
 
-_BLANK = "▁"
 _BYTES = {char: byte for byte, char in enumerate(BYTE_CHARS)}
 #: Hiragana and Katakana, with the marks among them.
 _FIRST_KANA, _LAST_KANA = "\u3041", "\u30ff"
@@ -37,7 +37,7 @@ def continuing(tokenizer: PreTrainedTokenizer) -> Flags | None:
         # Added tokens are written as they are, the others in characters that stand for bytes.
         texts = [_decoded(token) if token in vocabulary.vocab else token for token in tokens]
     else:
-        texts = [token.replace(_BLANK, " ") for token in tokens]
+        texts = [token.replace(BLANK, " ") for token in tokens]
     # A character without a piece is a part of its word, whose blank is a piece before it.
     whole = {token.content for token in vocabulary.never_split} - {vocabulary.unk_token}
     return np.array([token not in whole and not _begins(text) for token, text in zip(tokens, texts, strict=True)], bool)

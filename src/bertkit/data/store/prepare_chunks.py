@@ -35,7 +35,7 @@ from bertkit.data.store.store_writer import TokenizedChunk
 from bertkit.errors import BertkitError, ConfigError, ResourceError, require
 from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import BpeVocabulary, UnigramVocabulary
+from bertkit.tokenization.vocabulary import MergedVocabulary, UnigramVocabulary
 
 if TYPE_CHECKING:
     from ray.data import Datasource, ReadTask
@@ -142,7 +142,7 @@ class ChunkTokenizer:
             self._plain[[tokenizer.vocab[name] for name in names]] = tokenizer.unk_token_id
         # A word in running text has the blank before it; at the start of a text it has none.
         self._needs_blank = (
-            isinstance(vocabulary, BpeVocabulary | UnigramVocabulary) and not vocabulary.add_prefix_space
+            isinstance(vocabulary, MergedVocabulary | UnigramVocabulary) and not vocabulary.add_prefix_space
         )
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:

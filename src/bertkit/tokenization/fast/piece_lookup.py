@@ -21,7 +21,14 @@ from bertkit.ragged import Ids, Ints
 from bertkit.tokenization.characters import SURROGATE
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
-from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary, TokenTable, UnigramVocabulary
+from bertkit.tokenization.vocabulary import (
+    BLANK,
+    AddedToken,
+    BpeVocabulary,
+    FallbackVocabulary,
+    TokenTable,
+    UnigramVocabulary,
+)
 
 #: Before a percent-encoded chunk.
 QUOTED = END + "%"
@@ -30,8 +37,6 @@ LITERAL = END + "="
 #: New chunks that the engine is given at a time: it needs memory.
 SLICE_CHUNKS = 1 << 16
 
-#: How unigram pieces write a blank.
-BLANK = "▁"
 #: What counts as white space everywhere but in BERT: the property White_Space of Unicode.
 SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 #: White space that the texts of data sets are full of, where it is nothing but white space.
@@ -43,6 +48,8 @@ _JOINING = frozenset("\u0e33\u0eb3\uff9e\uff9f\u0d4e\U000111c2\U000111c3\U000119
 
 _leading_space = re.compile(f"[{SPACE}]*")
 _bpe_chunk = re.compile(f" ?[^{SPACE}]+|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+")
+_from_each_blank = re.compile(" ?[^ ]+| ")
+_between_words = re.compile(" *[^ ]+| +")
 _first_and_last = re.compile(r"(?<![^ ])[^\x00-\x7f]|[^\x00-\x7f](?![^ ])")
 
 #: ``text[start:end]``, and the token it is; None for text between such tokens, which is never empty.
@@ -150,9 +157,11 @@ class FastByteBpe(PartsEncoder):
     regular expression.
     """
 
-    def __init__(self, vocabulary: BpeVocabulary, parts: Tokenizer) -> None:
+    _chunks_of = _bpe_chunk
+
+    def __init__(self, vocabulary: BpeVocabulary | FallbackVocabulary, parts: Tokenizer) -> None:
         self._add_prefix_space = vocabulary.add_prefix_space
-        self._composes = vocabulary.nfc
+        self._composes = isinstance(vocabulary, BpeVocabulary) and vocabulary.nfc
         super().__init__(vocabulary, parts)
 
     def _normalized(self, text: str) -> str:
@@ -166,7 +175,7 @@ class FastByteBpe(PartsEncoder):
         text = SURROGATE.sub("\ufffd", text)
         if self._add_prefix_space and text[0] != " ":
             text = " " + text
-        return " ".join(map(self._written, _bpe_chunk.findall(text)))
+        return " ".join(map(self._written, self._chunks_of.findall(text)))
 
     @staticmethod
     def _written(chunk: str) -> str:
@@ -180,6 +189,25 @@ class FastByteBpe(PartsEncoder):
         if chunk.startswith(LITERAL):
             return chunk[len(LITERAL) :]
         return super()._read(chunk) if chunk.startswith(QUOTED) else " " + chunk
+
+
+class FastFallbackBpe(FastByteBpe):
+    """Texts to the ids of BPE that falls back on bytes (Gemma's).
+
+    Of white space only blanks count, and a blank may be written as it is or as :data:`BLANK`. Text is cut before each,
+    or, where it is not cut, no token spans the end of a word and a blank (the vocabulary is one that does not join
+    words), so that words have the same ids everywhere.
+    """
+
+    def __init__(self, vocabulary: FallbackVocabulary, parts: Tokenizer) -> None:
+        self._chunks_of = _from_each_blank if vocabulary.add_prefix_space else _between_words
+        super().__init__(vocabulary, parts)
+
+    def _normalized(self, text: str) -> str:
+        return text.replace(" ", BLANK)
+
+    def _cut(self, text: str) -> str:
+        return super()._cut(text.replace(BLANK, " "))
 
 
 class FastUnigram(PartsEncoder):

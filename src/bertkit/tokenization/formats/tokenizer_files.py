@@ -65,7 +65,11 @@ def read_lines(path: Path) -> list[str]:
 
 def read_json(path: Path) -> dict[str, Json]:
     """The object in a JSON file. A key that appears twice is an error: one of its values would be lost."""
-    text = read_bytes(path).removeprefix(codecs.BOM_UTF8)
+    return parse_json(read_bytes(path).removeprefix(codecs.BOM_UTF8), path)
+
+
+def parse_json(text: bytes, path: Path) -> dict[str, Json]:
+    """The object in the text of a JSON file; error messages name the file ``path``."""
     try:
         values = strict_json(text, max_values=MAX_VOCABULARY_VALUES)
     except json.JSONDecodeError as error:

@@ -69,15 +69,15 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
     in_folder = path.is_dir()
     folder, json_file = (path, path / "tokenizer.json") if in_folder else (path.parent, path)
     has_json = json_file.is_file() and json_file.suffix == ".json"
-    originals = dict(kind.originals) if in_folder else {path.name: next(iter(kind.originals.values()))}
+    originals = dict(zip(kind.originals if in_folder else [path.name], kind.originals.values(), strict=False))
     there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
     arguments: dict[str, Any] = {}
     if has_json:
         content = TokenizerJson(json_file, kind.model, kind.name)
         arguments = {"source": str(json_file), **kind.from_json(content), **content.tokens(kind.template)}
-    elif len(there) < len(kind.originals):
-        wanted = " and ".join(kind.originals)
-        raise CheckpointError(f"{path} has no {wanted} and no tokenizer.json; it is not the folder of a {kind.name}")
+    elif not originals or len(there) < len(kind.originals):
+        wanted = " and no ".join([" and ".join(kind.originals)] * bool(originals) + ["tokenizer.json"])
+        raise CheckpointError(f"{path} has no {wanted}; it is not the folder of a {kind.name}")
     for name in there:
         found = originals[name](folder / name)
         for key in arguments.keys() & found.keys() & {"vocab", "merges"}:

@@ -14,17 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.backend import post_processors
-from bertkit.tokenization.formats.tokenizer_files import read_json
+from bertkit.tokenization.formats.large_merges import parse_merges, read_large_json
+from bertkit.tokenization.formats.tokenizer_files import Merges
 from bertkit.tokenization.templates import Template
 from bertkit.tokenization.vocabulary import AddedToken
 
 Value = TypeVar("Value")
-Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | processors.PostProcessor
+Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | processors.PostProcessor | decoders.Decoder
 
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 #: Scores are logarithms of probabilities, or near them.
@@ -49,7 +50,7 @@ class TokenizerJson:
 
     def __init__(self, path: Path, kind: str, reader: str) -> None:
         self.path, self.reader = path, reader
-        self.content: dict[str, Json] = read_json(path)
+        self.content, self._merges = read_large_json(path)
         found, self.model = model_of(self.content)
         if not self.model:
             said = f"{self.content.get('model')!r:.80}; is it a tokenizer?"
@@ -64,6 +65,21 @@ class TokenizerJson:
         if unknown is not None and not (isinstance(unknown, str) and unknown in self._ids):
             raise CheckpointError(f"{self.path}: model.unk_token is {unknown!r:.80}, which is not in model.vocab")
         return self._ids
+
+    def merges(self) -> Merges:
+        """The merges of a BPE model. Call it after :meth:`vocab`."""
+        if self._merges:
+            return parse_merges(self._merges, self._ids, self.path)
+        values, merges = self.model.get("merges"), []
+        if not isinstance(values, list):
+            raise CheckpointError(f"{self.path}: model.merges must be a list of pairs, got {values!r:.80}")
+        for number, value in enumerate(values):
+            match value.split(" ") if isinstance(value, str) else value:  # "a b" is the older form
+                case [str(left), str(right)]:
+                    merges.append((left, right))
+                case _:
+                    raise CheckpointError(f"{self.path}: merge {number:,} must be two tokens, got {value!r:.80}")
+        return tuple(merges)
 
     def pieces(self) -> tuple[tuple[tuple[str, float], ...], str]:
         """The pieces of a unigram model with their scores, and the one for unknown text."""
@@ -90,6 +106,14 @@ class TokenizerJson:
             if self.model.get(key):
                 raise CheckpointError(
                     f"{self.path}: model.{key} is {self.model[key]!r}, which bertkit does not implement"
+                )
+
+    def require(self, **settings: Json) -> None:
+        """Refuse other values of settings of the model, also none."""
+        for key, needed in settings.items():
+            if (found := self.model.get(key)) != needed or type(found) is not type(needed):
+                raise CheckpointError(
+                    f"{self.path}: model.{key} is {found!r:.80}; {self.reader} computes only {key}={needed!r}"
                 )
 
     def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:

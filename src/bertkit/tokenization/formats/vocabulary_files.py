@@ -1,4 +1,4 @@
-"""The files of WordPiece (``vocab.txt``) and byte-level BPE (``vocab.json``, ``merges.txt``); ``tokenizer.json``."""
+"""The files of WordPiece (``vocab.txt``) and of BPE (``vocab.json``, ``merges.txt``); ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import CheckpointError
+from bertkit.tokenization.backend import fallback_steps
 from bertkit.tokenization.formats.tokenizer_files import Merges, read_json, read_lines, typed
 from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
-from bertkit.tokenization.templates import BERT, ROBERTA
+from bertkit.tokenization.templates import BERT, MMBERT, ROBERTA
 from bertkit.tokenization.vocabulary import BEGIN_AND_END, PLAIN
 
 
@@ -99,7 +100,7 @@ MPNET = replace(
 
 
 #: Settings of a model that make it another BPE.
-_UNSET = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges")
+_ALTERING = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
 
 
 def read_bpe_vocab(path: Path) -> dict[str, int]:
@@ -121,23 +122,14 @@ def read_merges(path: Path) -> Merges:
 
 
 def _bpe_arguments(file: TokenizerJson, *, nfc: bool) -> dict[str, Any]:
-    file.require_unset(*_UNSET)
+    file.require_unset(*_ALTERING, "fuse_unk", "byte_fallback", "ignore_merges")
     wanted = "be NFC, by which characters and marks are composed" if nfc else "be null: text is taken as it is"
     file.part("normalizer", wanted, [(normalizers.NFC() if nfc else None, None)])
     flags, processor = (True, False), file.content.get("post_processor")
     splitters = [(pre_tokenizers.ByteLevel(adds, trims, use_regex=True), adds) for adds in flags for trims in flags]
-    values, merges = file.model.get("merges"), []
-    if not isinstance(values, list):
-        raise CheckpointError(f"{file.path}: model.merges must be a list of pairs, got {values!r:.80}")
-    for number, value in enumerate(values):
-        match value.split(" ") if isinstance(value, str) else value:  # "a b" is the older form
-            case [str(left), str(right)]:
-                merges.append((left, right))
-            case _:
-                raise CheckpointError(f"{file.path}: merge {number:,} must be two tokens, got {value!r:.80}")
     arguments = {
         "vocab": file.vocab(),
-        "merges": tuple(merges),
+        "merges": file.merges(),
         "add_prefix_space": file.part("pre_tokenizer", "be ByteLevel with use_regex", splitters),
     }
     if isinstance(processor, dict):  # a template trims nothing
@@ -161,7 +153,38 @@ BYTE_LEVEL_BPE = Kind(
     names=BEGIN_AND_END,
     blank_before_mask=True,
 )
-#: The same for composed characters, in rows as BERT's.
+
+
+def _fallback_arguments(file: TokenizerJson) -> dict[str, Any]:
+    file.require_unset(*_ALTERING, "ignore_merges")
+    file.require(fuse_unk=True, byte_fallback=True)
+    normalizer, cut, decoder = fallback_steps(add_prefix_space=True)
+    _, whole, _ = fallback_steps(add_prefix_space=False)
+    file.part("normalizer", "replace each blank by '▁'", [(normalizer, None)])
+    file.part("decoder", "replace '▁' by blanks and join bytes and tokens", [(decoder, None)])
+    wanted = "be Metaspace that cuts before each '▁' and prepends one, or cut nowhere"
+    adds = file.part("pre_tokenizer", wanted, [(cut, True), (whole, False), (None, False)])
+    vocab, unknown = file.vocab(), file.model.get("unk_token")
+    if unknown is None or file.content.get("post_processor") is None:
+        raise CheckpointError(f"{file.path} has no {'model.unk_token' if unknown is None else 'post_processor'}")
+    return {"vocab": vocab, "merges": file.merges(), "unk_token": unknown, "add_prefix_space": adds}
+
+
+#: Gemma's, in the rows of mmBERT. Its only file is ``tokenizer.json``.
+FALLBACK_BPE = Kind(
+    "GemmaTokenizer",
+    frozenset({"GemmaTokenizer"}),
+    model="BPE",
+    from_json=_fallback_arguments,
+    originals={},
+    template=MMBERT,
+    flags=(),
+    required={"add_bos_token": None, "add_eos_token": None},  # of a decoder: transformers sets up other rows for them
+    names=BEGIN_AND_END,
+    blank_before_mask=True,
+    json_alone=True,
+)
+#: RoBERTa's for composed characters, in rows as BERT's.
 MODERNBERT = replace(
     BYTE_LEVEL_BPE,
     name="ModernBertTokenizer",

@@ -107,6 +107,7 @@ def test_where_words_begin(shared: Path, tmp_path: Path) -> None:
         "roberta": {"Ġthe": False, "the": True, ".": False, "'s": True, "Ġ(": False, "âĢĵ": False, "<mask>": False},
         "modernbert": {"Ġthe": False, "ing": True, "  ": False, "[MASK]": False, "Ã": True, ".": False, "Ċ": False},
         "albert": {"▁the": False, "ing": True, ",": False, "▁": False, "'": False, "[SEP]": False},
+        "mmbert": {"▁the": False, "ing": True, ",": False, "▁": False, "\n\n": False, "<0xE2>": True, "<table>": False},
     }.items():
         whole = family == "roberta"  # with all tokens of the published vocabulary
         tokenizer = RobertaTokenizer(*bpe_files(family, shared)) if whole else tokenizer_of(family, shared, tmp_path)
@@ -135,11 +136,12 @@ def test_what_cannot_be_masked_is_refused(shared: Path, tmp_path: Path) -> None:
         MaskVocabulary.of_tokenizer(tokenizer_of("t5", shared, tmp_path))
 
 
-@pytest.mark.parametrize("family", ["modernbert", "camembert", "deberta-v2"])
+@pytest.mark.parametrize("family", ["modernbert", "camembert", "deberta-v2", "mmbert"])
 def test_replacements_are_tokens_that_texts_have(family: str, shared: Path, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(family, shared, tmp_path)
     drawn = tokenizer.convert_ids_to_tokens(MaskVocabulary.of_tokenizer(tokenizer).replacements.tolist())
-    never = {"modernbert": "[unused3]", "camembert": "<unk>NOTUSED", "deberta-v2": "<0x41>"}[family]
+    unused = {"modernbert": "[unused3]", "camembert": "<unk>NOTUSED", "deberta-v2": "<0x41>"}
+    never = {**unused, "mmbert": "<unused3>"}[family]
     assert never in tokenizer.vocab
     assert never not in drawn
     assert not set(drawn) & set(tokenizer.all_special_tokens)
