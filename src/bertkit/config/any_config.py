@@ -29,8 +29,8 @@ COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
     "t5": {"BertModel": "T5EncoderModel"},
 }
 _WRITES = (
-    "it writes {0} as text: use 'bertkit finetune text2text' and pipeline('text2text-generation'), or for {1} BART or "
-    "an encoder, such as RoBERTa"
+    "it writes {0} as text: use 'bertkit finetune text2text' and pipeline('text2text-generation'), or for {1}, BART "
+    "or an encoder, such as RoBERTa"
 )
 _AN_ENCODER = "use an encoder, such as RoBERTa or DeBERTa-v3"
 #: Class of an encoder -> what an encoder-decoder that does not do the same lacks, and what to use instead.
@@ -52,13 +52,18 @@ def is_encoder_decoder(file: Path) -> bool:
     return _model_type(file) in ENCODER_DECODERS
 
 
+def config_class(model_type: str) -> type[AnyConfig]:
+    """The class of a family's configs; that of encoders where the family is unknown."""
+    return ENCODER_DECODERS.get(model_type, BertConfig)
+
+
 def read_any_config(file: Path) -> AnyConfig:
     """The content of a ``config.json``: of an encoder-decoder, or of an encoder.
 
     Raises:
         CheckpointError: a damaged file, an unknown ``model_type``, or a setting that is not supported.
     """
-    return ENCODER_DECODERS.get(_model_type(file), BertConfig).from_json_file(file)
+    return config_class(_model_type(file)).from_json_file(file)
 
 
 def read_config_for(model_class: str, file: Path) -> AnyConfig:

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.any_config import counterpart
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig, counterpart
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
 from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit
@@ -123,7 +122,7 @@ class InferenceEngine:
         return cls(TorchBackend.load(path, chosen, device, dtype, precision, threads))
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Shape and labels of the model."""
         return self.backend.config
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
@@ -85,7 +85,7 @@ class Pipeline:
         return self.engine.model
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Shape and labels of the model."""
         return self.engine.config
 

@@ -19,6 +19,9 @@ from bertkit.system.model_sources import resolve
 if TYPE_CHECKING:
     from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 
+    #: For annotations: a model of any family, without and with a decoder.
+    AnyModel = PackedModel | Seq2SeqModel
+
 #: The classes by the names that ``config.json`` files list under ``architectures``.
 MODEL_CLASSES: dict[str, type[PackedModel]] = {
     cls.__name__: cls
@@ -36,7 +39,7 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
 }
 
 
-def class_named(name: str) -> type[PackedModel] | type[Seq2SeqModel]:
+def class_named(name: str) -> type[AnyModel]:
     """The class with this name, of an encoder or of an encoder-decoder."""
     if name in MODEL_CLASSES:
         return MODEL_CLASSES[name]
@@ -84,7 +87,7 @@ class _AutoModel:
         return cls._class_for(read_any_config(file), str(file)).from_pretrained(path, **options)
 
     @classmethod
-    def _class_for(cls, config: AnyConfig, where: str) -> type[PackedModel] | type[Seq2SeqModel]:
+    def _class_for(cls, config: AnyConfig, where: str) -> type[AnyModel]:
         kind = config.model_type
         return class_named(cls.classes[kind] if kind in cls.classes else class_for(cls.usual, kind, where))
 
