@@ -17,6 +17,7 @@ from seq2seq_helpers import Pair, batch_of, decoder_ids, pair
 #: Tokens of the usual rows.
 LENGTHS = (17, 1, 2, 9)
 _OUTPUTS = ("logits", "last_hidden_state", "start_logits", "end_logits", "encoder_last_hidden_state")
+_INPUTS = ("input_ids", "attention_mask")
 #: Of the config; what transformers must find again in what is saved here.
 FIELDS = (
     "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
@@ -66,7 +67,7 @@ def calls(both: Pair, head: str) -> list[dict[str, Tensor]]:
     if head == "EncoderModel":
         return [given]
     if head == "Model":
-        return [{**given, "decoder_input_ids": ids}]
+        return [{**given, "decoder_input_ids": ids}, *([] if "T5" in type(both.ours).__name__ else [given])]
     if head == "ForConditionalGeneration":
         labels = ids.clone()
         labels[1::2, labels.shape[1] // 3 + 1 :] = -100
@@ -87,32 +88,43 @@ def compare(both: Pair, call: dict[str, Tensor], mode: str) -> Iterator[tuple[st
     table = table_of(both.ours.config)
     theirs = getattr(both.peer, mode)()(**call)
     ours = getattr(both.ours, mode)()(**call)
-    expected, found = dict(real_values(theirs, both.mask)), dict(real_values(ours, both.mask))
+    mask = call["attention_mask"].bool()
+    expected, found = dict(real_values(theirs, mask)), dict(real_values(ours, mask))
     assert expected.keys() <= found.keys(), (expected.keys(), found.keys())
     yield "forward", [error(found[name], expected[name]) for name in expected]
-    if "labels" in call or "start_positions" in call:
+    if ours.loss is not None:
         yield "loss", [error(ours.loss, theirs.loss)]
     both.peer.zero_grad()
-    score(theirs, both.mask, expected).backward()
+    score(theirs, mask, expected).backward()
     outs = [ours]
-    if hasattr(both.ours, "forward_packed"):
-        rows = [row[real].tolist() for row, real in zip(call["input_ids"], both.mask.bool(), strict=True)]
-        outs.append(both.ours.forward_packed(pack(rows).with_target("labels", call["labels"])))
-        yield "packed", [error(outs[-1].loss, theirs.loss)]
-    for out in outs:
+    if "decoder_input_ids" not in call:  # otherwise it reads what was packed
+        batch = pack([row[real].tolist() for row, real in zip(call["input_ids"], mask, strict=True)])
+        for name in call.keys() - {*_INPUTS}:
+            batch = batch.with_target(name, call[name])
+        outs.append(both.ours.forward_packed(batch))
+        yield "packed", list(packed_errors(outs[-1], theirs, mask))
+    for out in outs[: 1 if outs[-1].loss is None else 2]:
         both.ours.zero_grad()
-        score(out, both.mask, expected).backward()
+        score(out, mask, expected).backward()
         yield "gradient", [gradient_error(both.peer, both.ours, table)]
 
 
+def packed_errors(out: Any, theirs: Any, mask: Tensor) -> Iterator[float]:
+    """How far what a packed batch gives is from what a padded one gives in transformers."""
+    for name in ("loss", *_OUTPUTS):
+        value, expected = getattr(out, name, None), getattr(theirs, name, None)
+        if value is not None and expected is not None:
+            yield error(value, expected[mask] if expected.shape[:2] == mask.shape else expected)
+
+
 def real_values(out: Any, mask: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Outputs by name; of the encoder, those of real tokens."""
+    """Outputs by name; of the encoder and of answers, those of real tokens."""
     alone = getattr(out, "encoder_last_hidden_state", None) is None
     for name in _OUTPUTS:
         value = getattr(out, name, None)
         if value is not None:
-            reads = name.startswith("encoder") or (alone and name == "last_hidden_state")
-            yield name, value[mask.bool()] if reads else value
+            reads = name.startswith(("encoder", "start", "end")) or (alone and name == "last_hidden_state")
+            yield name, value[mask] if reads else value
 
 
 def score(out: Any, mask: Tensor, names: Collection[str]) -> Tensor:
@@ -130,7 +142,7 @@ def other_distances(folder: Path) -> float:
     both = pair("t5", "Model", folder)
     with torch.no_grad():
         both.ours.model.decoder.distances.weight[1] += 0.5
-        (call,) = calls(both, "Model")
+        call = calls(both, "Model")[0]
         return error(both.ours(**call).last_hidden_state, both.peer(**call).last_hidden_state)
 
 

@@ -26,6 +26,7 @@ _USES = {
     "ForTokenClassification": ("a tagger", "tag", "token-classification"),
     "ForQuestionAnswering": ("a question-answering model", "answer", "question-answering"),
     "ForMultipleChoice": ("a multiple-choice model", "predict", "multiple-choice"),
+    "ForConditionalGeneration": ("a model that writes", "generate", "text2text-generation"),
 }
 
 
@@ -64,12 +65,9 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
 
 def _use(spec: ClassSpec) -> tuple[str, str]:
     """What a model of the class is, and what uses it."""
-    if spec.name.endswith("ForConditionalGeneration"):
-        return "a model that writes", f"Use {spec.name} and its generate()"
     is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))
-    if spec.base is not None:  # one of encoder-decoders, for which there is neither command nor pipeline
-        is_bare = spec.heads == ("decoder",)
-        return "an encoder-decoder without a head" if is_bare else is_one, f"Use {spec.name} in Python"
+    if spec.heads == ("decoder",):
+        is_one = "an encoder-decoder without a head"
     return is_one, f"Use 'bertkit {command}' or pipeline({task!r})"
 
 

@@ -313,8 +313,8 @@ def _family(model_type: Json) -> Family:
         raise ConfigError(
             f"model_type is {model_type!r}, an encoder-decoder, where an encoder is needed; it is for 'bertkit "
             "generate', the tasks summarize and text2text, the pipelines text2text-generation, summarization and "
-            "translation, and in Python for BartModel, BartForSequenceClassification, BartForQuestionAnswering, "
-            "T5Model and T5EncoderModel"
+            "translation, and 'embed'; a BART also for 'classify', 'answer', 'fill-mask' and the tasks of texts and "
+            "of answers"
         )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, (*FAMILIES, *ENCODER_DECODERS)) if isinstance(model_type, str) else ""

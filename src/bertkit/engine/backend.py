@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig
 from bertkit.errors import ConfigError
 from bertkit.ragged import Floats, Ints, Ragged, gather
 
@@ -29,7 +29,7 @@ class Network(Protocol):
     """A model object of :mod:`bertkit.model`, for modules that do without torch."""
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Its shape."""
 
 
@@ -114,7 +114,7 @@ class Backend(Protocol):
     """What computes packs: a torch model, or an exported graph on another runtime."""
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Shape and labels of the model."""
 
     @property

@@ -31,6 +31,7 @@ from bertkit.engine.native.native_encoder import (
 from bertkit.errors import ConfigError
 from bertkit.model.attention import SelfAttention
 from bertkit.model.biased_attention import BiasedAttention, DistanceBias
+from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.disentangled_attention import DisentangledAttention, DistanceVectors
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder, EncoderLayer
@@ -47,7 +48,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions, kernel_of
 from bertkit.ragged import Floats
 
-ModelT = TypeVar("ModelT", bound=PackedModel)
+ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 #: What the embeddings and the encoder consist of.
 PARTS = {
     *(Embeddings, Encoder, EncoderLayer, SelfAttention, Dropout),
@@ -120,11 +121,13 @@ class FusedEmbeddings(nn.Module):
         return self.plain(batch) if x_TD is None else torch.from_numpy(x_TD)
 
 
-def can_fuse(model: PackedModel) -> bool:
+def can_fuse(model: ConfiguredModel) -> bool:
     """Whether the library computes just what the model's embeddings and its encoder do.
 
     Not if a part was replaced by one of another class, has hooks, or has a setting that the config does not name.
     """
+    if not isinstance(model, PackedModel):
+        return False  # an encoder-decoder
     config = model.config
     usual: dict[type, dict[str, object]] = {
         nn.LayerNorm: {"eps": config.layer_norm_eps},
@@ -262,7 +265,7 @@ def _array(x: Tensor) -> Floats:
     return array
 
 
-def check_closeness(model: PackedModel, fused: PackedModel, batch: Batch, precision: str) -> None:
+def check_closeness(model: ConfiguredModel, fused: ConfiguredModel, batch: Batch, precision: str) -> None:
     """Refuse (ConfigError) faster arithmetic for a model whose text vectors it changes, judged by the first pack."""
     vectors = []
     for network in (model, fused):

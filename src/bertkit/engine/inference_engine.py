@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.any_config import is_encoder_decoder
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig, counterpart
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
 from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit
@@ -23,8 +22,6 @@ from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
 
 ResultT = TypeVar("ResultT")
-#: The class of a model that guesses masked words, for which a BART may stand in.
-FILLS_MASKS = "BertForMaskedLM"
 #: From a pack and its outputs to one result a row, in the order of the pack.
 Read = Callable[[Pack, Values], Sequence[ResultT]]
 
@@ -76,10 +73,6 @@ class InferenceEngine:
         with needs_bertkit("a model object"):
             from bertkit.engine.torch_backend import TorchBackend
 
-        if hasattr(model, "generate"):
-            from bertkit.engine.seq2seq_backend import Seq2SeqBackend
-
-            return cls(Seq2SeqBackend.of(model, device, dtype, precision, threads))
         return cls(TorchBackend.of(model, device, dtype, precision, threads))
 
     @classmethod
@@ -107,14 +100,15 @@ class InferenceEngine:
 
         Args:
             path: a local folder or file.
-            model_class: name of the class.
+            model_class: name of the class, or of that of an encoder with the same head; see
+                :func:`bertkit.config.any_config.class_for`.
             device: see :func:`bertkit.pipeline`; an export runs on the CPU.
             dtype: type of the weights of a checkpoint.
             precision: see :meth:`of`.
             threads: see :meth:`of`.
 
         Raises:
-            CheckpointError: nothing of that class is there.
+            CheckpointError: nothing of that class is there, or a family without such a head.
             ConfigError: no such device or precision.
         """
         from bertkit.engine.onnx_backend import OnnxBackend, is_export
@@ -124,14 +118,11 @@ class InferenceEngine:
         with needs_bertkit(f"{path}, which is not an exported model (see 'bertkit export'),"):
             from bertkit.engine.torch_backend import TorchBackend
 
-        if model_class == FILLS_MASKS and is_encoder_decoder(config_path(path)):
-            from bertkit.engine.seq2seq_backend import Seq2SeqBackend
-
-            return cls(Seq2SeqBackend.load(path, device, dtype, precision, threads))
-        return cls(TorchBackend.load(path, model_class, device, dtype, precision, threads))
+        chosen = counterpart(model_class, config_path(path))
+        return cls(TorchBackend.load(path, chosen, device, dtype, precision, threads))
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Shape and labels of the model."""
         return self.backend.config
 

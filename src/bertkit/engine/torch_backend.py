@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
+from bertkit.engine.backend import Pack, Pooling, Precision, Values, Wanted, check_options
 from bertkit.engine.fused_modules import can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
-from bertkit.model.auto import MODEL_CLASSES
+from bertkit.model.auto import class_named
+from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.heads import pool_tokens
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
@@ -61,7 +62,7 @@ class TorchBackend:
 
     def __init__(
         self,
-        model: PackedModel | Callable[[], PackedModel],
+        model: ConfiguredModel | Callable[[], ConfiguredModel],
         precision: Precision = "auto",
         threads: int | None = None,
         max_pack: int | None = None,
@@ -70,13 +71,13 @@ class TorchBackend:
         self.precision = precision
         self.threads = threads
         self.max_pack = max_pack
-        self._load = model if not isinstance(model, PackedModel) else None
+        self._load = model if not isinstance(model, ConfiguredModel) else None
         self._shared = self._load is None
         self._lock = Lock()
         self._now = local()
-        self._fused: tuple[PackedModel, Watch | None] | None = None
+        self._fused: tuple[ConfiguredModel, Watch | None] | None = None
         self._refused: str | None = None
-        self._read(model if isinstance(model, PackedModel) else model())
+        self._read(model if isinstance(model, ConfiguredModel) else model())
         facts = None if self._model is None else self._model.quantization
         if facts is not None and self._place.type == "cpu" and (slow := slow_here(facts, native_library())):
             say(slow)
@@ -89,9 +90,9 @@ class TorchBackend:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _read(self, model: PackedModel) -> None:
+    def _read(self, model: ConfiguredModel) -> None:
         """Note what does not change until the model is moved to another device or type."""
-        self._model: PackedModel | None = model
+        self._model: ConfiguredModel | None = model
         self.config: BertConfig = model.config
         self.model_class = type(model).__name__
         self._place, self._dtype = model.device, model.dtype
@@ -108,7 +109,7 @@ class TorchBackend:
         threads: int | None = None,
     ) -> Self:
         """The back-end of a model object; InputError for anything else."""
-        if not isinstance(model, PackedModel):
+        if not isinstance(model, ConfiguredModel):
             raise InputError(f"expected a model of bertkit, such as BertModel, got {type(model).__name__}")
         if device is not None or dtype is not None:
             model.to(device=None if device is None else find_device(device), dtype=dtype)
@@ -129,15 +130,14 @@ class TorchBackend:
         """The back-end of a checkpoint; see :meth:`bertkit.engine.inference_engine.InferenceEngine.load`."""
         check_options(precision, threads)
         place = find_device(device)
-        known = MODEL_CLASSES[model_class]
-        load = partial(known.from_pretrained, path.absolute(), device=place, dtype=dtype)
+        load = partial(class_named(model_class).from_pretrained, path.absolute(), device=place, dtype=dtype)
         made = cls(load, precision, threads)
         if made.weight_type is None and place.type == "cpu":
             made.model.prepack()
         return made
 
     @property
-    def model(self) -> PackedModel:
+    def model(self) -> ConfiguredModel:
         """The model object. Its caller may change it, so from now on it is kept, and followed."""
         with self._lock:
             model = self._model or self._loaded()
@@ -156,7 +156,7 @@ class TorchBackend:
         """Type of the model's weights."""
         return str(self._dtype)
 
-    def _choose(self, model: PackedModel) -> WeightType | None:
+    def _choose(self, model: ConfiguredModel) -> WeightType | None:
         """What the library keeps the weights in; None: torch computes the layers.
 
         A model that somebody else holds stays in memory beside the library's copy, which "fp32" would make as large.
@@ -170,7 +170,7 @@ class TorchBackend:
             raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
         if self.precision in ("fp16", "bf16") and self._place.type == "cpu":
             if library is None:
-                lack = why_not() if fusable else "only unchanged models in float32 with a usual activation run there"
+                lack = why_not() if fusable else "only unchanged encoders in float32 with a usual activation run there"
                 raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
             if self.precision == "bf16" and not library.bf16:
                 raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
@@ -180,7 +180,7 @@ class TorchBackend:
             return "float32"
         return WEIGHT_TYPES[self.precision]
 
-    def _network(self, batch: Batch) -> PackedModel:
+    def _network(self, batch: Batch) -> ConfiguredModel:
         """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
         model = self._model
         if self._shared and model is not None:
@@ -191,7 +191,7 @@ class TorchBackend:
                 return eval_view(model)
         return self._ready() or self._fuse(batch)
 
-    def _ready(self) -> PackedModel | None:
+    def _ready(self) -> ConfiguredModel | None:
         """The view with the library's encoder, if there is one and the model has not changed since."""
         fused = self._fused  # once: another thread may replace it
         if fused is None:
@@ -199,7 +199,7 @@ class TorchBackend:
         view, watch = fused
         return view if watch is None or watch.unchanged() else None
 
-    def _fuse(self, batch: Batch) -> PackedModel:
+    def _fuse(self, batch: Batch) -> ConfiguredModel:
         with self._lock:
             if ready := self._ready():
                 return ready  # made by another thread
@@ -225,7 +225,7 @@ class TorchBackend:
                 self._model = None
             return view
 
-    def _loaded(self) -> PackedModel:
+    def _loaded(self) -> ConfiguredModel:
         assert self._load is not None, "a model that was not loaded here is never let go"
         return self._load()
 
@@ -293,6 +293,8 @@ class TorchBackend:
         """That of the model's encoder; InputError if it has none."""
         if self.model_class == BertModel.__name__:
             return self
+        if not isinstance(self.model, PackedModel):
+            return self  # an encoder-decoder, which gives vectors of tokens beside what its head says
         encoder = getattr(self.model, "bert", None)
         if not isinstance(encoder, BertModel):
             raise InputError(f"{self.model_class} has no encoder to take features from; pass a BertModel")
@@ -331,29 +333,33 @@ def _batch_of(pack: Pack, wanted: Wanted) -> Batch:
     )
 
 
-def _outputs(model: PackedModel, batch: Batch, wanted: Wanted) -> Mapping[str, Tensor]:
+def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[str, Tensor]:
     """The wanted outputs of a model in eval mode: of tokens ``(T, ...)``, of rows ``(B, ...)``."""
     if isinstance(model, BertModel):
         (name,) = wanted.outputs
         return {name: _hidden(model, batch, wanted) if name == "last_hidden_state" else _pooled(model, batch)}
     out = model.forward_packed(batch)
     found: dict[str, Tensor] = {name: out[name] for name in wanted.outputs}
+    if wanted.pooling is not None:
+        found = {name: _pool(x, batch.layout, wanted.pooling) for name, x in found.items()}
     if model.has_choices:  # all in one row, as if they belonged to one question
         found = {name: x.reshape(-1, 1) for name, x in found.items()}
     return found
 
 
 def _hidden(encoder: BertModel, batch: Batch, wanted: Wanted) -> Tensor:
-    """The last hidden vectors, without the pooler's matrix and tanh; of [CLS] alone the top layer is computed there.
-
-    On a CPU they are pooled by :meth:`Pack.pool`, which a single text waits less for.
-    """
+    """The last hidden vectors, without the pooler's matrix and tanh; of [CLS] alone the top layer is computed there."""
     x_TD, layout = encoder.embeddings(batch), batch.layout
     rows = ChosenRows.first(layout, x_TD.device) if wanted.pooling == "cls" else None
     hidden: Tensor = encoder.encoder(x_TD, layout, rows)[0]
-    if wanted.pooling in (None, "cls") or hidden.device.type == "cpu":
-        return hidden
-    return pool_tokens(hidden, layout, wanted.pooling)
+    return hidden if wanted.pooling in (None, "cls") else _pool(hidden, layout, wanted.pooling)
+
+
+def _pool(x_TD: Tensor, layout: Layout, pooling: Pooling) -> Tensor:
+    """A vector of each row. On a CPU the mean and the maximum are left to :meth:`Pack.pool`, which takes less time."""
+    if pooling == "cls":
+        return x_TD[layout.first_rows(x_TD.device)]
+    return x_TD if x_TD.device.type == "cpu" else pool_tokens(x_TD, layout, pooling)
 
 
 def _pooled(encoder: BertModel, batch: Batch) -> Tensor:

@@ -37,6 +37,7 @@ from bertkit.export.onnx_weights import LinearNodes, WeightsFile, replace_linear
 from bertkit.inference.run_files import SETTINGS
 from bertkit.inference.runs import settings_for_use
 from bertkit.model import auto
+from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
@@ -70,10 +71,10 @@ HEADS = {
 
 #: Why an encoder-decoder is refused, and what there is instead.
 _NO_GRAPH = (
-    "is an encoder-decoder, which is neither exported to ONNX nor quantized: its decoder runs once for each token, "
-    "with a cache and a beam search around it, and a graph holds neither. Use it as it is, with 'bertkit generate' or "
-    "pipeline(), or its encoder alone with T5EncoderModel. What can be exported and quantized are encoders with any "
-    f"head: {', '.join(FAMILIES)}"
+    "is an encoder-decoder, which is neither exported to ONNX nor quantized: a decoder that writes runs once for each "
+    "token, with a cache and a beam search around it, and a graph holds neither. Use it as it is, with pipeline() and "
+    "the commands ('bertkit generate', 'classify', 'answer', 'embed'). What can be exported and quantized are encoders "
+    f"with any head: {', '.join(FAMILIES)}"
 )
 
 
@@ -261,7 +262,7 @@ def write_beside(
         write_json(folder / name, content)
 
 
-def _check_request(model: PackedModel, target: Path, variants: Sequence[str], opset: int) -> None:
+def _check_request(model: ConfiguredModel, target: Path, variants: Sequence[str], opset: int) -> None:
     if not variants or set(variants) - GRAPHS.keys() or len(set(variants)) < len(variants):
         raise ConfigError(f"variants must be some of {', '.join(GRAPHS)}, each once, got {list(variants)}")
     if opset not in OPSETS:

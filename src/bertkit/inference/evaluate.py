@@ -13,7 +13,7 @@ from bertkit.inference.runs import Run, ner_task_of, open_run
 from bertkit.metrics.scores import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
-from bertkit.system.device import hardware
+from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import write_json
 from bertkit.tasks import Examples, get_task
 from bertkit.tasks.examples import SPLITS
@@ -70,7 +70,7 @@ def evaluate_run(
     run: str | Path | Run,
     split: str = "dev",
     *,
-    device: str | None = None,
+    device: Device = None,
     revision: str | None = None,
     write: bool = True,
     on_error: OnError = "raise",
@@ -84,7 +84,7 @@ def evaluate_run(
         split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
             task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
             whose name says no split, "dev" is all of it.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         revision: branch, tag or commit of a Hub checkpoint.
         write: keep ``evaluation-SPLIT.json``, ``evaluation-predictions-SPLIT.jsonl`` and
             ``evaluation-errors-SPLIT.jsonl`` in the folder; the next evaluation of a split replaces them. What the run

@@ -32,7 +32,11 @@ def hidden_states(pooling: Pooling | None) -> tuple[Wanted, Read[Floats]]:
 
 
 class FeatureExtractionPipeline(Pipeline):
-    """Text to vectors: ``pipeline("feature-extraction", model=...)``."""
+    """Text to vectors: ``pipeline("feature-extraction", model=...)``.
+
+    Those of a BART are its decoder's, which reads the text too, as in its paper, in ``transformers`` and in
+    ``sentence-transformers``; those of a T5 its encoder's, whose mean is what sentence-T5 and GTR use.
+    """
 
     task: ClassVar[str] = "feature-extraction"
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, TextRow
+from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.probabilities import top_k as highest
@@ -45,7 +45,8 @@ class FillMaskPipeline(Pipeline):
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
-            raise CheckpointError(_no_mask(tokenizer))
+            raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
+        check_vocabulary(tokenizer, self.config.vocab_size)  # its last token may be the mask
 
     def __call__(
         self,
@@ -143,11 +144,3 @@ class FillMaskPipeline(Pipeline):
                 row.append({"score": score, "token": token, "token_str": word, "sequence": text, **note})
             filled.append(row)
         return filled[0] if single else filled
-
-
-def _no_mask(tokenizer: PreTrainedTokenizer) -> str:
-    """Why a model cannot fill masks, and what it does instead."""
-    said = "the tokenizer has no mask token, so no text can hold a mask"
-    if "<extra_id_0>" not in tokenizer.all_special_tokens:
-        return said
-    return f"{said}; T5 fills <extra_id_0>, with 'bertkit generate' or pipeline('text2text-generation')"

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig
+from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
@@ -74,7 +75,9 @@ class Pipeline:
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
         self.tokenizer = tokenizer
-        check_vocabulary(tokenizer, self.config.vocab_size)
+        # The authors' BARTs for summaries have no vector for the mask.
+        without_mask = self.config.model_type in ENCODER_DECODERS
+        check_vocabulary(tokenizer, self.config.vocab_size, without_mask=without_mask)
 
     @property
     def model(self) -> Any:
@@ -82,7 +85,7 @@ class Pipeline:
         return self.engine.model
 
     @property
-    def config(self) -> BertConfig:
+    def config(self) -> AnyConfig:
         """Shape and labels of the model."""
         return self.engine.config
 

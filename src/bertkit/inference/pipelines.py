@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import class_for, head_of, read_any_config
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
@@ -42,8 +43,6 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "feature-extraction": (FeatureExtractionPipeline, ENCODER),
     "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
-#: Further classes that a pipeline takes.
-STAND_INS = {"BertForMaskedLM": ("BartForConditionalGeneration",)}
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
@@ -66,7 +65,8 @@ def pipeline(
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``feature-extraction``, ``sentence-similarity``; for BART and T5 ``text2text-generation``,
-            ``summarization``, ``translation`` (``translation_en_to_de`` ...). None: the task of the model's head.
+            ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART is also for text classification,
+            question answering and masks, both give vectors. None: the task of the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
@@ -129,10 +129,11 @@ def pipeline(
 
 
 def _check_class(task: str, wanted: str, model: Network) -> None:
-    """Refuse (InputError) a model object that has not the task's head."""
-    classes = {known.__name__ for known in type(model).__mro__}
-    if wanted != ENCODER and not classes & {wanted, *STAND_INS.get(wanted, ())}:
-        raise InputError(f"task {task!r} needs a {wanted}, got {type(model).__name__}")
+    """Refuse (InputError; CheckpointError if its family has none) a model object that has not the task's head."""
+    config, name = getattr(model, "config", None), type(model).__name__
+    needed = class_for(wanted, config.model_type, name) if isinstance(config, EncoderDecoderConfig) else wanted
+    if wanted != ENCODER and needed not in {known.__name__ for known in type(model).__mro__}:
+        raise InputError(f"task {task!r} needs a {needed}, got {name}")
 
 
 def _known(task: str) -> str:
@@ -166,14 +167,16 @@ def infer_task(model: Path | Network) -> str:
     if isinstance(model, Path):
         if generates_text(model):
             return "text2text-generation"
-        classes = list(BertConfig.from_json_file(config_path(model)).architectures or ())
+        config: object = read_any_config(config_path(model))
+        classes = list(getattr(config, "architectures", None) or ())
     else:
-        classes = [type(model).__name__]
+        config, classes = getattr(model, "config", None), [type(model).__name__]
         if hasattr(model, "generate"):
             return "text2text-generation"
     by_class = {model_class: task for task, (_, model_class) in reversed(TASKS.items())}
     for name in classes:
-        if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
+        its = head_of(name) if isinstance(config, EncoderDecoderConfig) else name
+        if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(its):
             return task
     found = f"is a {shorten(classes)}" if classes else "names no class in its config.json"
     raise InputError(f"cannot infer the task: the model {found}; pass one of: {', '.join(TASKS)}")

@@ -28,6 +28,7 @@ from bertkit.system.atomic_files import (
     write_atomically,
 )
 from bertkit.system.console import Progress, quiet, say
+from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
@@ -74,7 +75,7 @@ def predict_file(
     out: str | Path,
     columns: Columns = UNNAMED,
     *,
-    device: str | None = None,
+    device: Device = None,
     precision: Precision = "auto",
     threads: int | None = None,
 ) -> int:
@@ -88,11 +89,10 @@ def predict_file(
         run: a run folder, or a checkpoint with a sequence classifier.
         source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
             compressed; of another kind of task a file as it was trained on.
-        out: the file to write: ``.csv``, ``.tsv`` or ``.parquet``, see
-            :func:`write_rows`; any other name gets JSON lines.
+        out: the file to write: ``.csv``, ``.tsv``, ``.parquet`` (see :func:`write_rows`); others get JSON lines.
         columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for
             a model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         precision: as for :func:`bertkit.pipeline`; also ``threads``.
         threads: of the processor; None: one per core.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.int8_folder import is_int8
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig, read_any_config, read_config_for
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.onnx_backend import is_export
@@ -18,6 +18,7 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.inference.pipeline_inputs import Text, num_characters
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
 from bertkit.system.console import quiet
+from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import ner_task
@@ -94,7 +95,7 @@ def open_run(
     run: str | Path,
     task: Task | None = None,
     *,
-    device: str | None = None,
+    device: Device = None,
     revision: str | None = None,
     precision: Precision | None = None,
     threads: int | None = None,
@@ -111,7 +112,7 @@ def open_run(
     path = resolve(run, revision=revision)
     folder = checkpoint_folder(path)
     settings = read_settings(folder)
-    known = read_task(folder) or task or _any_texts(BertConfig.from_json_file(config_path(path)))
+    known = read_task(folder) or task or _any_texts(read_any_config(config_path(path)))
     workflow = workflow_of(known)
     config = _reading(folder, settings, workflow, workflow.read_shape(path))
     kind = Classifier if isinstance(workflow, TextWorkflow) else Run
@@ -120,7 +121,7 @@ def open_run(
         workflow=workflow,
         engine=workflow.open_engine(
             path,
-            device=device or "cpu",
+            device="cpu" if device is None else device,
             precision=precision or ("auto" if is_export(folder) else "int8" if is_int8(folder) else "fp32"),
             threads=threads,
         ),
@@ -153,7 +154,7 @@ def settings_for_use(folder: Path) -> dict[str, Any]:
     return {"task": settings["task"], "config": reading.model_dump(exclude_defaults=True)}
 
 
-def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
+def load_run(run: str | Path, *, device: Device = None, revision: str | None = None) -> Classifier:
     """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
 
     ConfigError if the run is of another kind of task, else as :func:`open_run`.
@@ -167,7 +168,7 @@ def load_run(run: str | Path, *, device: str | None = None, revision: str | None
     return loaded
 
 
-def _any_texts(shape: BertConfig) -> TextTask:
+def _any_texts(shape: AnyConfig) -> TextTask:
     """A task for the outputs of a classifier of which nothing is known but its labels."""
     regression = shape.problem_type == "regression" or shape.num_labels == 1
     labels = None if regression else tuple(shape.id2label.values())
@@ -183,7 +184,7 @@ def ner_task_of(
     ``columns`` as in :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own files.
     """
     path = resolve(run, revision=revision)
-    shape = BertConfig.from_json_file(config_path(path))
+    shape = read_config_for("BertForTokenClassification", config_path(path))
     known = read_task(checkpoint_folder(path))
     if isinstance(known, TokenTask):
         own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
@@ -196,7 +197,7 @@ def predict_run(
     texts: Iterable[str] | Iterable[tuple[str, str]],
     *,
     truncation: Truncation = "longest_first",
-    device: str | None = None,
+    device: Device = None,
 ) -> Iterator[dict[str, Any]]:
     """Predict for any number of texts or pairs, lazily and in their order; drawn some thousand at a time.
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import CheckpointError, InputError
@@ -173,7 +174,7 @@ class NextSentencePipeline(Pipeline):
 
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
-        if self.config.type_vocab_size < 2:
+        if not isinstance(self.config, BertConfig) or self.config.type_vocab_size < 2:
             raise InputError("this model knows one segment only, so it cannot tell two texts apart")
 
     def __call__(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.checkpoints.names import TABLES
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import COUNTERPARTS, AnyConfig, class_for, read_any_config
 from bertkit.errors import InputError
 from bertkit.model import models
-from bertkit.model.loading import LoadOptions, load_model
+from bertkit.model.loading import LoadOptions
 from bertkit.model.padded import PackedModel
 from bertkit.model.replaced_tokens import ElectraForPreTraining
 from bertkit.system.model_sources import resolve
+
+if TYPE_CHECKING:
+    from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
+
+    #: For annotations: a model of any family, without and with a decoder.
+    AnyModel = PackedModel | Seq2SeqModel
 
 #: The classes by the names that ``config.json`` files list under ``architectures``.
 MODEL_CLASSES: dict[str, type[PackedModel]] = {
@@ -33,29 +39,40 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
 }
 
 
+def class_named(name: str) -> type[AnyModel]:
+    """The class with this name, of an encoder or of an encoder-decoder."""
+    if name in MODEL_CLASSES:
+        return MODEL_CLASSES[name]
+    from bertkit.model.seq2seq.seq2seq_classes import SEQ2SEQ_CLASSES
+
+    return SEQ2SEQ_CLASSES[name]
+
+
 class _AutoModel:
     """Chooses the class by the ``model_type`` of the checkpoint's config; has no instances."""
 
-    #: Class by ``model_type``. One class serves all families that have such a head.
+    #: The class of most families, which serves all of them that have such a head.
+    usual: ClassVar[str] = ""
+    #: Class by ``model_type``.
     classes: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls, usual: str = "") -> None:
-        if usual:
-            cls.classes = dict.fromkeys(TABLES, usual)
+    def __init_subclass__(cls, usual: str, **others: str) -> None:
+        its = {kind: names[usual] for kind, names in COUNTERPARTS.items() if usual in names}
+        cls.usual, cls.classes = usual, {**dict.fromkeys(TABLES, usual), **its, **others}
 
-    def __new__(cls, *given: str | Path | BertConfig, **options: Unpack[LoadOptions]) -> Self:
+    def __new__(cls, *given: str | Path | AnyConfig, **options: Unpack[LoadOptions]) -> Self:
         raise InputError(
             f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path), or from_config(config)"
         )
 
     @classmethod
-    def from_config(cls, config: BertConfig) -> Any:
+    def from_config(cls, config: AnyConfig) -> Any:
         """A new model with random weights, in the class for the config's family.
 
         Raises:
             ConfigError: the family has no such head.
         """
-        return MODEL_CLASSES[cls.classes[config.model_type]](config)
+        return cls._class_for(config, "the config")(config)  # type: ignore[arg-type]  # which is of its family
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Any:
@@ -66,24 +83,30 @@ class _AutoModel:
                 lists what there is.
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
-        config = BertConfig.from_json_file(config_path(path))
-        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
+        file = config_path(path)
+        return cls._class_for(read_any_config(file), str(file)).from_pretrained(path, **options)
+
+    @classmethod
+    def _class_for(cls, config: AnyConfig, where: str) -> type[AnyModel]:
+        kind = config.model_type
+        return class_named(cls.classes[kind] if kind in cls.classes else class_for(cls.usual, kind, where))
 
 
-class AutoModel(_AutoModel, usual="BertModel"):
-    """The bare encoder."""
+class AutoModel(_AutoModel, usual="BertModel", t5="T5Model"):
+    """The bare model: of an encoder-decoder both halves."""
 
 
-class AutoModelForPreTraining(_AutoModel):
+class AutoModelForPreTraining(
+    _AutoModel,
+    usual="BertForMaskedLM",
+    bert="BertForPreTraining",
+    albert="BertForPreTraining",
+    electra="ElectraForPreTraining",
+    t5="T5ForConditionalGeneration",
+):
     """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
-    replaced tokens (ELECTRA).
+    replaced tokens (ELECTRA); writing what is missing (BART, T5).
     """
-
-    classes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(TABLES, "BertForMaskedLM"),
-        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
-        "electra": "ElectraForPreTraining",
-    }
 
 
 class AutoModelForMaskedLM(_AutoModel, usual="BertForMaskedLM"):

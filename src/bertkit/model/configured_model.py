@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from bertkit.batch import Batch
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.output import ModelOutput
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None, *, cutoff: float = 2.0) -> None:
@@ -70,6 +72,8 @@ class ConfiguredModel(nn.Module):
     head_prefixes: ClassVar[tuple[str, ...]] = ()
     #: Whether ``num_labels=`` or ``id2label=`` asks for a new head.
     label_head: ClassVar[bool] = False
+    #: Whether inputs have an axis of choices after the batch axis.
+    has_choices: ClassVar[bool] = False
     #: Which tensors were loaded exactly, newly initialized, or left unused; None for a model that was not loaded.
     load_report: Match | None = None
     #: Of a model in 8 bits what its folder says of it; None for any other.
@@ -79,6 +83,10 @@ class ConfiguredModel(nn.Module):
         super().__init__()
         config.check_heads()
         self.config = config
+
+    def forward_packed(self, batch: Batch) -> ModelOutput:
+        """Run a packed batch: outputs of sequences ``(B, ...)``, of tokens ``(T, ...)``."""
+        raise AssertionError("every subclass overrides this")
 
     @property
     def device(self) -> torch.device:

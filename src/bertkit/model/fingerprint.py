@@ -18,18 +18,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertkit.checkpoints.any_names import AnyConfig, any_specs, any_table
+from bertkit.checkpoints.any_names import any_specs, any_table
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import saved_as
 from bertkit.checkpoints.seq2seq_names import with_own_output
-from bertkit.config.any_config import read_any_config
+from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, counted
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.padded import PackedModel
-from bertkit.model.seq2seq.conditional_generation import BartForConditionalGeneration, T5ForConditionalGeneration
-from bertkit.model.seq2seq.reading_heads import BartForQuestionAnswering, BartForSequenceClassification
-from bertkit.model.seq2seq.seq2seq_models import BartModel, Seq2SeqModel, T5EncoderModel, T5Model
+from bertkit.model.seq2seq.seq2seq_classes import SEQ2SEQ_CLASSES
+from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
@@ -49,20 +48,6 @@ _LAYERS = {
     "hidden_states": "",
     "encoder_hidden_states": " of the encoder",
     "decoder_hidden_states": " of the decoder",
-}
-#: The classes of encoder-decoders, by the names that ``config.json`` files list under ``architectures``. Not in
-#: :mod:`bertkit.model.auto`, because every pipeline would import them.
-SEQ2SEQ_CLASSES: dict[str, type[Seq2SeqModel]] = {
-    cls.__name__: cls
-    for cls in (
-        BartModel,
-        BartForConditionalGeneration,
-        BartForSequenceClassification,
-        BartForQuestionAnswering,
-        T5Model,
-        T5EncoderModel,
-        T5ForConditionalGeneration,
-    )
 }
 
 

@@ -20,6 +20,7 @@ from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
+from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import write_json
 
 
@@ -45,7 +46,7 @@ def load_int8(
     folder: Path,
     wanted: str,
     classes: Mapping[str, type[ConfiguredModel]],
-    device: torch.device | str | None,
+    device: Device,
 ) -> ConfiguredModel:
     """The model of a folder, in eval mode, of the class that was quantized or, if ``BertModel`` is wanted, its encoder.
 
@@ -87,7 +88,7 @@ def load_int8(
         kept = [name.removeprefix(f"{model.base_prefix}.") for name in facts.kept]
         encoder.quantization = replace(facts, model_class="BertModel", kept=kept)
     made = encoder if wanted == "BertModel" else model
-    return made.eval() if device is None else made.eval().to(device)
+    return made.eval().to(find_device(device, "cpu"))
 
 
 def _read(path: Path) -> dict[str, Tensor]:

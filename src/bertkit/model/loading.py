@@ -30,6 +30,7 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
 from bertkit.model.int8_model import load_int8, save_int8
+from bertkit.system.device import Device, find_device
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
@@ -75,7 +76,7 @@ class LoadOptions(TypedDict, total=False):
         (for ``BertModel``, which has no heads, only that).
     seed: for the weights of a new head; 0 by default. The global generators are not used.
     revision: branch, tag or commit on the Hub.
-    device: of the model; None means the CPU.
+    device: of the model, as in :func:`bertkit.pipeline`; None means the CPU.
     dtype: of the weights; None means float32, whatever the file contains.
     torch_dtype: another name of ``dtype``.
     """
@@ -88,7 +89,7 @@ class LoadOptions(TypedDict, total=False):
     new_head: bool | None
     seed: int | None
     revision: str | None
-    device: str | torch.device | None
+    device: Device
     dtype: torch.dtype | str | None
     torch_dtype: torch.dtype | str | None
 
@@ -149,8 +150,7 @@ def with_values(
         raise CheckpointError(f"{name} has tensors that bertkit's name table does not know: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
-    device = options.get("device")
-    return model.eval() if device is None else model.eval().to(device)
+    return model.eval().to(find_device(options.get("device"), "cpu"))
 
 
 def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, options: LoadOptions) -> ModelT:

@@ -23,7 +23,8 @@ class ModelOutput:
     start_logits, end_logits: ``(B, S)``, question answering.
     prediction_logits, seq_relationship_logits: ``(B, S, V)`` and ``(B, 2)``, pre-training.
     last_hidden_state: ``(B, S, D)``, the top layer.
-    pooler_output: ``(B, D)``, tanh of a linear layer on [CLS]; None for a model without pooler.
+    pooler_output: ``(B, D)``, tanh of a linear layer on [CLS]; None for a model without pooler. Of a BART with a
+        classifier the vector that this reads.
     hidden_states: L + 1 tensors ``(B, S, D)``: the embeddings, then every layer.
     attentions: L tensors ``(B, N, S, S)``: probabilities after softmax, before dropout; packed: L lists of B
         tensors ``(N, s, s)``.

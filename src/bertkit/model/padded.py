@@ -40,8 +40,6 @@ class PackedModel(PretrainedModel):
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
     #: Read by ``transformers.Trainer``: the loss divides by the targets of its own batch.
     accepts_loss_kwargs: ClassVar[bool] = False
-    #: Whether inputs have an axis of choices after the batch axis.
-    has_choices: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertkit.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     import torch
 
+#: What every function and class takes for ``device``; see :func:`find_device`.
+Device: TypeAlias = "str | int | torch.device | None"
 
-def check_device(device: str | int | torch.device | None) -> None:
+
+def check_device(device: Device) -> None:
     """Raise ConfigError if :func:`find_device` would, before time is spent on anything else; also without torch."""
-    if device in (None, "auto", "cpu", -1):
+    if str(device) in ("None", "auto", "cpu", "-1"):
         return
     try:
         find_device(device)
@@ -27,26 +30,32 @@ def check_device(device: str | int | torch.device | None) -> None:
         ) from None
 
 
-def find_device(device: str | int | torch.device | None) -> torch.device:
+def find_device(device: Device, default: str = "auto") -> torch.device:
     """The device to compute on.
 
     Args:
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ...; the number of a GPU, or -1 for the CPU; None or ``"auto"`` for
-            the first GPU where there is one, else the CPU.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or a ``torch.device``; the number of a GPU, or -1 for the CPU,
+            also as text; ``"auto"`` for the first GPU where there is one, else the CPU; None for ``default``.
+        default: as ``device``.
 
     Raises:
-        ConfigError: this machine has no such device.
+        ConfigError: there is no such device, or this machine has none.
     """
     import torch
 
-    if device is None or device == "auto":
+    name = default if device is None else str(device)
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if isinstance(device, int) and not isinstance(device, bool):
-        device = "cpu" if device < 0 else f"cuda:{device}"
+    if name == "-1" or (name.isascii() and name.isdecimal()):
+        name = "cpu" if name == "-1" else f"cuda:{name}"
     try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ConfigError(f"unknown device {device!r}; use 'cpu', 'cuda', 'cuda:1', 'auto' or a GPU's number") from None
+        found = torch.device(name)
+    except RuntimeError:
+        found = torch.device("meta")
+    if found.type not in ("cpu", "cuda", "mps"):
+        raise ConfigError(
+            f"unknown device {device!r}; use 'cpu', 'cuda', 'cuda:1', 'auto', or the number of a GPU (-1: the CPU)"
+        )
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         gpus = counted(torch.cuda.device_count(), "CUDA device")
         raise ConfigError(f"no device {str(found)!r}: this machine has {gpus}; use 'cpu', or leave it out")
@@ -55,10 +64,12 @@ def find_device(device: str | int | torch.device | None) -> torch.device:
     return found
 
 
-def hardware(device: torch.device | str | None) -> dict[str, Any]:
-    """Where it ran. Threads matter for exact repetition: sums are taken in another order with another number."""
+def hardware(device: Device) -> dict[str, Any]:
+    """Where it ran, None: the CPU. Threads matter for exact repetition: with another number of them sums are taken in
+    another order.
+    """
     import torch
 
-    kind = torch.device(device or "cpu")
+    kind = find_device(device, "cpu")
     name = torch.cuda.get_device_name(kind) if kind.type == "cuda" else platform.machine()
     return {"device": str(kind), "name": name, "num_threads": torch.get_num_threads(), "num_cpus": os.cpu_count()}

@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.ragged import Flags, Ints
+from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Halves, Row, Split
@@ -32,10 +34,8 @@ from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from bertkit.batch import Batch
-    from bertkit.model.padded import PackedModel
+    from bertkit.model.auto import AnyModel
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -123,10 +123,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
-    #: What its models are called in messages.
-    calls_it: ClassVar[str] = "BERT"
-    #: Whether training in bf16 was compared with fp32 and may be the default where the processor gains.
-    trains_in_bf16: ClassVar[bool] = True
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
 
@@ -214,47 +210,56 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """The labels of the head; none where they are fixed."""
         return {}
 
-    def network(self) -> Any:
-        """The model class itself."""
-        from bertkit.model import models
+    def network(self, shape: AnyConfig) -> Any:
+        """The model class itself, of a shape's family."""
+        from bertkit.model.auto import class_named
 
-        return getattr(models, self.model_class)
+        return class_named(class_for(self.model_class, shape.model_type, "the model"))
 
-    def new_model(
-        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> Any:
+    def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> Any:
         """The start checkpoint, with its own head if it is exactly the task's, else a new one, drawn from ``seed``."""
         path = resolve(start)
-        new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
-        return self.network().from_pretrained(
-            path, **self.head(), pooling=settings.pooling, new_head=new, seed=seed, device=device
+        shape = self.read_shape(path)
+        return self.network(shape).from_pretrained(
+            path,
+            **self.head(),
+            pooling=settings.pooling,
+            new_head=self._needs_new_head(shape, settings),
+            seed=seed,
+            device=device,
         )
 
-    def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
+    def _needs_new_head(self, file: AnyConfig, settings: ReadingSettings) -> bool:
         """Whether the checkpoint has not exactly the head that the task needs."""
         kind = self.model_class.removeprefix("Bert")
         same = any(name.endswith(kind) for name in file.architectures or ())
         same = same and self.head().get("id2label", file.id2label) == file.id2label
-        return not same or settings.pooling not in (None, file.pooling)
+        return not same or (isinstance(file, BertConfig) and settings.pooling not in (None, file.pooling))
 
-    def read_shape(self, path: Path) -> Any:
-        """Shape of a checkpoint: a :class:`BertConfig`, or of another kind of model its own config."""
-        return BertConfig.from_json_file(config_path(path))
+    def read_shape(self, path: Path) -> AnyConfig:
+        """Shape of a checkpoint; CheckpointError for a family without the kind's head."""
+        return read_config_for(self.model_class, config_path(path))
 
     def scoring_engine(self, model: Any) -> Any:
         """What :meth:`outputs` gets of a model in training."""
         return InferenceEngine.for_scoring(model)
 
-    def open_engine(self, path: Path, *, device: str, precision: Precision, threads: int | None) -> Any:
+    def open_engine(self, path: Path, *, device: Device, precision: Precision, threads: int | None) -> Any:
         """What :meth:`outputs` gets of a checkpoint."""
         return InferenceEngine.load(path, self.model_class, device=device, precision=precision, threads=threads)
 
-    def start_shape(self, start: Path, settings: ReadingSettings) -> Any:
-        """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have."""
+    def start_shape(self, start: Path, settings: ReadingSettings) -> AnyConfig:
+        """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have.
+
+        ConfigError for a setting that the family has no use for.
+        """
         from bertkit.model.loading import pooling_of
 
-        file = BertConfig.from_json_file(config_path(start))
-        if self.network().kind != "sequence":
+        file = self.read_shape(start)
+        if not isinstance(file, BertConfig):
+            check_for_decoder(settings, f"a {file.model_type}")
+            return file
+        if self.network(file).kind != "sequence":
             return file
         folder, fresh = checkpoint_folder(start), self._needs_new_head(file, settings)
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
@@ -263,7 +268,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Raise ConfigError if the labels of a loaded model are not the task's; ``name`` says whose they are."""
         return
 
-    def set_up(self, model: PackedModel, train: EncodedT, settings: ReadingSettings) -> None:
+    def set_up(self, model: AnyModel, train: EncodedT, settings: ReadingSettings) -> None:
         """What the model's loss has to know of the training rows, such as class weights."""
         return
 
@@ -334,6 +339,16 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def draw(self, folder: Path) -> tuple[str, ...]:
         """Pictures of ``predictions-dev.jsonl`` in a run folder, by matplotlib; names of the files written."""
         return ()
+
+
+def check_for_decoder(settings: ReadingSettings, what: str) -> None:
+    """Raise ConfigError for settings that make no sense with ``what``, an encoder-decoder."""
+    for name, why in (
+        ("pooling", "its classifier reads the last token of the decoder"),
+        ("layer_decay", "encoder and decoder have layers of their own"),
+    ):
+        if getattr(settings, name, None):
+            raise ConfigError(f"{name} is not for {what}: {why}. Leave it out")
 
 
 #: A workflow whose kind does not matter: what the engine handles.

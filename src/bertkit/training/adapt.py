@@ -31,6 +31,7 @@ from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, say
+from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -136,7 +137,7 @@ def adapt(
     settings: AdaptConfig | None = None,
     *,
     texts: Sequence[str | Path] = (),
-    device: str | None = None,
+    device: Device = None,
 ) -> AdaptResult:
     """Train the masked language model on a task's training texts, then fine-tune, with and without.
 
@@ -149,7 +150,7 @@ def adapt(
         config: settings of both fine-tuning runs.
         settings: settings of the masked-LM training.
         texts: further files of unlabelled text of the same kind, as in ``bertkit prepare``.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
 
     Raises:
         ConfigError: ``out`` holds something else; a kind of task without text.
@@ -157,6 +158,7 @@ def adapt(
     """
     task = task_of(task, data) if isinstance(task, str) else task
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
+    place = str(find_device(device, "cpu"))
     precision = config.precision or "fp32"  # never bf16 by default: the comparison of scores was of fine-tuning alone
     config = config.model_copy(update={"precision": precision})
     workflow_of(task).check_settings(config)
@@ -180,9 +182,9 @@ def adapt(
         assert masked_lm.max_steps is not None
         passes = masked_lm.max_steps * masked_lm.batch_size * (masked_lm.max_seq_length - 2) / num_tokens
         say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")
-        trained = pretrain(store, run.path / ADAPTED, masked_lm, model=str(start), device=device or "cpu")
-        adapted = _finetune(task, data, trained.model, run.path / WITH, config, device)
-        plain = _finetune(task, data, start, run.path / WITHOUT, config, device) if settings.compare else None
+        trained = pretrain(store, run.path / ADAPTED, masked_lm, model=str(start), device=place)
+        adapted = _finetune(task, data, trained.model, run.path / WITH, config, place)
+        plain = _finetune(task, data, start, run.path / WITHOUT, config, place) if settings.compare else None
         text = {
             "texts": num_texts,
             "tokens": num_tokens,
@@ -221,7 +223,7 @@ def _store(
 
 
 def _finetune(
-    task: Task, data: str | Path, model: Path, out: Path, config: FinetuneConfig, device: str | None
+    task: Task, data: str | Path, model: Path, out: Path, config: FinetuneConfig, device: str
 ) -> FinetuneResult:
     say(f"fine-tuning {'the adapted model' if out.name == WITH else 'the original model'}")
     advice = AdaptFolder.how_to_resume

@@ -66,7 +66,7 @@ def test_copies_of_the_table_of_words(folder: Path) -> None:
 
 
 def test_a_new_head_is_asked_for(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"a model that writes .*no classifier .*and its generate\(\); or train"):
+    with pytest.raises(CheckpointError, match=r"a model that writes .*no classifier .*'bertkit generate' .*; or train"):
         bertkit.BartForSequenceClassification.from_pretrained(folder)
     made = bertkit.BartForSequenceClassification.from_pretrained(folder, num_labels=5)
     assert made(torch.tensor([[5, 2]])).logits.shape == (1, 5)  # type: ignore[union-attr]
@@ -82,10 +82,10 @@ def test_a_new_head_is_asked_for(folder: Path) -> None:
 
 
 def test_advice_that_can_be_followed(folder: Path, tmp_path: Path) -> None:
-    """No command runs these classes, and a decoder is no head that could be trained anew."""
+    """A decoder is no head that could be trained anew."""
     model = bertkit.BartForSequenceClassification.from_pretrained(folder, num_labels=2)
     model.save_pretrained(tmp_path / "labels")
-    told = r"\. Use BartForSequenceClassification in Python; or train a new head, after BartForQuestionAnswering"
+    told = r"\. Use 'bertkit classify' or .*; or train a new head, after BartForQuestionAnswering"
     with pytest.raises(CheckpointError, match=told):
         bertkit.BartForQuestionAnswering.from_pretrained(tmp_path / "labels")
     bertkit.BartModel.from_pretrained(folder).save_pretrained(tmp_path / "bare")
@@ -95,7 +95,9 @@ def test_advice_that_can_be_followed(folder: Path, tmp_path: Path) -> None:
         bertkit.BartForSequenceClassification.from_pretrained(tmp_path / "bare")
     small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
     bertkit.T5EncoderModel(bertkit.T5Config(**small)).save_pretrained(tmp_path / "encoder")
-    with pytest.raises(CheckpointError, match=r"has no decoder for .*\. Use T5EncoderModel in Python$"):
+    with pytest.raises(
+        CheckpointError, match=r"has no decoder for .*\. Use 'bertkit embed' or pipeline\('feature-e.*\)$"
+    ):
         bertkit.T5ForConditionalGeneration.from_pretrained(tmp_path / "encoder")
 
 

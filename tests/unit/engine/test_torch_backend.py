@@ -392,7 +392,7 @@ def test_16_bits_need_the_library(folder: Path, precision: Precision, monkeypatc
 
 
 def test_models_that_the_library_does_not_compute(folder: Path) -> None:
-    said = "only unchanged models in float32 with a usual activation run there. Use 'auto'"
+    said = "only unchanged encoders in float32 with a usual activation run there. Use 'auto'"
     with pytest.raises(ConfigError, match=said):
         pipeline("feature-extraction", model=folder, device="cpu", precision="fp16", dtype=torch.bfloat16)
     pipe = pipeline("feature-extraction", model=folder, device="cpu", dtype=torch.bfloat16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import bertkit
 from bertkit import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, CheckpointError, ConfigError, InputError
 from bertkit.batch import Layout, pack
 from bertkit.checkpoints.names import TABLES
+from bertkit.config.any_config import COUNTERPARTS
 from bertkit.config.families import FAMILIES
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.kernels import dropout
@@ -382,6 +384,9 @@ def test_auto_classes_choose_as_the_field_does() -> None:
             if auto == "AutoModelForPreTraining" and family not in mapping:
                 continue  # theirs has none; ours is the masked LM
             assert values.their_class(getattr(bertkit, auto).classes[family]) == mapping[family]
+        for kind in COUNTERPARTS:  # encoder-decoders; theirs has classifiers of a T5, too
+            if ours := getattr(bertkit, auto).classes.get(kind):
+                assert re.sub("^MBart", "Bart", mapping.get(kind, ours)) == ours
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -101,8 +101,15 @@ class ConditionalGeneration(Seq2SeqModel):
     def forward_packed(self, batch: Batch) -> Seq2SeqOutput:
         """The loss of a packed batch, whose target ``labels`` ``(B, S)`` is that of :meth:`forward`.
 
-        Logits are computed at the targets only, and not kept.
+        Logits are computed at the targets only, and not kept. Without targets the model reads: besides vectors of the
+        tokens there are ``logits`` ``(R, V)`` at ``logit_rows``, those of a BART for the tokens that stand there.
         """
+        if not batch.targets:
+            out = super().forward_packed(batch)
+            if batch.logit_rows is not None:
+                assert out.last_hidden_state is not None
+                out.logits = self.predict(out.last_hidden_state[batch.logit_rows])
+            return out
         labels_BS = batch.targets["labels"]
         decoded_BSD = self.decode(self.shift_right(labels_BS), self.model.remember(batch))
         real_BS = labels_BS != NO_TARGET

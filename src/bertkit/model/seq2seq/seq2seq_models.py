@@ -16,6 +16,7 @@ from typing import ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from bertkit.batch import Batch, Layout, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
@@ -27,7 +28,7 @@ from bertkit.model.loading import LoadOptions
 from bertkit.model.output import ModelOutput
 from bertkit.model.seq2seq.seq2seq_layers import CausalAttention, CrossAttention, EncoderAttention
 from bertkit.model.seq2seq.seq2seq_loading import load_seq2seq, save_seq2seq
-from bertkit.model.seq2seq.towers import Decoder, PackedEncoder
+from bertkit.model.seq2seq.towers import Decoder, PackedEncoder, input_groups
 from bertkit.model.seq2seq.trace import NO_TRACE, Trace
 
 
@@ -182,6 +183,30 @@ class Seq2SeqModel(ConfiguredModel):
             start = labels.gather(1, (lengths_B1 - 1).clamp(min=0))
         return torch.cat([start, labels[:, :-1]], dim=1)
 
+    def forward_packed(self, batch: Batch) -> Seq2SeqOutput:
+        """``last_hidden_state`` ``(T, D)``: a vector of each token of a packed batch.
+
+        That of the decoder of a BART, which reads the same text, shifted right by one (Lewis et al. 2019, section 3;
+        ``transformers`` and ``sentence-transformers`` do so too); that of the encoder of a T5 (Ni et al. 2021).
+        """
+        return Seq2SeqOutput(last_hidden_state=self._read(batch))
+
+    def _read(self, batch: Batch) -> Tensor:
+        memory_TD = self.model.encode(batch)
+        if not isinstance(self.config, BartConfig):
+            return memory_TD
+        assert self.model.decoder is not None
+        boundaries, parts = batch.layout.boundaries, []
+        for first, end in input_groups(batch.layout.lengths):  # padded to the longest of each group, not of the batch
+            tokens, layout = slice(boundaries[first], boundaries[end]), Layout(batch.layout.lengths[first:end])
+            rows = batch.input_ids[tokens].split(layout.lengths)
+            ids_BS = pad_sequence(rows, batch_first=True, padding_value=self.config.pad_token_id)
+            lengths_B1 = torch.tensor(layout.lengths, device=ids_BS.device)[:, None]
+            real_BS = torch.arange(layout.max_seqlen, device=ids_BS.device) < lengths_B1
+            cache = self.model.decoder.remember(memory_TD[tokens], layout)
+            parts.append(self.decode(self.shift_right(ids_BS), cache)[real_BS])
+        return torch.cat(parts)
+
     def _run(
         self,
         input_ids: Tensor,
@@ -191,8 +216,8 @@ class Seq2SeqModel(ConfiguredModel):
         *,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-    ) -> tuple[Seq2SeqOutput, Layout, Padding]:
-        """The outputs of encoder and decoder, and how the input was packed.
+    ) -> tuple[Seq2SeqOutput, Batch, Padding]:
+        """The outputs of encoder and decoder, the packed input, and how it was packed.
 
         decoder_input_ids: None: the input, shifted right.
         """
@@ -217,7 +242,7 @@ class Seq2SeqModel(ConfiguredModel):
                 padding.unpack_keys([x[..., :keys] for x, keys in zip(layer, batch.layout.lengths, strict=True)])
                 for layer in writing.cross
             )
-        return out, batch.layout, padding
+        return out, batch, padding
 
 
 def _unpacked(trace: Trace, padding: Padding) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:

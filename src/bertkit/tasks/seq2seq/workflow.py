@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.any_config import read_any_config
+from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
@@ -19,6 +19,7 @@ from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.ragged import Ints
 from bertkit.system.console import Progress
+from bertkit.system.device import Device
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve, plain_text, text_key
@@ -28,12 +29,10 @@ from bertkit.tasks.seq2seq.reading import read_seq2seq
 from bertkit.tasks.seq2seq.scoring import copy_baseline, text_scores
 from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
-from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from bertkit.batch import Batch
     from bertkit.engine.text_generator import TextGenerator
     from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
@@ -64,20 +63,18 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     task: Seq2SeqTask
     model_class = "ConditionalGeneration"
     default_max_length = 512
-    calls_it = "encoder-decoder"
-    trains_in_bf16 = False
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("max_target_length", "num_beams")
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)
-        for name, why in (
-            ("freeze_encoder", "the decoder reads all layers of what is written"),
-            ("layer_decay", "encoder and decoder have layers of their own"),
-        ):
-            if getattr(settings, name, None):
-                raise ConfigError(f"{name} is not for task {self.task.name}: {why}. Leave it out")
+        check_for_decoder(settings, f"task {self.task.name}")
+        if getattr(settings, "freeze_encoder", None):
+            raise ConfigError(
+                f"freeze_encoder is not for task {self.task.name}: the decoder reads all layers of what is written. "
+                "Leave it out"
+            )
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Seq2SeqExample]:
         return read_seq2seq(self.task, path, split, on_error=on_error)
@@ -138,18 +135,18 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
         assert encoded.targets is not None
         return pairs_batch(encoded.sources, encoded.targets, rows)
 
-    def network(self) -> type[ConditionalGeneration]:
+    def network(self, shape: AnyConfig) -> type[ConditionalGeneration]:
         from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
 
         return ConditionalGeneration
 
     def new_model(
-        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
+        self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings
     ) -> ConditionalGeneration:
         """The start checkpoint, whose settings of generation become those of this run; nothing in it is drawn."""
         from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM
 
-        model = AutoModelForSeq2SeqLM.from_pretrained(start).to(device)
+        model = AutoModelForSeq2SeqLM.from_pretrained(start, device=device)
         model.generation_settings = model.generation_settings.replace(
             max_new_tokens=target_length(settings), num_beams=settings.num_beams, num_return_sequences=1
         )
@@ -178,13 +175,12 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
         return TextGenerator(model)
 
-    def open_engine(self, path: Path, *, device: str, precision: str, threads: int | None) -> TextGenerator:
+    def open_engine(self, path: Path, *, device: Device, precision: str, threads: int | None) -> TextGenerator:
         from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM
-        from bertkit.system.device import find_device
 
         if precision not in ("auto", "fp32") or threads is not None:
             raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
-        return self.scoring_engine(AutoModelForSeq2SeqLM.from_pretrained(path).to(find_device(device)))
+        return self.scoring_engine(AutoModelForSeq2SeqLM.from_pretrained(path, device=device))
 
     def loss_floor(self, train: TextPairs, settings: ReadingSettings) -> float:
         assert train.targets is not None

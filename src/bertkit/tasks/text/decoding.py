@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig
 from bertkit.errors import CheckpointError
 from bertkit.metrics.calibration import (
     Floats,
@@ -147,7 +147,7 @@ def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], 
 
 
 def prediction_rows(
-    logits: npt.NDArray[np.floating], config: BertConfig, truncated: Flags, decision: LabelDecision | None = None
+    logits: npt.NDArray[np.floating], config: AnyConfig, truncated: Flags, decision: LabelDecision | None = None
 ) -> list[Row]:
     """``predicted`` (a label name, a list of them where a row may have several, or a number), for labels
     ``probabilities`` by name, and ``truncated`` (as given, ``(n,)``) of each row of logits ``(n, C)``.

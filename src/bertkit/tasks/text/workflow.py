@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertkit.batch import Batch
-    from bertkit.model.padded import PackedModel
+    from bertkit.model.auto import AnyModel
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = Ragged | GroupSet
@@ -137,10 +137,11 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
                 f"{list(self.task.id2label.values())[:10]}; both must be the same, in the same order"
             )
 
-    def set_up(self, model: PackedModel, train: TextRows, settings: ReadingSettings) -> None:
+    def set_up(self, model: AnyModel, train: TextRows, settings: ReadingSettings) -> None:
         from bertkit.model.models import BertForSequenceClassification
+        from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
 
-        assert isinstance(model, BertForSequenceClassification)
+        assert isinstance(model, BertForSequenceClassification | BartForSequenceClassification)
         model.class_weights = class_weights(self.task, train, settings)
 
     def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float:

@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.system.console import quiet
+from bertkit.system.device import Device, find_device
 from bertkit.system.untrusted_files import Json
 
 if TYPE_CHECKING:
-    from bertkit.model.models import BertForSequenceClassification
     from bertkit.tasks import TextTask
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.frozen_encoder import Classifier
 
 #: What :meth:`BertClassifier.save` writes beside the model and its tokenizer.
 CLASSIFIER = "classifier.json"
@@ -58,7 +59,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             (``1_Pooling`` of sentence-transformers), otherwise "cls".
         class_weight: "balanced" makes rare labels weigh more; None does not.
         seed: data order, new head and dropout; the same seed gives the same model.
-        device: "cpu" or "cuda"; None is the CPU.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         verbose: show progress.
 
     Attributes (after ``fit``): ``classes_`` (sorted labels), ``model_``, ``tokenizer_``, ``config_`` (settings used).
@@ -76,7 +77,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pooling: Literal["cls", "mean", "max"] | None = None,
         class_weight: Literal["balanced"] | None = None,
         seed: int = 0,
-        device: str | None = None,
+        device: Device = None,
         verbose: bool = False,
     ) -> None:
         self.model = model
@@ -104,7 +105,6 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
         from bertkit.checkpoints.huggingface import checkpoint_folder
-        from bertkit.model.models import BertForSequenceClassification
         from bertkit.system.model_sources import resolve
         from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.workflow import workflow_of
@@ -119,10 +119,10 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"BertClassifier needs at least 2 classes in y; got 1 class: {self.classes_[0]!r}")
         task = self._task()
         with seeded(self.seed), quiet(not self.verbose):
-            settings = self._settings()
-            model = workflow_of(task).new_model(self.model, seed=self.seed, device=self.device, settings=settings)
-            assert isinstance(model, BertForSequenceClassification), "of a text task"
-            self.tokenizer_ = AutoTokenizer.from_pretrained(checkpoint_folder(resolve(self.model)))
+            start = resolve(self.model)
+            settings = self._settings(start)
+            model = workflow_of(task).new_model(start, seed=self.seed, device=self.device, settings=settings)
+            self.tokenizer_ = AutoTokenizer.from_pretrained(checkpoint_folder(start))
             self.config_ = settings.resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)
@@ -195,7 +195,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = self.classes_.tolist()
         if other := [label for label in labels if type(label) not in (str, int, float, bool)]:
             raise InputError(f"labels of type {type(other[0]).__name__} cannot be saved as JSON; pickle the estimator")
-        params = {**self.get_params(), "model": printable(self.model)}
+        device = self.device if isinstance(self.device, str | int | None) else str(self.device)
+        params = {**self.get_params(), "model": printable(self.model), "device": device}
         path = Path(folder)
         self.model_.save_pretrained(path)
         self.tokenizer_.save_pretrained(path)
@@ -204,7 +205,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_json(path / CLASSIFIER, {**saved, "config": self.config_.model_dump()})
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> BertClassifier:
+    def load(cls, folder: str | Path, *, device: Device = None) -> BertClassifier:
         """Read what :meth:`save` wrote; the result predicts the same.
 
         Args:
@@ -214,7 +215,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        from bertkit.model.models import BertForSequenceClassification
+        from bertkit.model.auto import AutoModelForSequenceClassification
         from bertkit.system.json_files import parsed, read_json
         from bertkit.tokenization import AutoTokenizer
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -230,7 +231,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise CheckpointError(f"{path / CLASSIFIER}: classes of type {saved.dtype!r}: {error}") from None
         loaded.pairs_ = saved.pairs
         loaded.config_ = parsed(saved.config, FinetuneConfig, f"{path / CLASSIFIER}: config")
-        loaded.model_ = BertForSequenceClassification.from_pretrained(path, device=loaded.device)
+        loaded.model_ = AutoModelForSequenceClassification.from_pretrained(path, device=loaded.device)
         loaded.tokenizer_ = AutoTokenizer.from_pretrained(path)
         if loaded.model_.config.num_labels != len(loaded.classes_):
             raise CheckpointError(
@@ -239,7 +240,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return loaded
 
-    def _settings(self) -> FinetuneConfig:
+    def _settings(self, start: Path) -> FinetuneConfig:
+        from bertkit.checkpoints.huggingface import config_path
+        from bertkit.config.any_config import is_encoder_decoder
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
         from bertkit.training.trainer.precision import fastest_precision
 
@@ -255,7 +258,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class_weights=self.class_weight or "none",
             baseline=False,
         )
-        precision = "fp32" if self.freeze_encoder else fastest_precision(self.device)
+        whole = self.freeze_encoder or is_encoder_decoder(config_path(start))  # as in finetune()
+        precision = "fp32" if whole else fastest_precision(self.device)
         return config.model_copy(update={"precision": precision})
 
     def _task(self) -> TextTask:
@@ -293,17 +297,19 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _rebuild(weights: bytes, shape: dict[str, Json], device: str | None) -> BertForSequenceClassification:
+def _rebuild(weights: bytes, shape: dict[str, Json], device: Device) -> Classifier:
     import torch
     from safetensors.torch import load
 
-    from bertkit.config.bert_config import BertConfig
-    from bertkit.model.models import BertForSequenceClassification
+    from bertkit.config.any_config import config_class
+    from bertkit.model.auto import AutoModelForSequenceClassification
 
     with torch.device("meta"):
-        model = BertForSequenceClassification(BertConfig(**shape))
+        model: Classifier = AutoModelForSequenceClassification.from_config(
+            config_class(str(shape["model_type"]))(**shape)
+        )
     model.load_state_dict(load(weights), strict=True, assign=True)
-    return model.to(device or "cpu").eval()
+    return model.to(find_device(device, "cpu")).eval()
 
 
 def _columns(X: Texts) -> tuple[list[str], list[str] | None]:

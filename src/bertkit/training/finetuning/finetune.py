@@ -8,7 +8,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, MissingExtraError
@@ -17,6 +18,7 @@ from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSetting
 from bertkit.metrics.scores import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
@@ -52,7 +54,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     resume: bool = False,
-    device: str | None = None,
+    device: Device = None,
     revision: str | None = None,
     cache: str | Path | None = "auto",
     callbacks: Sequence[Callback] = (),
@@ -69,7 +71,7 @@ def finetune(
         resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
             from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
             A run that has all its seeds is returned unchanged.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
         callbacks: called during the training of each seed, see :mod:`bertkit.training.trainer.callbacks`.
@@ -85,15 +87,16 @@ def finetune(
         Interrupted: Ctrl-C or SIGTERM while training, after saving; call again with ``resume=True``.
         ResourceError: no room on the disk or in memory; what was saved before is intact.
     """
-    config = config or FinetuneConfig()
+    config, place = config or FinetuneConfig(), str(find_device(device, "cpu"))
     task = _judged_by(task_of(task, data) if isinstance(task, str) else task, config.metric_for_best)
     run = FinetuneFolder(out)
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            half = workflow_of(task).trains_in_bf16 and not config.freeze_encoder
-            precision = run.precision or (fastest_precision(device) if half else "fp32")
+            # bf16 was compared with fp32 for encoders alone.
+            half = not (config.freeze_encoder or is_encoder_decoder(config_path(start)))
+            precision = run.precision or (fastest_precision(place) if half else "fp32")
             config = config.model_copy(update={"precision": precision})
         settings: dict[str, Json] = {
             "task": task_to_dict(task),
@@ -113,8 +116,8 @@ def finetune(
             return finished
         identity: dict[str, Json] = {"task": task.name, "model_sha256": settings["model_sha256"]}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(task, data, str(model), start, config, run, device)
-        job = replace(job, identity=identity | job.identity, device=device, cache=folder, callbacks=callbacks)
+        job = _prepare(task, data, str(model), start, config, run, place)
+        job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         settings[EXAMPLES] = job.data.rows.hashes
         run.check(settings, resume=resume, free=free)
         run.begin(settings)
@@ -155,7 +158,7 @@ def _prepare(
     start: Path,
     config: FinetuneConfig,
     run: FinetuneFolder,
-    device: str | None,
+    device: str,
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow = workflow_of(task)
@@ -166,7 +169,7 @@ def _prepare(
         config = config.model_copy(update={"patience": config.patience or 0})
 
     def resolved(num_rows: int) -> FinetuneConfig:
-        longest, kind = workflow.default_max_length, workflow.network().kind
+        longest, kind = workflow.default_max_length, workflow.network(shape).kind
         return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
@@ -175,8 +178,9 @@ def _prepare(
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
+    family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(
-        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {workflow.calls_it} ({printable(start_name)}): "
+        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start_name)}): "
         f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
@@ -185,7 +189,7 @@ def _prepare(
     if isinstance(shape, BertConfig) and (line := memory_line(shape, encoded.train.lengths.tolist(), config, device)):
         say(line)
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
-    return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, None, None)
+    return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, device, None)
 
 
 def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:

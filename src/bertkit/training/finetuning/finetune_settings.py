@@ -7,13 +7,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
 
-Shape = BertConfig | EncoderDecoderConfig
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
 #: epochs that this rule asks for.
 MIN_UPDATES, MAX_EPOCHS = 1000, 20
@@ -97,7 +97,7 @@ class FinetuneConfig(ReadingSettings):
         return self.protocol != "original"
 
     def resolved(
-        self, *, task: str, model: Shape, num_train_rows: int, longest: int | None = None, head: str = "sequence"
+        self, *, task: str, model: AnyConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
@@ -127,11 +127,14 @@ class FinetuneConfig(ReadingSettings):
             }
         )
 
-    def _default_learning_rate(self, model: Shape, head: str) -> float:
-        if isinstance(model, EncoderDecoderConfig):
+    def _default_learning_rate(self, model: AnyConfig, head: str) -> float:
+        if isinstance(model, EncoderDecoderConfig) and head == "text":
             return model.learning_rate
         if self.freeze_encoder:
-            has_layer = model.family.head_layer or (head in model.family.poolers and model.pooling == "cls")
+            if isinstance(model, EncoderDecoderConfig):
+                has_layer = head == "sequence"
+            else:
+                has_layer = model.family.head_layer or (head in model.family.poolers and model.pooling == "cls")
             return 1e-3 if has_layer else 1e-2
         if self.protocol == "original" or model.hidden_size >= 1024:
             return 2e-5

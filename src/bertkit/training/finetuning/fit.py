@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertkit.engine.backend import Check
-from bertkit.model.models import BertForSequenceClassification, HeadModel
-from bertkit.model.padded import PackedModel
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
@@ -25,6 +23,7 @@ from bertkit.tasks import TextTask
 from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
+    CLASSIFIERS,
     FrozenHead,
     VectorBatch,
     freeze_encoder,
@@ -36,6 +35,9 @@ from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import WITH_RESUME, LoopOptions, Progression, Record
+
+if TYPE_CHECKING:
+    from bertkit.model.auto import AnyModel
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
@@ -55,7 +57,7 @@ class Fit:
     last_weights: the parameters after the last step, where they are not the best ones.
     """
 
-    model: PackedModel
+    model: AnyModel
     progression: Progression
     dead: bool
     label_entropy: float
@@ -97,7 +99,7 @@ class FitOptions:
 
 
 def fit_classifier(
-    model: PackedModel,
+    model: AnyModel,
     task: TextTask,
     train: Ragged,
     dev: Ragged | None,
@@ -112,7 +114,7 @@ def fit_classifier(
 
 
 def fit(
-    model: PackedModel,
+    model: AnyModel,
     workflow: AnyWorkflow,
     train: Encoded,
     dev: Dev | None,
@@ -132,7 +134,6 @@ def fit(
         parts = _frozen_parts(model, train, dev, config, seed, options.cache)
     else:
         if config.freeze_encoder:
-            assert isinstance(model, HeadModel), "every workflow's model has a head"
             freeze_encoder(model)
         parts = _full_parts(model, workflow, train, dev, config, seed)
     trainer = _trainer(parts, workflow, dev, config, seed, options)
@@ -180,7 +181,7 @@ class _Parts:
 
 
 def _full_parts(
-    model: PackedModel, workflow: AnyWorkflow, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int
+    model: AnyModel, workflow: AnyWorkflow, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int
 ) -> _Parts:
     plan = EpochPlan(
         train.lengths.tolist(),
@@ -198,9 +199,9 @@ def _full_parts(
 
 
 def _frozen_parts(
-    model: PackedModel, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int, cache: Path | None
+    model: AnyModel, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int, cache: Path | None
 ) -> _Parts:
-    assert isinstance(model, BertForSequenceClassification), "a workflow that reads vectors has this model"
+    assert isinstance(model, CLASSIFIERS), "a workflow that reads vectors has such a model"
     assert isinstance(train, Ragged | GroupSet), "and these rows"
     vectors = torch.from_numpy(frozen_vectors(model, train, cache=cache, label="encoding train"))
     labels = torch.from_numpy(np.asarray(train.labels))

@@ -3,7 +3,8 @@
 The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
 predicts the same: with mean or max pooling, these vectors; otherwise the pooled [CLS] vectors of BERT and ALBERT, whose
 pooler comes with the encoder, and the [CLS] vectors themselves where the layer after them is trained with the head
-(RoBERTa, DistilBERT, ELECTRA, ModernBERT, and a checkpoint without a pooler). They are cached on disk, keyed by the
+(RoBERTa, DistilBERT, ELECTRA, ModernBERT, and a checkpoint without a pooler); of a BART, whose head has a layer too,
+the decoder's vector at the end of the text. They are cached on disk, keyed by the
 hash of the weights and of the token ids, and bounded in size.
 """
 
@@ -13,6 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +25,16 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
+from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
 from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.training.finetuning.feature_cache import read_features, write_features
 
+if TYPE_CHECKING:
+    from bertkit.model.auto import AnyModel
+
+Classifier = BertForSequenceClassification | BartForSequenceClassification
+CLASSIFIERS = (BertForSequenceClassification, BartForSequenceClassification)
 #: Fields of the config that do not change the vectors.
 _OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling"}
 
@@ -50,11 +58,16 @@ class FrozenHead(nn.Module):
     Its parts are ``dropout`` and ``classifier``, and the pooler where that is the head's own.
     """
 
-    def __init__(self, model: BertForSequenceClassification) -> None:
+    def __init__(self, model: Classifier) -> None:
         super().__init__()
-        self.pooler = model.layer or (model.bert.pooler if has_own_pooler(model) else None)
-        self.dropout = model.dropout
-        self.classifier = model.classifier
+        self.pooler: nn.Module | None = None
+        self.dropout: nn.Module
+        self.classifier: nn.Module
+        if isinstance(model, BartForSequenceClassification):
+            self.dropout, self.classifier = nn.Identity(), model.classification_head
+        else:
+            self.pooler = model.layer or (model.bert.pooler if has_own_pooler(model) else None)
+            self.dropout, self.classifier = model.dropout, model.classifier
         self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
 
     def forward_packed(self, batch: VectorBatch) -> ModelOutput:
@@ -78,7 +91,7 @@ class FrozenHead(nn.Module):
         """
         self.eval()
         with torch.inference_mode():
-            given = torch.from_numpy(vectors).to(self.classifier.weight.device)
+            given = torch.from_numpy(vectors).to(next(self.parameters()).device)
             found = self.forward_packed(VectorBatch(given)).logits
             assert found is not None
             out: Floats = found.cpu().numpy()
@@ -86,18 +99,18 @@ class FrozenHead(nn.Module):
         return out if windows is None else windows.mean(out)
 
 
-def has_own_pooler(model: HeadModel) -> bool:
+def has_own_pooler(model: AnyModel) -> bool:
     """Whether the layer between encoder and classifier belongs to the head, not to the encoder.
 
     It does in some families, and where the checkpoint had no pooler, so that one was drawn with the head.
     """
-    if model.layer is not None:
+    if not isinstance(model, HeadModel) or model.layer is not None:  # BART's has a layer
         return True
     drawn = model.load_report is not None and "pooler" in model.load_report.new_parts
     return model.uses_pooler and (drawn or model.kind in model.config.family.poolers)
 
 
-def windows_apart(model: BertForSequenceClassification, features: Ragged | GroupSet) -> GroupSet | None:
+def windows_apart(model: Classifier, features: Ragged | GroupSet) -> GroupSet | None:
     """The rows, if each has one vector per window; None if a row has one vector.
 
     For a linear head the mean of the logits is the logits of the mean vector, so one vector is enough; a head with a
@@ -107,7 +120,7 @@ def windows_apart(model: BertForSequenceClassification, features: Ragged | Group
 
 
 def frozen_vectors(
-    model: BertForSequenceClassification,
+    model: Classifier,
     features: Ragged | GroupSet,
     *,
     cache: Path | None = None,
@@ -126,15 +139,18 @@ def frozen_vectors(
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
 
-    pooled = model.config.pooling == "cls" and not has_own_pooler(model)
-    wanted = Wanted(("pooler_output",)) if pooled else Wanted(("last_hidden_state",), model.config.pooling)
+    wanted = Wanted(("pooler_output",))
+    if not isinstance(model, BartForSequenceClassification) and (
+        model.config.pooling != "cls" or has_own_pooler(model)
+    ):
+        wanted = Wanted(("last_hidden_state",), model.config.pooling)
     vectors = InferenceEngine.for_scoring(model).encoder().row_outputs(features, wanted, label=label)
     if file is not None:
         write_features(file, vectors)
     return vectors
 
 
-def freeze_encoder(model: HeadModel) -> None:
+def freeze_encoder(model: AnyModel) -> None:
     """Train only the head's own parts, for heads that :class:`FrozenHead` does not fit."""
     prefixes = tuple(
         prefix for prefix in model.head_prefixes if has_own_pooler(model) or not prefix.startswith("bert.pooler.")
@@ -143,12 +159,16 @@ def freeze_encoder(model: HeadModel) -> None:
         parameter.requires_grad_(name.startswith((*prefixes, "layer.")))
 
 
-def _key(model: BertForSequenceClassification, features: Ragged) -> str:
-    pooling = model.config.pooling
-    kind = f"{pooling}-1" if pooling != "cls" else "first-1" if has_own_pooler(model) else "pooled-1"
+def _key(model: Classifier, features: Ragged) -> str:
+    encoder: nn.Module
+    if isinstance(model, BartForSequenceClassification):
+        kind, encoder = "end-1", model.model
+    else:
+        pooling, encoder = model.config.pooling, model.bert
+        kind = f"{pooling}-1" if pooling != "cls" else "first-1" if has_own_pooler(model) else "pooled-1"
     digest = hashlib.sha256(kind.encode())
     digest.update(model.config.model_dump_json(exclude=_OF_THE_HEAD).encode())
-    for name, parameter in model.bert.named_parameters():
+    for name, parameter in encoder.named_parameters():
         if has_own_pooler(model) and name.startswith("pooler."):
             continue  # of the head: its vectors come before it
         digest.update(name.encode())

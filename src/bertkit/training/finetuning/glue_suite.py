@@ -12,6 +12,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, clock, say
+from bertkit.system.device import Device
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
@@ -147,7 +148,7 @@ def finetune_glue(
     config: FinetuneConfig | None = None,
     *,
     resume: bool = False,
-    device: str | None = None,
+    device: Device = None,
     cache: str | Path | None = "auto",
 ) -> GlueResult:
     """Fine-tune on every GLUE task that has files.
@@ -159,7 +160,7 @@ def finetune_glue(
         out: gets a run folder per task, ``glue.json``, and in ``submission`` the predictions for the test files.
         config: settings of every task; None means all defaults.
         resume: continue; finished tasks are kept.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetuning.finetune.finetune`.
 
     Raises:
@@ -201,7 +202,7 @@ def finetune_glue(
 
 
 def write_submission(
-    out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: str | None = None
+    out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: Device = None
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Predictions for the test files in the format of the GLUE server, in ``out/submission``.
 

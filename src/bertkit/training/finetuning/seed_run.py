@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,7 +15,6 @@ from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
-from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
@@ -32,6 +32,9 @@ from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
+
+if TYPE_CHECKING:
+    from bertkit.model.auto import AnyModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Job:
     start_name: str
     tokenizer: PreTrainedTokenizer
     identity: dict[str, Json]
-    device: str | None
+    device: str
     cache: Path | None
     callbacks: Sequence[Callback] = ()
 
@@ -126,7 +129,7 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
 
-def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> None:
+def _check_room(model: AnyModel, folder: Path, config: FinetuneConfig) -> None:
     """Refuse a seed whose models and training states would not fit on the disk, before its first step."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
@@ -196,7 +199,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     return result
 
 
-def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
+def _score(job: Job, model: AnyModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
     """The result for dev, and all scores and files: those of the further labelled sets, too."""
     workflow, data, engine = job.workflow, job.data, job.workflow.scoring_engine(model)
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(engine, data.dev, label="scoring dev"), {})

@@ -34,7 +34,7 @@ from bertkit.optim import (
 )
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
-from bertkit.system.device import hardware
+from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.initial_model import Model, Network, Start, make_network, with_objective
@@ -101,7 +101,7 @@ def pretrain(
     model: Model,
     dev: TokenStore | None = None,
     resume: bool = True,
-    device: str | torch.device = "cpu",
+    device: Device = "cpu",
 ) -> PretrainResult:
     """Train to the end.
 

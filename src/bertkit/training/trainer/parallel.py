@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from bertkit.errors import BertkitError, ConfigError, TrainingError
 from bertkit.optim.groups import GroupOptimizer
 from bertkit.system.console import set_quiet
-from bertkit.system.device import find_device
+from bertkit.system.device import Device, find_device
 from bertkit.training.trainer.generators import seed_generators
 
 Mode = Literal["ddp", "fsdp"]
@@ -223,9 +223,7 @@ class Parallel:
 SINGLE = Parallel()
 
 
-def parallel_from_environment(
-    device: str | torch.device | None = None, mode: Mode | None = None, *, timeout_s: float = 600.0
-) -> Parallel:
+def parallel_from_environment(device: Device = None, mode: Mode | None = None, *, timeout_s: float = 600.0) -> Parallel:
     """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
 
     Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0
@@ -235,7 +233,7 @@ def parallel_from_environment(
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")
-    wanted = find_device("cpu" if device is None else device)
+    wanted = find_device(device, "cpu")
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         if mode is not None:
             raise ConfigError(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.model.kernels.products import linear
+from bertkit.system.device import Device, find_device
 from bertkit.system.processor import find_processor
 from bertkit.training.trainer.loop_options import Progression
 
@@ -37,13 +38,13 @@ WORTH_BF16 = 1.3
 _TIMED, _TIMES = (128, 768, 768), 20
 
 
-def fastest_precision(device: torch.device | str | None) -> Precision:
+def fastest_precision(device: Device) -> Precision:
     """The number format that fine-tuning should use: bf16 on a CPU where it is faster, else fp32; None: the CPU.
 
     Instruction sets are no guide: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in
     fp32, others half as fast. See ``docs/decisions/0150-training-on-a-cpu.md``.
     """
-    on_cpu = device is None or torch.device(device).type == "cpu"
+    on_cpu = find_device(device, "cpu").type == "cpu"
     return "bf16" if on_cpu and find_processor().has_bf16 and bf16_speedup() >= WORTH_BF16 else "fp32"
 
 

@@ -17,9 +17,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertkit.batch import Batch, collate
 from bertkit.cli import main
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.encoder_decoder_config import BartConfig, T5Config
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
+from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
 from bertkit.tasks.text.workflow import class_weights, label_entropy, score_logits, text_logits
@@ -31,7 +33,18 @@ from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_features, toy_task, weights
 
-TRAIN, DEV = toy_features(120), toy_features(60, seed=1)
+#: Where the texts of a BART end, which its classifier reads.
+END = 2
+
+
+def ended(rows: Ragged) -> Ragged:
+    """The same rows, the last token of each that of an end."""
+    ids = rows.ids.copy()
+    ids[rows.boundaries[1:] - 1] = END
+    return replace(rows, ids=ids)
+
+
+TRAIN, DEV = ended(toy_features(120)), ended(toy_features(60, seed=1))
 
 
 def skewed() -> Ragged:
@@ -244,11 +257,20 @@ HEADS = {
     **dict.fromkeys(("roberta", "distilbert", "electra", "no pooler"), ("classifier.", "bert.pooler.")),
     "bert mean": ("classifier.",),
     "roberta max": ("classifier.",),
+    "bart": ("classification_head.",),
 }
 
 
-def tiny_of(family: str, *, dropout: float = 0.1) -> BertForSequenceClassification:
+def tiny_of(family: str, *, dropout: float = 0.1) -> Any:
     """A classifier of the family with :data:`TINY`'s shape; of "no pooler", from a checkpoint of BERT that has none."""
+    if family == "bart":
+        towers = ("encoder", "decoder")
+        sizes = {f"{tower}_{name}": n for tower in towers for name, n in (("layers", 1), ("ffn_dim", 64))}
+        heads = {f"{tower}_attention_heads": 4 for tower in towers}
+        rates = {"dropout": dropout, "classifier_dropout": dropout}
+        shape = {"vocab_size": 101, "d_model": 32, "max_position_embeddings": 40, "init_std": 0.1, "num_labels": 3}
+        torch.manual_seed(0)
+        return BartForSequenceClassification(BartConfig(**shape, **sizes, **heads, **rates, eos_token_id=END))
     if family == "no pooler":
         with tempfile.TemporaryDirectory() as folder:
             BertForMaskedLM(tiny_of("bert", dropout=dropout).config).save_pretrained(folder)
@@ -442,6 +464,15 @@ def test_a_run_that_learns_nothing_is_called_dead() -> None:
 BASE = BertConfig()
 LARGE = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
 SMALL = BertConfig(hidden_size=512, num_hidden_layers=8, num_attention_heads=8)
+BART_BASE = BartConfig(
+    d_model=768,
+    encoder_layers=6,
+    decoder_layers=6,
+    encoder_ffn_dim=3072,
+    decoder_ffn_dim=3072,
+    encoder_attention_heads=12,
+    decoder_attention_heads=12,
+)
 
 
 @pytest.mark.parametrize(
@@ -458,6 +489,24 @@ SMALL = BertConfig(hidden_size=512, num_hidden_layers=8, num_attention_heads=8)
 )
 def test_default_learning_rates(shape: BertConfig, changes: dict[str, object], rate: float) -> None:
     assert FinetuneConfig(**changes).resolved(task="sst2", model=shape, num_train_rows=10_000).learning_rate == rate
+
+
+@pytest.mark.parametrize(
+    ("shape", "head", "changes", "rate"),
+    [
+        (BART_BASE, "sequence", {}, 3e-5),
+        (BartConfig(), "sequence", {}, 2e-5),
+        (BartConfig(), "text", {}, 3e-5),
+        (T5Config(), "text", {}, 3e-4),
+        (BART_BASE, "sequence", {"freeze_encoder": True}, 1e-3),
+        (BART_BASE, "span", {"freeze_encoder": True}, 1e-2),
+    ],
+)
+def test_default_learning_rates_of_encoder_decoders(
+    shape: BartConfig | T5Config, head: str, changes: dict[str, object], rate: float
+) -> None:
+    chosen = FinetuneConfig(**changes).resolved(task="x", model=shape, num_train_rows=10_000, head=head)
+    assert (chosen.learning_rate, chosen.pooling) == (rate, None)
 
 
 @pytest.mark.parametrize(
