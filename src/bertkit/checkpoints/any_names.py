@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bertkit.checkpoints import names, seq2seq_names
 from bertkit.checkpoints.rules import ClassSpec, NameTable
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
-
-AnyConfig = BertConfig | EncoderDecoderConfig
 
 
 def any_table(config: AnyConfig) -> NameTable:

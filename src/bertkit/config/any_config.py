@@ -7,7 +7,14 @@ from pathlib import Path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
-from bertkit.system.untrusted_files import read_object
+from bertkit.system.untrusted_files import Json, read_object
+
+AnyConfig = BertConfig | EncoderDecoderConfig
+
+
+def config_class(model_type: Json) -> type[AnyConfig]:
+    """The class for a ``model_type``; that of encoders for one that is unknown, which it refuses, or is not given."""
+    return ENCODER_DECODERS.get(model_type, BertConfig) if isinstance(model_type, str) else BertConfig
 
 
 def is_encoder_decoder(file: Path) -> bool:
@@ -16,12 +23,10 @@ def is_encoder_decoder(file: Path) -> bool:
     return isinstance(kind, str) and kind in ENCODER_DECODERS
 
 
-def read_any_config(file: Path) -> BertConfig | EncoderDecoderConfig:
+def read_any_config(file: Path) -> AnyConfig:
     """The content of a ``config.json``: of an encoder-decoder, or of an encoder.
 
     Raises:
         CheckpointError: a damaged file, an unknown ``model_type``, or a setting that is not supported.
     """
-    kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
-    chosen = ENCODER_DECODERS.get(kind, BertConfig) if isinstance(kind, str) else BertConfig
-    return chosen.from_json_file(file)
+    return config_class(read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")).from_json_file(file)

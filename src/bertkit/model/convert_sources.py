@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.any_names import AnyConfig, any_table, any_ties
+from bertkit.checkpoints.any_names import any_table, any_ties
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
@@ -24,7 +24,7 @@ from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
-from bertkit.config.any_config import read_any_config
+from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
