@@ -67,7 +67,7 @@ def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entro
     figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
-    axes.set_ylabel("loss of words (nats)")
+    axes.set_ylabel("loss per token (nats)")
     axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
     _draw_legend(figure, axes, _draw_accuracies(axes, epochs), columns=3)
     return _save(figure, path)

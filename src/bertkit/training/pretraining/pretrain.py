@@ -303,6 +303,7 @@ def _finish(
     last = trainer.at.epochs[-1]
     record = {
         "settings": config.model_dump(),
+        **({} if config.noise is None else {"noise": asdict(config.noise)}),
         "start": asdict(start),
         "progression": asdict(trainer.at),
         "dev": {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")},
