@@ -157,7 +157,10 @@ def _check(vocabulary: DenoisingVocabulary, rules: DenoisingRules) -> None:
             raise ConfigError("text-infilling needs a tokenizer with a mask token, as BART's")
         return
     if not vocabulary.sentinels:
-        raise ConfigError("span-corruption needs a tokenizer with sentinels (<extra_id_0> ...), as T5's")
+        raise ConfigError(
+            "span-corruption needs a tokenizer with sentinels (<extra_id_0> ...): prepare the corpus with that of a T5 "
+            "(bertkit prepare CORPUS --tokenizer MODEL), or train a BART, which needs a mask only"
+        )
     needed = spans_of(max(rules.max_seq_length, 2), rules.noise)[1]
     if needed > (given := len(vocabulary.sentinels)):
         raise ConfigError(
