@@ -68,9 +68,10 @@ def test_the_objective_is_that_of_the_family(stores: dict[str, Stores], tmp_path
 def test_a_stopped_run_goes_on_bit_for_bit(
     stores: dict[str, Stores], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
-    """With dropout, evaluations and batches made ahead by any number of threads."""
+    """With dropout, two lengths, evaluations and batches made ahead by any number of threads."""
     train, dev = stores[family]
-    shape, config = shape_of(family, train), settings(family, eval_every_steps=4, num_workers=0)
+    shape = shape_of(family, train)
+    config = settings(family, eval_every_steps=4, num_workers=0, max_seq_length=16, short_seq_length=8, short_share=0.5)
     whole = pretrain(train, tmp_path / "whole", config, model=shape, dev=dev)
     assert set(whole.scores) == {"denoising_loss", "denoising_accuracy"}
     interrupt_after(monkeypatch, 2, 5)
