@@ -27,9 +27,13 @@ from bertkit.cli import main
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 WORDS = "the cat dog bird sat ran flew on under over mat tree house red blue old . a then".split()
 SETTINGS = (
-    "--preset bert-tiny --max-seq-length 48 --batch-size 8 --learning-rate 1e-3 --dev-examples 32 "
+    "--max-seq-length 48 --batch-size 8 --learning-rate 1e-3 --dev-examples 32 "
     "--checkpoint-every-s 0 --no-curve --quiet"
 ).split()
+
+BERT, T5 = ("--preset", "bert-tiny"), ("--recipe", "t5.toml")
+#: A recipe beside the store.
+SMALL_T5 = '# Small.\n[model]\npreset = "t5-efficient-tiny"\nnum_layers = 1\nd_model = 32\nd_ff = 64\nnum_heads = 2\n'
 
 #: Starts the command; returns its process id and what waits for its exit code (negative: killed by that signal).
 Start = Callable[[list[str]], tuple[int, Callable[[], int]]]
@@ -45,7 +49,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     text = folder / "text.txt"
     text.write_text("\n\n".join(documents) + "\n")
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"<extra_id_{n}>" for n in range(4))]
+    (folder / "t5.toml").write_text(SMALL_T5)
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     prepared = folder / "store"
     arguments = ["prepare", text, "--tokenizer", folder / "vocab.txt", "--out", prepared, "--sentences", "line"]
@@ -96,9 +101,11 @@ def forked() -> Iterator[Start]:
     assert server.wait() == 0
 
 
-def command(store: Path, out: Path, num_steps: int, seed: int = 3) -> list[str]:
-    arguments = ["pretrain", store, "--dev", store, "--out", out, "--max-steps", num_steps, "--seed", seed, *SETTINGS]
-    return list(map(str, arguments))
+def command(store: Path, out: Path, num_steps: int, seed: int = 3, model: tuple[str, str] = BERT) -> list[str]:
+    option, name = model
+    where = [option, store.parent / name if model == T5 else name]
+    arguments = ["pretrain", store, *where, "--dev", store, "--out", out, "--max-steps", num_steps, "--seed", seed]
+    return [*map(str, arguments), *SETTINGS]
 
 
 def weights_of(out: Path) -> str:
@@ -124,11 +131,13 @@ def wait_for_training(out: Path, process: int, since: float) -> None:
     raise AssertionError("a minute without a step")
 
 
-def sweep(start: Start, store: Path, folder: Path, *, num_kills: int, num_steps: int) -> dict[str, int]:
+def sweep(
+    start: Start, store: Path, folder: Path, *, num_kills: int, num_steps: int, model: tuple[str, str] = BERT
+) -> dict[str, int]:
     """Kill a run that often, resume it each time, and compare what it leaves with an undisturbed run."""
     whole = folder / "whole"
     begun = time.time()
-    process, wait = start(command(store, whole, num_steps))
+    process, wait = start(command(store, whole, num_steps, model=model))
     wait_for_training(whole, process, begun)
     trained_from = time.time()
     assert wait() == 0
@@ -141,7 +150,7 @@ def sweep(start: Start, store: Path, folder: Path, *, num_kills: int, num_steps:
     out = folder / "killed"
     while counts["killed"] < num_kills:
         begun = time.time()
-        process, wait = start(command(store, out, num_steps))
+        process, wait = start(command(store, out, num_steps, model=model))
         wait_for_training(out, process, begun)
         time.sleep(chance.uniform(0, 1.2 * training_s / num_kills))
         with contextlib.suppress(ProcessLookupError):
@@ -158,15 +167,18 @@ def sweep(start: Start, store: Path, folder: Path, *, num_kills: int, num_steps:
         assert (weights_of(out), steps_of(out)) == (expected, expected_steps)
         counts["finished"] += 1
         out = folder / f"killed-{counts['finished']}"
-    assert start(command(store, out, num_steps))[1]() == 0
+    assert start(command(store, out, num_steps, model=model))[1]() == 0
     assert weights_of(out) == expected
     assert steps_of(out) == expected_steps
     assert not list(out.rglob(".*"))
     return counts
 
 
-def test_killed_at_any_moment_it_goes_on(forked: Start, store: Path, tmp_path: Path) -> None:
-    sweep(forked, store, tmp_path, num_kills=3, num_steps=16)
+@pytest.mark.parametrize(("model", "num_kills"), [(BERT, 3), (T5, 2)])
+def test_killed_at_any_moment_it_goes_on(
+    forked: Start, store: Path, tmp_path: Path, model: tuple[str, str], num_kills: int
+) -> None:
+    sweep(forked, store, tmp_path, num_kills=num_kills, num_steps=16, model=model)
 
 
 def test_another_seed_gives_other_weights(forked: Start, store: Path, tmp_path: Path) -> None:
@@ -177,7 +189,8 @@ def test_another_seed_gives_other_weights(forked: Start, store: Path, tmp_path: 
 
 
 @pytest.mark.campaign
-def test_killed_twenty_times(store: Path, tmp_path: Path) -> None:
-    counts = sweep(new_interpreter, store, tmp_path, num_kills=20, num_steps=200)
+@pytest.mark.parametrize("model", [BERT, T5])
+def test_killed_twenty_times(store: Path, tmp_path: Path, model: tuple[str, str]) -> None:
+    counts = sweep(new_interpreter, store, tmp_path, num_kills=20, num_steps=200, model=model)
     print(counts)
     assert counts["while writing"] > 0  # else the sweep says nothing about half-written checkpoints

@@ -13,12 +13,31 @@ from bertkit.cli import main
 from pretrain_runs import weights
 from training_helpers import TWO_PROCESSES
 
+BERT = ["--preset", "bert-tiny", "--word-embeddings", "cooccurrence"]
+BART = """# Small.
+[model]
+preset = "bart-base"
+d_model = 48
+encoder_layers = 1
+decoder_layers = 1
+max_position_embeddings = 64
+"""
 
-@pytest.mark.parametrize("mode", ["ddp", pytest.param("fsdp", marks=pytest.mark.campaign)])
-def test_two_processes_train_what_one_does(stores, tmp_path, capsys, mode) -> None:
-    command = ["pretrain", str(stores[0].path), "--preset", "bert-tiny", "--max-seq-length", "32", "--batch-size", "9"]
+
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [
+        ("bert", "ddp"),
+        pytest.param("bert", "fsdp", marks=pytest.mark.campaign),
+        pytest.param("bart", "ddp", marks=pytest.mark.campaign),
+    ],
+)
+def test_two_processes_train_what_one_does(stores, tmp_path, capsys, family, mode) -> None:
+    (tmp_path / "bart.toml").write_text(BART)
+    model = BERT if family == "bert" else ["--recipe", str(tmp_path / "bart.toml")]
+    command = ["pretrain", str(stores[0].path), *model, "--max-seq-length", "32", "--batch-size", "9"]
     command += ["--max-steps", "5", "--dropout", "0", "--learning-rate", "1e-3", "--dev", str(stores[1].path)]
-    command += ["--word-embeddings", "cooccurrence", "--dev-examples", "16", "--no-curve", "--json", "--device", "cpu"]
+    command += ["--dev-examples", "16", "--no-curve", "--json", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     assert main([*command, "--out", str(tmp_path / "one")]) == 0
     whole = [*TWO_PROCESSES, "-m", "bertkit", *command, "--out", str(tmp_path / "two"), "--parallel", mode]
@@ -26,7 +45,7 @@ def test_two_processes_train_what_one_does(stores, tmp_path, capsys, mode) -> No
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == 1, "rank 0 alone speaks"
     told = [json.loads(capsys.readouterr().out), json.loads(done.stdout)]
-    for name in ("masked_lm_loss", "next_sentence_loss"):
+    for name in ("masked_lm_loss", "next_sentence_loss") if family == "bert" else ("denoising_loss",):
         assert told[0][name] == pytest.approx(told[1][name], abs=1e-5)
     logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("one", "two")]
     losses = [[json.loads(line)["loss"] for line in log if "event" not in json.loads(line)] for log in logs]

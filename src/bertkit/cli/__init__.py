@@ -60,7 +60,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "prepare": "tokenize text into a token store; resumable",
     },
     "Train": {
-        "pretrain": "train a BERT of your own on a token store; resumable",
+        "pretrain": "train a model of your own on a token store; resumable",
         "finetune": "train on labelled text, and report how good it is",
         "adapt": "train on a task's own text, then fine-tune; compare both",
         "evaluate": "score a finished run on labelled text",

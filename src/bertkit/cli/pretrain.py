@@ -1,4 +1,4 @@
-"""``bertkit pretrain``: train a BERT of your own on a token store."""
+"""``bertkit pretrain``: train a model of your own on a token store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertkit.system.console import set_quiet
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
 
 if TYPE_CHECKING:
-    from bertkit.config.bert_config import BertConfig
+    from bertkit.config.any_config import AnyConfig
     from bertkit.training.pretraining.pretrain import PretrainResult
     from bertkit.training.pretraining.pretrain_settings import Recipe
 
@@ -37,7 +37,8 @@ class Start:
         Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
     ] = None
     preset: Annotated[
-        str | None, Parameter(help="Architecture of a new model, for example bert-mini; the vocabulary is the store's.")
+        str | None,
+        Parameter(help="Architecture of a new model, such as bert-mini or t5-small; the vocabulary is the store's."),
     ] = None
     model: Annotated[
         str | None,
@@ -62,12 +63,13 @@ def pretrain(
     config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = Options(),
     output: Output = Output(),
 ) -> None:
-    r"""Pre-train a BERT on a token store written by 'bertkit prepare'.
+    r"""Pre-train a model on a token store written by 'bertkit prepare'.
 
-    Masks and sentence pairs are drawn afresh in every epoch. RUN/model becomes a
-    model for all other commands. If stopped at any point, the same command resumes
-    and gives bit for bit the same result. Options override the recipe; --preset and
-    --model override its model.
+    An encoder learns to fill in masked words, BART and T5 to write what was removed
+    from a text: masks, sentence pairs and removed spans are drawn afresh in every
+    epoch. RUN/model becomes a model for all other commands. If stopped at any
+    point, the same command resumes and gives bit for bit the same result. Options
+    override the recipe; --preset and --model override its model.
 
     For example:
 
@@ -76,11 +78,15 @@ def pretrain(
         bertkit pretrain store --recipe mini --max-time 20m --out run
         bertkit pretrain store --preset bert-mini --max-steps 2000 --out run2
         bertkit fill-mask --model run/model "The [MASK] of the city."
+        bertkit prepare text.txt --tokenizer google/t5-v1_1-small --out store-t5
+        bertkit pretrain store-t5 --preset t5-efficient-tiny --out run-t5
+        bertkit pretrain store-t5 --model google/t5-v1_1-small --out run-t5b
         torchrun --nproc-per-node 8 -m bertkit pretrain store \
             --recipe mini --out run8
     """
     from bertkit.data.store.token_store import TokenStore
     from bertkit.system.device import find_device
+    from bertkit.training.pretraining.initial_model import with_vocabulary
     from bertkit.training.pretraining.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
@@ -88,14 +94,11 @@ def pretrain(
     settings = _settings(recipe.training if recipe else PretrainConfig(), config, max_time)
     model = _model(start, recipe)
     opened = TokenStore(store)
-    if not isinstance(model, str):
-        tokens = opened.manifest.tokenizer.num_tokens
-        model = model.replace(vocab_size=tokens, pad_token_id=opened.tokenizer().pad_token_id)
     result = run_pretrain(
         opened,
         out,
         settings,
-        model=model,
+        model=model if isinstance(model, str) else with_vocabulary(model, opened),
         dev=None if dev is None else TokenStore(dev),
         resume=resume,
         device=str(find_device(output.device)),
@@ -147,7 +150,7 @@ def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | Non
     return settings
 
 
-def _model(start: Start, recipe: Recipe | None) -> BertConfig | str:
+def _model(start: Start, recipe: Recipe | None) -> AnyConfig | str:
     """The config of a new model, still without its vocabulary, or the name of the model to continue from."""
     from bertkit.config.presets import preset
 

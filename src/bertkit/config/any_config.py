@@ -12,7 +12,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import read_object
+from bertkit.system.untrusted_files import Json, read_object
 
 AnyConfig = BertConfig | EncoderDecoderConfig
 
@@ -52,9 +52,9 @@ def is_encoder_decoder(file: Path) -> bool:
     return _model_type(file) in ENCODER_DECODERS
 
 
-def config_class(model_type: str) -> type[AnyConfig]:
-    """The class of a family's configs; that of encoders where the family is unknown."""
-    return ENCODER_DECODERS.get(model_type, BertConfig)
+def config_class(model_type: Json) -> type[AnyConfig]:
+    """The class for a ``model_type``; that of encoders for one that is unknown, which it refuses, or is not given."""
+    return ENCODER_DECODERS.get(model_type, BertConfig) if isinstance(model_type, str) else BertConfig
 
 
 def read_any_config(file: Path) -> AnyConfig:

@@ -20,7 +20,9 @@ from bertkit.errors import ConfigError
 Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
-_FUSED_QKV = re.compile(r"(?:^|\.)qkv\.(?:weight|bias)$")
+_LAYER_OF_EITHER = re.compile(r"(?:^|\.)(?:en|de)coder\.layer\.\d+\.")
+#: Tensors that query, key and value share, or the last two.
+_FUSED = re.compile(r"(?:^|\.)(q?)kv\.(?:weight|bias)$")
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None) -> list[Group]:
@@ -77,13 +79,14 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 
 
 def num_parts(name: str) -> int:
-    """Number of the paper's weights in a parameter: 3 where query, key and value share one tensor, else 1."""
-    return 3 if _FUSED_QKV.search(name) else 1
+    """Number of the paper's weights in a parameter: 3 where query, key and value share one tensor, 2 without query."""
+    fused = _FUSED.search(name)
+    return 1 if fused is None else 2 + len(fused[1])
 
 
 def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """Is it a weight matrix of an encoder layer? Embeddings, biases, norms, pooler and heads are not."""
-    return parameter.ndim == 2 and _LAYER.search(name) is not None
+    """Is it a weight matrix of a layer? Embeddings, biases, norms, pooler and heads are not."""
+    return parameter.ndim == 2 and _LAYER_OF_EITHER.search(name) is not None
 
 
 class GroupOptimizer(Optimizer):

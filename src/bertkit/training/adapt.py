@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.store_manifest import MANIFEST
@@ -44,7 +45,6 @@ from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.pretraining.initial_model import check_encoder
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
@@ -171,7 +171,7 @@ def adapt(
         "config": config.model_dump(),
         "adapt": settings.model_dump(exclude={"compare"}),
     }
-    check_encoder(config_path(start))
+    _check_encoder(config_path(start))
     with run.claimed():
         run.check(facts)
         run.begin(facts)
@@ -197,6 +197,16 @@ def adapt(
         result = AdaptResult(run.path, adapted, plain, text)
         run.begin({**facts, "result": result.to_dict()})
     return result
+
+
+def _check_encoder(config_file: Path) -> None:
+    if is_encoder_decoder(config_file):
+        folder = config_file.parent
+        raise ConfigError(
+            f"{folder} is an encoder-decoder, and 'bertkit adapt' trains encoders on masked words. Let it restore your "
+            f"texts first, then fine-tune: bertkit prepare TEXTS --tokenizer {folder} --out STORE; bertkit pretrain "
+            f"STORE --model {folder} --out RUN; bertkit finetune text2text --model RUN/model --data DATA --out OUT"
+        )
 
 
 def _store(

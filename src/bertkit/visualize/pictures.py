@@ -55,7 +55,7 @@ def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | Non
 
 
 def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entropy: float) -> Path:
-    """Masked-LM loss of every step and of held-out text against the unigram entropy, with accuracies.
+    """Loss of every step and of held-out text, of words only, against the unigram entropy, with accuracies.
 
     A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
 
@@ -63,11 +63,11 @@ def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entro
     """
     steps, epochs = _steps_and_epochs(records)
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
-    dev = _points(epochs, "dev_masked_lm_loss")
+    dev = _points(epochs, "dev_masked_lm_loss") or _points(epochs, "dev_denoising_loss")
     figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
-    axes.set_ylabel("masked-LM loss (nats)")
+    axes.set_ylabel("loss per token (nats)")
     axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
     _draw_legend(figure, axes, _draw_accuracies(axes, epochs), columns=3)
     return _save(figure, path)
@@ -107,12 +107,14 @@ def _draw_points(axes: Axes, points: Points, color: str, marker: str, name: str)
 
 def _draw_accuracies(axes: Axes, epochs: Sequence[Record]) -> Axes | None:
     """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
-    words, pairs = _points(epochs, "dev_masked_lm_accuracy"), _points(epochs, "dev_next_sentence_accuracy")
-    if not words and not pairs:
+    terms = ("masked_lm", "next_sentence", "denoising")
+    words, pairs, writing = (_points(epochs, f"dev_{term}_accuracy") for term in terms)
+    if not words and not pairs and not writing:
         return None
     right = _right_axis(axes, "held-out accuracy")
     _draw_points(right, words, GREEN, "s", "masked-LM accuracy")
     _draw_points(right, pairs, BLACK, "^", "next-sentence accuracy")
+    _draw_points(right, writing, GREEN, "s", "token accuracy")
     right.set_ylim(0, 1)
     return right
 

@@ -23,6 +23,7 @@ from bertkit import (
 from bertkit.checkpoints.inspect import inspect
 from bertkit.config.presets import PRESETS, count_parameters, preset
 from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.seq2seq.conditional_generation import WRITERS
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
@@ -221,8 +222,9 @@ def test_every_key_of_the_field_s_own_config_is_known():
 def test_preset_has_the_published_number_of_parameters(name):
     published = PRESETS[name]
     assert count_parameters(published.config) == published.num_parameters
+    writer = WRITERS.get(published.config.model_type, BertModel)
     with torch.device("meta"):
-        model = BertModel(published.config)
+        model = writer(published.config)
     assert model.num_parameters() == published.num_parameters
 
 

@@ -71,6 +71,7 @@ def test_t5_loses_nothing(length: int, seed: int, how: Denoising) -> None:
     assert [token for token in source if token in SENTINELS] == list(SENTINELS[:num_spans])
     assert [token for token in target if token in SENTINELS] == list(SENTINELS[:num_spans])
     assert len(target) == num_noise + num_spans
+    assert max(len(source), len(target)) <= length
     assert source[0] == 0
     assert source[-1] == SENTINELS[num_spans - 1]
     assert not any(a in SENTINELS and b in SENTINELS for a, b in itertools.pairwise(source))
@@ -85,6 +86,7 @@ def test_bart_loses_nothing(sizes: list[int], seed: int, how: Denoising) -> None
     for permute in (False, True):
         found = infill(sentences, example_key(seed, 1, 2), MASK, how, permute=permute)
         assert found.target.tolist() == text
+        assert len(found.source) <= len(text)  # so no source is longer than the model reads
         kept = [token for token in found.source.tolist() if token != MASK]
         assert len(text) - len(kept) == max(round(how.rate * len(text)), 1)
         if not permute:

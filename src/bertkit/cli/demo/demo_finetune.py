@@ -119,11 +119,14 @@ def _installed_model() -> Path | None:
 def _make_random_encoder(folder: Path, texts: list[str]) -> None:
     import torch
 
+    from bertkit.config.bert_config import BertConfig
     from bertkit.config.presets import preset
     from bertkit.model.models import BertModel
 
     tokenizer = learn_tokenizer(folder, texts, 4096)
-    model = BertModel(preset("bert-tiny").config.replace(vocab_size=len(tokenizer), max_position_embeddings=256))
+    shape = preset("bert-tiny").config.replace(vocab_size=len(tokenizer), max_position_embeddings=256)
+    assert isinstance(shape, BertConfig)
+    model = BertModel(shape)
     model.init_weights(torch.Generator().manual_seed(0))
     model.save_pretrained(folder)
 

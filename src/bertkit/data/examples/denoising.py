@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,12 @@ class Denoising:
 
 #: As published.
 SPAN_CORRUPTION, TEXT_INFILLING = Denoising(0.15, 3.0), Denoising(0.3, 3.0)
+#: ``span-corruption``: T5's. ``text-infilling``: BART's, with permuted sentences.
+DenoisingObjective = Literal["span-corruption", "text-infilling"]
+PUBLISHED: dict[str, Denoising] = {
+    "span-corruption": SPAN_CORRUPTION,
+    "text-infilling": TEXT_INFILLING,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,8 +86,7 @@ def corrupt_spans(ids: Ids | Ints, key: int, sentinels: Sequence[int], how: Deno
     text = _checked(ids)
     if len(text) == 1:
         return Denoised(text, np.array(sentinels[:1], np.int64))
-    num_noise = min(max(round(how.rate * len(text)), 1), len(text) - 1)
-    num_spans = min(max(round(num_noise / how.mean_span), 1), len(text) - num_noise)
+    num_noise, num_spans = spans_of(len(text), how)
     if num_spans > len(sentinels):
         raise InputError(
             f"{len(text)} tokens have {num_spans} spans to replace, and there are {len(sentinels)} sentinels: divide "
@@ -94,15 +100,22 @@ def corrupt_spans(ids: Ids | Ints, key: int, sentinels: Sequence[int], how: Deno
     return Denoised(_marked(text, ~replaced, starts, marks), _marked(text, replaced, starts, marks))
 
 
+def spans_of(length: int, how: Denoising = SPAN_CORRUPTION) -> tuple[int, int]:
+    """How many of ``length`` tokens, at least 2, span corruption replaces, and in how many spans."""
+    num_noise = min(max(round(how.rate * length), 1), length - 1)
+    return num_noise, min(max(round(num_noise / how.mean_span), 1), length - num_noise)
+
+
 def infill(
     sentences: Sequence[Ids | Ints], key: int, mask_id: int, how: Denoising = TEXT_INFILLING, *, permute: bool = True
 ) -> Denoised:
     """Text infilling and sentence permutation, as in BART.
 
     Span lengths are drawn from a Poisson distribution until they add up to ``round(rate * length)`` tokens; the last
-    one is shortened to fit. A span of length 0 inserts a mask. Every placement of the spans is equally likely, and two
-    spans may be adjacent. Deviates from the authors' code, whose spans consist of whole words; the paper speaks of
-    tokens.
+    one is shortened to fit. A span of length 0 inserts a mask; of these only so many are kept that ``source`` is not
+    longer than ``target``, which makes a difference for a handful of tokens only. Every placement of the spans is
+    equally likely, and two spans may be adjacent. Deviates from the authors' code, whose spans consist of whole words;
+    the paper speaks of tokens.
 
     Args:
         sentences: tokens of each sentence, at least one token in all.
@@ -163,7 +176,10 @@ def _divided(total: int, count: int, key: int) -> Ints:
 
 
 def _poisson_spans(total: int, mean: float, key: int) -> Ints:
-    """Lengths drawn from a Poisson distribution that add up to ``total``; the last one is shortened."""
+    """Lengths drawn from a Poisson distribution that add up to ``total``; the last one is shortened.
+
+    There are at most ``total`` of them: of more, the first of length 0 are left out.
+    """
     shares = _poisson_shares(mean)
     drawn: list[NDArray[np.int64]] = []
     reached = done = 0
@@ -175,7 +191,7 @@ def _poisson_spans(total: int, mean: float, key: int) -> Ints:
     sums = np.cumsum(lengths)
     lengths = lengths[: int(np.searchsorted(sums, total)) + 1].copy()
     lengths[-1] -= lengths.sum() - total
-    return lengths
+    return np.delete(lengths, np.flatnonzero(lengths == 0)[: max(len(lengths) - total, 0)])
 
 
 @cache

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, Unpack
+from itertools import count, takewhile
+from typing import Self, Unpack
 
 import numpy as np
 import torch
 
 from bertkit.batch import Batch, pack
 from bertkit.data.examples.denoising import (
-    SPAN_CORRUPTION,
-    TEXT_INFILLING,
+    PUBLISHED,
     Denoised,
     Denoising,
+    DenoisingObjective,
     corrupt_spans,
     example_key,
     infill,
+    spans_of,
 )
 from bertkit.data.examples.pairs import ExampleSpans, Rules, SentenceTokens
 from bertkit.data.examples.pretrain_batches import ExamplePlan, PlanOptions
 from bertkit.errors import ConfigError
 from bertkit.ragged import Ints
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.unigram_tokenizers import T5Tokenizer
 
-DenoisingObjective = Literal["span_corruption", "text_infilling"]
-_PUBLISHED: dict[str, Denoising] = {"span_corruption": SPAN_CORRUPTION, "text_infilling": TEXT_INFILLING}
 #: As PyTorch's cross-entropy has it.
 NO_TARGET = -100
 
@@ -52,37 +51,47 @@ class DenoisingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizer) -> Self:
-        """Of a tokenizer of BART or T5."""
+        """Of a tokenizer of BART or T5, or of any other that has their tokens."""
         empty = tokenizer.encode_ragged([""])[0].tolist()
         first = [number for number in empty[:1] if number == tokenizer.cls_token_id]
-        sentinels = tokenizer.get_sentinel_token_ids() if isinstance(tokenizer, T5Tokenizer) else []
+        ids = tokenizer.vocab
         return cls(
             size=len(tokenizer),
             before=tuple(first),
             behind=tuple(empty[len(first) :]),
             mask_id=tokenizer.mask_token_id,
-            sentinels=tuple(sentinels),
+            sentinels=tuple(ids[name] for name in takewhile(ids.__contains__, map("<extra_id_{}>".format, count()))),
         )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids that are in targets and in no text."""
+        return (*self.before, *self.behind, *self.sentinels)
 
 
 @dataclass(frozen=True, slots=True)
 class DenoisingRules:
     """How the examples are made.
 
-    objective: ``span_corruption`` as T5, ``text_infilling`` with permuted sentences as BART.
-    max_seq_length: most tokens of a text before it is corrupted, special ones included.
+    objective: ``span-corruption`` as T5, ``text-infilling`` with permuted sentences as BART.
+    max_seq_length: most tokens of a text, special ones included, and so of a source and of a target.
     how: rate and mean length of the spans; None: as published. permute_sentences: of text infilling.
     """
 
-    objective: DenoisingObjective = "span_corruption"
+    objective: DenoisingObjective = "span-corruption"
     max_seq_length: int = 512
     seed: int = 0
     how: Denoising | None = None
     permute_sentences: bool = True
 
     def __post_init__(self) -> None:
-        if self.objective not in _PUBLISHED:
-            raise ConfigError(f"objective must be one of {', '.join(_PUBLISHED)}, got {self.objective!r}")
+        if self.objective not in PUBLISHED:
+            raise ConfigError(f"objective must be one of {', '.join(PUBLISHED)}, got {self.objective!r}")
+
+    @property
+    def noise(self) -> Denoising:
+        """How much is replaced."""
+        return self.how or PUBLISHED[self.objective]
 
 
 class DenoisingData(ExamplePlan):
@@ -91,7 +100,7 @@ class DenoisingData(ExamplePlan):
     Arguments and the rest are those of :class:`~bertkit.data.examples.pretrain_batches.ExamplePlan`.
 
     Raises:
-        ConfigError: a tokenizer without a mask or sentinels, which the objective needs.
+        ConfigError: a tokenizer without a mask or without enough sentinels, which the objective needs.
     """
 
     def __init__(
@@ -101,10 +110,7 @@ class DenoisingData(ExamplePlan):
         rules: DenoisingRules,
         **options: Unpack[PlanOptions],
     ) -> None:
-        if rules.objective == "text_infilling" and vocabulary.mask_id is None:
-            raise ConfigError("text_infilling needs a tokenizer with a mask token, as BART's")
-        if rules.objective == "span_corruption" and not vocabulary.sentinels:
-            raise ConfigError("span_corruption needs a tokenizer with sentinels (<extra_id_0> ...), as T5's")
+        _check(vocabulary, rules)
         self.denoising, self.special = rules, vocabulary
         stretches = Rules("mlm", rules.max_seq_length, short_seq_prob=0.0, seed=rules.seed)
         super().__init__(tokens, stretches, **options)
@@ -122,11 +128,10 @@ class DenoisingData(ExamplePlan):
     def example(self, sentences: Sequence[Ints], epoch: int, number: int) -> Denoised:
         """Source and target of an example, without the special tokens around them."""
         rules, key = self.denoising, example_key(self.denoising.seed, epoch, number)
-        how = rules.how or _PUBLISHED[rules.objective]
-        if rules.objective == "span_corruption":
-            return corrupt_spans(np.concatenate(sentences), key, self.special.sentinels, how)
+        if rules.objective == "span-corruption":
+            return corrupt_spans(np.concatenate(sentences), key, self.special.sentinels, rules.noise)
         assert self.special.mask_id is not None
-        return infill(sentences, key, self.special.mask_id, how, permute=rules.permute_sentences)
+        return infill(sentences, key, self.special.mask_id, rules.noise, permute=rules.permute_sentences)
 
     def _around(self, ids: Ints) -> Ints:
         return np.concatenate([self.special.before, ids, self.special.behind]).astype(np.int64)
@@ -144,3 +149,21 @@ class DenoisingData(ExamplePlan):
             cuts = np.asarray(bounds[first + 1 : last], np.int64) - start
             found.append([part for part in np.split(ids, cuts) if len(part)])
         return found
+
+
+def _check(vocabulary: DenoisingVocabulary, rules: DenoisingRules) -> None:
+    if rules.objective == "text-infilling":
+        if vocabulary.mask_id is None:
+            raise ConfigError("text-infilling needs a tokenizer with a mask token, as BART's")
+        return
+    if not vocabulary.sentinels:
+        raise ConfigError(
+            "span-corruption needs a tokenizer with sentinels (<extra_id_0> ...): prepare the corpus with that of a T5 "
+            "(bertkit prepare CORPUS --tokenizer MODEL), or train a BART, which needs a mask only"
+        )
+    needed = spans_of(max(rules.max_seq_length, 2), rules.noise)[1]
+    if needed > (given := len(vocabulary.sentinels)):
+        raise ConfigError(
+            f"max_seq_length={rules.max_seq_length} needs a sentinel for each of up to {needed} spans, and the "
+            f"tokenizer has {given}: use shorter examples, or longer or fewer spans"
+        )

@@ -110,11 +110,15 @@ class ConditionalGeneration(Seq2SeqModel):
                 assert out.last_hidden_state is not None
                 out.logits = self.predict(out.last_hidden_state[batch.logit_rows])
             return out
+        term = token_loss(*self.judge(batch))
+        return Seq2SeqOutput(loss=term.mean(), loss_terms={"loss": term})
+
+    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits ``(R, V)`` at each of the R targets of a packed batch, and the targets ``(R,)``."""
         labels_BS = batch.targets["labels"]
         decoded_BSD = self.decode(self.shift_right(labels_BS), self.model.remember(batch))
         real_BS = labels_BS != NO_TARGET
-        term = token_loss(self.predict(decoded_BSD[real_BS]), labels_BS[real_BS])
-        return Seq2SeqOutput(loss=term.mean(), loss_terms={"loss": term})
+        return self.predict(decoded_BSD[real_BS]), labels_BS[real_BS]
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         """What the loss of a batch is divided by."""

@@ -148,6 +148,12 @@ class Seq2SeqModel(ConfiguredModel):
         """
         save_seq2seq(self, self.config, folder)
 
+    def set_gradient_checkpointing(self, enabled: bool = True) -> None:
+        """As :meth:`bertkit.model.pretrained_model.PretrainedModel.set_gradient_checkpointing`, in both halves."""
+        for module in self.modules():
+            if isinstance(module, PackedEncoder | Decoder):
+                module.gradient_checkpointing = enabled
+
     def encode(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, trace: Trace = NO_TRACE
     ) -> tuple[Batch, Padding, Tensor]:

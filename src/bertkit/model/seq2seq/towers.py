@@ -9,9 +9,11 @@ Axes, in the order of the suffix letters::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
@@ -57,7 +59,7 @@ class DecoderLayer(nn.Module):
         self.ffn, self.around_ffn = FeedForward(tower), Residual(tower)
 
     def forward(
-        self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: list[Tensor | None], trace: Trace, *, keep: bool
+        self, x_BSD: Tensor, bias: Tensor, cache: LayerCache, hidden: list[Tensor | None], trace: Trace, keep: bool
     ) -> Tensor:
         """``keep``: whether the tokens are added to the cache, which is read in any case."""
         x_BSD = self.around_attention(x_BSD, lambda x: self.attention(x, bias, cache if keep else None, trace))
@@ -70,7 +72,9 @@ class DecoderLayer(nn.Module):
 
 
 class _Tower(nn.Module):
-    """Embeddings, layers, and T5's and mBART's norm behind them."""
+    """Embeddings, layers, and T5's and mBART's norm behind them; ``gradient_checkpointing`` as in an ``Encoder``."""
+
+    gradient_checkpointing: bool = False
 
     def __init__(self, tower: Tower, layer: Callable[[Tower], nn.Module], decoder: bool) -> None:
         super().__init__()
@@ -80,6 +84,14 @@ class _Tower(nn.Module):
         self.norm = norm_of(tower) if tower.pre_norm else None
         # Only T5 drops vectors behind its last norm.
         self.dropout = Dropout(0.0 if tower.biases else tower.dropout)
+
+    def _run(self, layer: nn.Module, *args: Any) -> Tensor:
+        out: Tensor
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            out = checkpoint(layer, *args, use_reentrant=False)
+        else:
+            out = layer(*args)
+        return out
 
     def _finished(self, x: Tensor, trace: Trace) -> Tensor:
         out: Tensor = self.dropout(x if self.norm is None else self.norm(x))
@@ -100,7 +112,7 @@ class PackedEncoder(_Tower):
         bias_ND = None if self.distances is None else self.distances(-reach, reach).to(x_TD.dtype)
         for layer in self.layer:
             trace.add_state(x_TD)
-            x_TD = layer(x_TD, layout, bias_ND, trace)
+            x_TD = self._run(layer, x_TD, layout, bias_ND, trace)
         return self._finished(x_TD, trace)
 
 
@@ -168,7 +180,7 @@ class Decoder(_Tower):
             bias = bias + unseen_BS.masked_fill(mask_BS == 0, torch.finfo(x_BSD.dtype).min)[:, None, None, :]
         for layer, layer_cache in zip(self.layer, cache.layers, strict=True):
             trace.add_state(x_BSD.view(shape))
-            x_BSD = layer(x_BSD.view(shape), bias, layer_cache, cache.hidden, trace, keep=keep)
+            x_BSD = self._run(layer, x_BSD.view(shape), bias, layer_cache, cache.hidden, trace, keep)
         return self._finished(x_BSD.view(shape), trace)
 
     def _bias(self, first: int, tokens: int, like: Tensor) -> Tensor:

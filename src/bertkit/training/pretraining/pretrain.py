@@ -1,6 +1,7 @@
-"""Pre-train a BERT on a token store: masked LM with or without next-sentence prediction, from scratch or a checkpoint.
+"""Pre-train a model on a token store, from scratch or a checkpoint.
 
-Devlin et al. 2019, sections 3.1 and A.2.
+An encoder learns masked words, with or without the next sentence (Devlin et al. 2019, sections 3.1 and A.2); BART and
+T5 learn to write what was removed (Lewis et al. 2019, section 2.2; Raffel et al. 2020, section 3.1.4).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import nn
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import model_hash, versions
@@ -37,11 +38,18 @@ from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import Json
-from bertkit.training.pretraining.initial_model import Model, Network, Start, make_network, with_objective
-from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
-from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
+from bertkit.training.pretraining.initial_model import Start, make_network
+from bertkit.training.pretraining.objectives import Model, Network, with_objective
+from bertkit.training.pretraining.operations import MeasuredPlan, matmul_peak
+from bertkit.training.pretraining.pretrain_data import (
+    held_out_data,
+    held_out_scores,
+    loss_floor,
+    training_data,
+    vocabulary_of,
+)
+from bertkit.training.pretraining.pretrain_report import Report
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
-from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.batch_plan import Plan, Prefetched
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
@@ -78,7 +86,7 @@ class PretrainResult:
     model: folder of the model and its tokenizer.
     progression: steps, seconds, evaluations.
     scores: of the last evaluation on held-out text, those that are finite; empty without held-out text.
-    unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
+    unigram_entropy: of the targets, in nats: the loss of a model that knows only how frequent words are.
     speed: ``tokens_per_s`` and ``peak_share``, medians over the last steps.
     new_parts: parts of the model that the initial checkpoint did not have.
     num_new_words: words of the tokenizer that the checkpoint's tokenizer did not have.
@@ -109,7 +117,7 @@ def pretrain(
         store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
         out: the run folder: a new one, or that of a run with the same settings, which is resumed, or whose result is
             returned if it has finished.
-        config: see :class:`PretrainConfig`; an objective that is not given is ``mlm`` in families without BERT's heads.
+        config: see :class:`PretrainConfig`; an objective that is not given is that of the model's family.
         model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
             pre-training. A checkpoint's missing heads are newly initialized. A model in memory is trained in place,
             moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
@@ -142,7 +150,7 @@ def pretrain(
         network, start = make_network(model, store, config.replace(word_embeddings="random") if given else config)
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
-        vocabulary = MaskVocabulary.of_tokenizer(store.tokenizer())
+        vocabulary = vocabulary_of(store, config)
         rank, num_ranks = parallel.rank, parallel.num_ranks
         data = training_data(
             store, vocabulary, config, clock=lambda: trainer.at.seconds, rank=rank, num_ranks=num_ranks
@@ -153,8 +161,9 @@ def pretrain(
         if dev is not None:
             evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
         held.enter_context(seeded(config.seed))
-        floor = parallel.on_first(lambda: unigram_entropy(store))
-        say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing only word frequencies")
+        floor = parallel.on_first(lambda: loss_floor(store, vocabulary, data))
+        targets = "training text" if config.noise is None else "targets"
+        say(f"unigram entropy of the {targets}: {floor:.3f} nats, the loss of knowing only word frequencies")
         report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
         trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
@@ -176,7 +185,7 @@ def _trainer(
 ) -> Trainer[Batch]:
     """The trainer that the settings ask for; it may refuse them."""
     peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=DTYPES[config.precision])
-    plan = MeasuredPlan(data, network.config, peak, parallel.num_ranks)
+    plan = MeasuredPlan(data, network.config, peak)
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
         learning_rate=config.learning_rate,
@@ -262,7 +271,7 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
     if isinstance(model, str | Path):
         start: dict[str, Json] = {"sha256": model_hash(model)}
     else:
-        start = (model if isinstance(model, BertConfig) else model.config).to_dict()
+        start = (model if isinstance(model, BertConfig | EncoderDecoderConfig) else model.config).to_dict()
 
     def name(store: TokenStore) -> str:  # its content identifies it, not its location
         counts, sha256 = store.manifest.counts, sha256_file(store.path / MANIFEST)
@@ -294,6 +303,7 @@ def _finish(
     last = trainer.at.epochs[-1]
     record = {
         "settings": config.model_dump(),
+        **({} if config.noise is None else {"noise": asdict(config.noise)}),
         "start": asdict(start),
         "progression": asdict(trainer.at),
         "dev": {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")},

@@ -13,27 +13,44 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Generic
 
+import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
+from bertkit.data.examples.denoising import Denoising
+from bertkit.data.examples.denoising_batches import NO_TARGET, DenoisingData, DenoisingRules, DenoisingVocabulary
 from bertkit.data.examples.masking import Masking, MaskVocabulary
 from bertkit.data.examples.pairs import Rules
-from bertkit.data.examples.pretrain_batches import PretrainData
+from bertkit.data.examples.pretrain_batches import ExamplePlan, PlanOptions, PretrainData
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
-from bertkit.model.models import BertForMaskedLM, BertForPreTraining
+from bertkit.model.losses import token_loss
+from bertkit.model.models import BertForMaskedLM
+from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
+from bertkit.training.pretraining.objectives import Network
 from bertkit.training.pretraining.original_examples import original_plan
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
+from bertkit.training.pretraining.word_statistics import target_entropy, unigram_entropy
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.loop_options import BatchT, Evaluate
 
 #: Held-out examples do not depend on a run's seed or batch size, so that runs can be compared.
 DEV_SEED, DEV_BATCH_SIZE = 0, 64
+#: Examples that tell how often targets have special tokens.
+FLOOR_EXAMPLES = 256
+#: What the examples of an objective need of a tokenizer.
+Vocabulary = MaskVocabulary | DenoisingVocabulary
+
+
+def vocabulary_of(store: TokenStore, config: PretrainConfig) -> Vocabulary:
+    """What the objective needs of a store's tokenizer; an error if it lacks something of that."""
+    tokenizer = store.tokenizer()
+    return MaskVocabulary.of_tokenizer(tokenizer) if config.noise is None else DenoisingVocabulary.of(tokenizer)
 
 
 def training_data(
     store: TokenStore,
-    vocabulary: MaskVocabulary,
+    vocabulary: Vocabulary,
     config: PretrainConfig,
     *,
     clock: Callable[[], float] = lambda: 0.0,
@@ -53,16 +70,17 @@ def training_data(
     def plan(phase: Phase) -> Plan[Batch]:
         if config.protocol == "original":
             return original_plan(store, config, phase, rank=rank, num_ranks=num_ranks)
+        options: PlanOptions = {
+            "batch_size": phase.batch_size,
+            "max_tokens": max(config.max_tokens, phase.max_seq_length),
+            "rank": rank,
+            "num_ranks": num_ranks,
+        }
+        if isinstance(vocabulary, DenoisingVocabulary):
+            denoising = _denoising(config, phase.max_seq_length, config.seed, config.noise)
+            return DenoisingData(store, vocabulary, denoising, **options)
         masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
-        return PretrainData(
-            store,
-            vocabulary,
-            _rules(config, phase.max_seq_length, config.seed, masking),
-            batch_size=phase.batch_size,
-            max_tokens=max(config.max_tokens, phase.max_seq_length),
-            rank=rank,
-            num_ranks=num_ranks,
-        )
+        return PretrainData(store, vocabulary, _rules(config, phase.max_seq_length, config.seed, masking), **options)
 
     if len(config.phases) == 1:
         return plan(config.phases[0])
@@ -73,22 +91,30 @@ def training_data(
     return TimedPhases(short, long, lambda step: step >= num_steps or clock() >= end)
 
 
-def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> PretrainData:
+def held_out_data(store: TokenStore, vocabulary: Vocabulary, config: PretrainConfig) -> ExamplePlan:
     """Held-out examples of full length, masked token by token at ``dev_masked_lm_prob`` whatever training does.
 
     They are the same for all runs with the same text, objective, ``max_seq_length``, ``short_seq_prob`` and
-    ``dev_masked_lm_prob``; the first ones are the same for any ``dev_examples`` of at least 64.
+    ``dev_masked_lm_prob``; the first ones are the same for any ``dev_examples`` of at least 64. What an encoder-decoder
+    restores was removed as published.
     """
-    return PretrainData(
-        store,
-        vocabulary,
-        _rules(config, config.max_seq_length, DEV_SEED, Masking(rate=config.dev_masked_lm_prob)),
-        batch_size=min(DEV_BATCH_SIZE, config.dev_examples),
-        max_tokens=max(config.max_tokens, config.max_seq_length),
-    )
+    length, batch_size = config.max_seq_length, min(DEV_BATCH_SIZE, config.dev_examples)
+    max_tokens = max(config.max_tokens, length)
+    if isinstance(vocabulary, DenoisingVocabulary):
+        rules = _denoising(config, length, DEV_SEED, None)
+        return DenoisingData(store, vocabulary, rules, batch_size=batch_size, max_tokens=max_tokens)
+    masked = _rules(config, length, DEV_SEED, Masking(rate=config.dev_masked_lm_prob))
+    return PretrainData(store, vocabulary, masked, batch_size=batch_size, max_tokens=max_tokens)
+
+
+def _denoising(config: PretrainConfig, max_seq_length: int, seed: int, how: Denoising | None) -> DenoisingRules:
+    assert config.objective == "span-corruption" or config.objective == "text-infilling"
+    return DenoisingRules(config.objective, max_seq_length, seed, how)
 
 
 def _rules(config: PretrainConfig, max_seq_length: int, seed: int, masking: Masking) -> Rules:
+    assert config.objective != "span-corruption"
+    assert config.objective != "text-infilling"
     return Rules(config.objective, max_seq_length, config.short_seq_prob, seed, masking=masking)
 
 
@@ -159,14 +185,27 @@ class TimedPhases(TwoPhases[BatchT]):
         return self.plans[is_second], step
 
 
-def scored_batches(data: PretrainData, num_examples: int) -> Iterator[Batch]:
+def loss_floor(store: TokenStore, vocabulary: Vocabulary, data: Plan[Batch]) -> float:
+    """The loss, in nats, of a model that knows only how frequent each token is among the targets of training."""
+    if not isinstance(vocabulary, DenoisingVocabulary):
+        return unigram_entropy(store)
+    plan = data.plans[1] if isinstance(data, TwoPhases) else data
+    num_steps = min(math.ceil(FLOOR_EXAMPLES / len(plan.rows(0))), plan.steps_per_epoch)
+    batches = [batch for step in range(num_steps) for batch in plan.micro_batches(step)]
+    labels = torch.cat([batch.targets["labels"].flatten() for batch in batches])
+    return target_entropy(store, labels[labels != NO_TARGET].numpy(), vocabulary.ends)
+
+
+def scored_batches(data: ExamplePlan, num_examples: int) -> Iterator[Batch]:
     """The first ``num_examples`` held-out examples, always the same; the last step is not cut, so there may be more."""
     for step in range(min(data.steps_per_epoch, math.ceil(num_examples / data.batch_size))):
         yield from data.micro_batches(step)
 
 
-def held_out_scores(network: BertForPreTraining | BertForMaskedLM, data: PretrainData, num_examples: int) -> Evaluate:
+def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> Evaluate:
     """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy, as in the original.
+
+    Of an encoder-decoder those of all tokens of its targets, each predicted from the right ones before it.
 
     The loop has ``network`` in eval mode, without gradients, when it asks for the scores of ``num_examples``.
     """
@@ -179,7 +218,7 @@ def held_out_scores(network: BertForPreTraining | BertForMaskedLM, data: Pretrai
                 totals[name] = totals.get(name, 0.0) + value
         return {
             f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
-            for term in ("masked_lm", "next_sentence")
+            for term in ("masked_lm", "next_sentence", "denoising")
             for metric in ("loss", "accuracy")
             if f"{term}_targets" in totals
         }
@@ -187,8 +226,11 @@ def held_out_scores(network: BertForPreTraining | BertForMaskedLM, data: Pretrai
     return evaluate
 
 
-def _counts(network: BertForPreTraining | BertForMaskedLM, batch: Batch) -> dict[str, float]:
+def _counts(network: Network, batch: Batch) -> dict[str, float]:
     """Numerators and denominators of the metrics, summed over one batch."""
+    if isinstance(network, ConditionalGeneration):
+        logits_RV, labels_R = network.judge(batch)
+        return _counted("denoising", token_loss(logits_RV, labels_R).total, logits_RV, labels_R)
     out = network.forward_packed(batch)
     assert out.loss_terms is not None
     assert batch.logit_rows is not None
@@ -201,10 +243,13 @@ def _counts(network: BertForPreTraining | BertForMaskedLM, batch: Batch) -> dict
     }
     if "next_sentence" in terms:
         compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])
-    counts = {}
+    counts: dict[str, float] = {}
     for term, (logits, labels) in compared.items():
         assert logits is not None
-        counts[f"{term}_loss"] = float(terms[term].total)
-        counts[f"{term}_accuracy"] = float((logits.argmax(-1) == labels).sum())
-        counts[f"{term}_targets"] = float(labels.numel())
+        counts |= _counted(term, terms[term].total, logits, labels)
     return counts
+
+
+def _counted(term: str, loss: Tensor, logits: Tensor, labels: Tensor) -> dict[str, float]:
+    hits = float((logits.argmax(-1) == labels).sum())
+    return {f"{term}_loss": float(loss), f"{term}_accuracy": hits, f"{term}_targets": float(labels.numel())}

@@ -1,7 +1,8 @@
 """Settings of a pre-training run, and recipes, which are runs as TOML files. Imports no torch.
 
 A recipe has two tables. ``[model]`` has a preset (``preset = "bert-mini"``), fields of
-:class:`~bertkit.config.bert_config.BertConfig`, or both; the size of the vocabulary comes from the token store.
+:class:`~bertkit.config.bert_config.BertConfig` (or of the config of its ``model_type``, if that is an encoder-decoder),
+or both; the vocabulary comes from the token store.
 ``[training]`` has fields of :class:`PretrainConfig`. Unknown keys are errors.
 """
 
@@ -15,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig, config_class
 from bertkit.config.number_formats import Precision
 from bertkit.config.presets import preset
+from bertkit.data.examples.denoising import PUBLISHED, Denoising, DenoisingObjective
 from bertkit.data.examples.masking import Unit
 from bertkit.data.examples.pairs import Objective
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
@@ -36,6 +38,12 @@ FREE_SETTINGS = frozenset(
     "max_tokens".split()
 )
 
+#: Settings that do nothing without masked words, and those that do nothing without an encoder-decoder.
+FOR_MASKED_WORDS = """masking masked_lm_prob max_predictions_per_seq short_seq_prob dev_masked_lm_prob output_bias
+word_embeddings""".split()
+FOR_DENOISING = "noise_density mean_span_length".split()
+
+AnyObjective = Literal[Objective, DenoisingObjective]
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
@@ -59,8 +67,10 @@ class PretrainConfig(Settings):
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
 
-    objective: Objective = Field(
-        "mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa (default for all but BERT), mlm+sop as ALBERT"
+    objective: AnyObjective = Field(
+        "mlm+nsp",
+        description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT, span-corruption as T5, text-infilling "
+        "as BART; default: that of T5, BART and BERT for these, mlm for all others",
     )
     protocol: Literal["bertkit", "original"] = Field(
         "bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
@@ -98,6 +108,12 @@ class PretrainConfig(Settings):
     masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are targets")
     max_predictions_per_seq: int | None = Field(
         None, ge=1, description="maximum targets of an example; default: no limit"
+    )
+    noise_density: float | None = Field(
+        None, gt=0, lt=1, description="share of the tokens that T5 or BART must restore; default: 0.15 and 0.3"
+    )
+    mean_span_length: float | None = Field(
+        None, ge=1, le=100, description="tokens that are removed together, on average; default: 3"
     )
     short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of examples with a random shorter length")
     dev_masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="masked share of the held-out text")
@@ -149,6 +165,13 @@ class PretrainConfig(Settings):
         short = Phase(self.short_seq_length, limit, self.short_batch_size or self.batch_size, short_steps)
         return [short, whole._replace(num_steps=self.num_steps - short_steps)]
 
+    @property
+    def noise(self) -> Denoising | None:
+        """What is removed for an encoder-decoder to restore; None: masked words are trained."""
+        if (published := PUBLISHED.get(self.objective)) is None:
+            return None
+        return Denoising(self.noise_density or published.rate, self.mean_span_length or published.mean_span)
+
     def replace(self, **changes: Any) -> PretrainConfig:
         """A validated copy with some fields changed."""
         return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
@@ -170,6 +193,8 @@ class PretrainConfig(Settings):
                 "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
                 f"objective={self.objective!r}, masking={self.masking!r}"
             )
+        if "objective" in self.model_fields_set:  # otherwise it depends on the model, and is checked once that is known
+            self._check_objective()
         if len(self.phases) == 1:
             if self.short_batch_size is not None:
                 raise ConfigError(
@@ -185,6 +210,16 @@ class PretrainConfig(Settings):
         if self.num_steps < 2:
             raise ConfigError("two lengths (short_seq_length) need max_steps of at least 2, got 1")
 
+    def _check_objective(self) -> None:
+        """Refuse what would do nothing."""
+        useless = FOR_DENOISING if self.noise is None else FOR_MASKED_WORDS
+        for name in useless:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                raise ConfigError(f"{name}={value!r} would do nothing with objective={self.objective!r}; leave it out")
+        if self.noise is not None and (self.compile or self.parallel == "fsdp"):
+            given = "compile=True" if self.compile else "parallel='fsdp'"
+            raise ConfigError(f"{given} works on the layers of encoders only; leave it out for BART and T5")
+
 
 #: Folder of the recipes of the package; ``recipes/`` in the repository links to it.
 FOLDER = Path(__file__).resolve().parent.parent.parent / "recipes"
@@ -197,13 +232,13 @@ class Recipe:
 
     name: of the file, without its suffix.
     summary: the comment in the first line of the file.
-    model: its ``vocab_size`` is replaced by that of the store.
+    model: its vocabulary is replaced by that of the store.
     training: the settings.
     """
 
     name: str
     summary: str
-    model: BertConfig
+    model: AnyConfig
     training: PretrainConfig
 
 
@@ -243,12 +278,14 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     return Recipe(path.stem, summary, _model(path, model), config)
 
 
-def _model(path: Path, table: dict[str, Json]) -> BertConfig:
+def _model(path: Path, table: dict[str, Json]) -> AnyConfig:
     sizes = dict(table)
     named = sizes.pop("preset", None)
     try:
         if named is not None and not isinstance(named, str):
             raise ConfigError(f'preset = {named!r}: give a name, for example "bert-mini"')
-        return BertConfig(**sizes) if named is None else preset(named).config.replace(**sizes)
+        if named is None:
+            return config_class(sizes.get("model_type"))(**sizes)
+        return preset(named).config.replace(**sizes)
     except BertkitError as error:
         raise ConfigError(f"{path}, [model]: {error}") from None

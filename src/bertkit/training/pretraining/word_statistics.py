@@ -11,6 +11,8 @@ mean is subtracted and every vector has length 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -63,7 +65,23 @@ def parts_of(store: TokenStore) -> list[tuple[int, int]]:
 
 def unigram_entropy(store: TokenStore) -> float:
     """Entropy of a store's tokens in nats: the loss of a masked LM that knows only frequencies, and cannot yet read."""
-    counts = unigram_counts(store)
+    return _entropy(unigram_counts(store))
+
+
+def target_entropy(store: TokenStore, targets: Ints, special: Sequence[int]) -> float:
+    """The same of what an encoder-decoder writes: words of the store, and ``special`` tokens in no text.
+
+    ``targets`` are the tokens of some examples, which tell how often special tokens occur. Words are counted in the
+    store, because a sample would lack the rare ones.
+    """
+    is_special = np.isin(targets, special)
+    counts, share = np.bincount(targets[is_special], minlength=1), float(is_special.mean())
+    which = _entropy(np.array([share, 1 - share]))
+    return which + share * _entropy(counts) + (1 - share) * unigram_entropy(store)
+
+
+def _entropy(counts: Ints | Floats) -> float:
+    """In nats; 0 without any count."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 

@@ -27,7 +27,7 @@ SENTINELS = tuple(range(MASK + 100, MASK, -1))
 SIZE = MASK + 101
 T5 = DenoisingVocabulary(SIZE, behind=(EOS,), sentinels=SENTINELS)
 BART = DenoisingVocabulary(SIZE, before=(BOS,), behind=(EOS,), mask_id=MASK)
-VOCABULARIES = {"span_corruption": T5, "text_infilling": BART}
+VOCABULARIES = {"span-corruption": T5, "text-infilling": BART}
 
 Example = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -60,7 +60,7 @@ def test_an_epoch_is_the_corpus(objective: str) -> None:
     texts: list[int] = []
     for source, target in found:
         assert source[-1] == target[-1] == EOS
-        if objective == "text_infilling":
+        if objective == "text-infilling":
             assert source[0] == target[0] == BOS
             assert MASK in source
             texts += target[1:-1]
@@ -81,7 +81,7 @@ def test_ranks_share_an_epoch(objective: str) -> None:
 
 def test_sentences_are_permuted_whole() -> None:
     """Without a mask in it, each sentence of an example stands in its source as it stands in the text."""
-    data = make("text_infilling")
+    data = make("text-infilling")
     bounds = TOKENS.sentence_boundaries
     sentences = {tuple(TOKENS.tokens(n, n + 1).tolist()) for n in range(len(bounds) - 1)}
     spans = data.index(0).take(np.arange(8))
@@ -92,8 +92,8 @@ def test_sentences_are_permuted_whole() -> None:
 
 def test_what_cannot_be_made_is_refused() -> None:
     for objective, vocabulary, told in (
-        ("span_corruption", BART, "needs a tokenizer with sentinels"),
-        ("text_infilling", T5, "needs a tokenizer with a mask"),
+        ("span-corruption", BART, "needs a tokenizer with sentinels"),
+        ("text-infilling", T5, "needs a tokenizer with a mask"),
     ):
         with pytest.raises(ConfigError, match=told):
             DenoisingData(TOKENS, vocabulary, DenoisingRules(objective))  # type: ignore[arg-type]
@@ -127,14 +127,14 @@ class Counting(ToyTokens):
 def test_a_model_learns_from_them(objective: str) -> None:
     """Of a corpus that counts, the missing tokens follow from the others: the loss falls far below that of chance."""
     special = replace(VOCABULARIES[objective], size=100, behind=(51,), sentinels=tuple(range(99, 59, -1)))
-    if objective == "text_infilling":
+    if objective == "text-infilling":
         special = replace(special, before=(50,), mask_id=52)
     rules = DenoisingRules(objective, max_seq_length=16)  # type: ignore[arg-type]
     data = DenoisingData(Counting.of([[12] * 400]), special, rules, batch_size=32, max_tokens=2000)
     torch.manual_seed(0)
     shape = {"vocab_size": 100, "d_model": 32, "pad_token_id": 53, "eos_token_id": 51}
     model: Any
-    if objective == "span_corruption":
+    if objective == "span-corruption":
         sizes = {"d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 53}
         model = bertkit.T5ForConditionalGeneration(bertkit.T5Config(**shape, **sizes))
     else:

@@ -17,9 +17,9 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.model.kernels import products
 from bertkit.training.pretraining.initial_model import make_network, with_dropout
+from bertkit.training.pretraining.operations import training_flops
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.pretraining.pretrain_data import held_out_scores
-from bertkit.training.pretraining.pretrain_report import training_flops
 from pretrain_runs import SETTINGS, make_stores
 
 Stores = tuple[TokenStore, TokenStore]
@@ -156,5 +156,5 @@ def test_flops_are_those_that_torch_counts(family: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(products, "_plain_product", lambda: None)  # torch counts its own products only
     with FlopCounterMode(display=False) as counter:
         model.forward_packed(batch).loss.backward()
-    found = training_flops(batch, shape, pairs=False)
+    found = training_flops(batch, shape)
     assert found == pytest.approx(counter.get_total_flops(), rel=0.05)

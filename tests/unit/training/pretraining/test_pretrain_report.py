@@ -19,15 +19,10 @@ from bertkit.model.models import BertForPreTraining
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import pretrain_report as module
 from bertkit.training.pretraining import word_statistics as pretrain_unigram
+from bertkit.training.pretraining.operations import MeasuredPlan, matmul_peak, training_flops
 from bertkit.training.pretraining.pretrain import PretrainFolder, pretrain
 from bertkit.training.pretraining.pretrain_data import training_data
-from bertkit.training.pretraining.pretrain_report import (
-    MeasuredPlan,
-    Points,
-    Report,
-    matmul_peak,
-    training_flops,
-)
+from bertkit.training.pretraining.pretrain_report import Points, Report
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
 from bertkit.visualize.pictures import pretrain_curve
@@ -65,7 +60,7 @@ def test_flops_are_those_that_torch_counts(stores, objective, monkeypatch) -> No
     with FlopCounterMode(display=False) as counter:
         model.forward_packed(batch).loss.backward()
     counted = counter.get_total_flops()
-    mine = training_flops(batch, SHAPE, pairs=objective != "mlm")
+    mine = training_flops(batch, SHAPE)
     assert mine == pytest.approx(counted, rel=0.03)
 
 
@@ -81,7 +76,7 @@ def test_the_share_of_the_peak_follows_from_tokens_per_second(stores) -> None:
     data = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), SETTINGS)
     plan = MeasuredPlan(data, SHAPE, peak=1e9)
     batches = plan.micro_batches(4)
-    flops = sum(training_flops(batch, SHAPE, pairs=True) for batch in batches)
+    flops = sum(training_flops(batch, SHAPE) for batch in batches)
     seconds = 0.02
     record = plan.with_share({"step": 5, "tokens_per_s": plan.size(4) / seconds})
     assert record["peak_share"] == pytest.approx(flops / seconds / 1e9, rel=1e-3)

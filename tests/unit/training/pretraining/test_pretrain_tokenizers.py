@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from bertkit import AutoModelForMaskedLM, AutoTokenizer, BertConfig, pipeline
+from bertkit import AutoModelForMaskedLM, AutoTokenizer, BertConfig, T5Config, pipeline
 from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.interrupts import Interrupted
-from bertkit.training.pretraining.initial_model import make_network
+from bertkit.training.pretraining.initial_model import make_network, with_vocabulary
 from bertkit.training.pretraining.pretrain import pretrain
 from pretrain_runs import SETTINGS, interrupt_after, weights
 from seq2seq_helpers import pair
@@ -83,11 +83,15 @@ def test_what_does_not_fit_is_refused(shared: Path, tmp_path: Path) -> None:
     original, shape = pairs.replace(protocol="original"), bert.replace(vocab_size=len(made["modernbert"]))
     with pytest.raises(ConfigError, match=r"'original' makes examples of BERT's word pieces.*ModernBertTokenizer"):
         pretrain(stores["modernbert"], tmp_path / "run", original, model=shape)
-    # Encoder-decoders.
+    # Encoder-decoders: the tokenizer of another model, and one without sentinels.
     pair("t5", "ForConditionalGeneration", tmp_path / "t5 model")
-    for store in (stores["t5"], stores["roberta"]):
-        with pytest.raises(ConfigError, match=r"t5 model is an encoder-decoder.*finetune text2text.*DenoisingData"):
-            pretrain(store, tmp_path / "run", WORDS, model=tmp_path / "t5 model")
+    made["t5"].save_pretrained(tmp_path / "t5 model")
+    with pytest.raises(DataError, match=r"not that of .*T5Tokenizer.*RobertaTokenizer.*prepare CORPUS --tok"):
+        pretrain(stores["roberta"], tmp_path / "run", WORDS, model=tmp_path / "t5 model")
+    with pytest.raises(
+        ConfigError, match=r"needs a tokenizer with sentinels .*prepare CORPUS --tokenizer.*train a BART"
+    ):
+        pretrain(stores["roberta"], tmp_path / "run", WORDS, model=with_vocabulary(T5Config(), stores["roberta"]))
     shape = bert.replace(vocab_size=len(made["t5"]))
     with pytest.raises(DataError, match=r"T5Tokenizer.* no mask_token"):
         pretrain(stores["t5"], tmp_path / "run", WORDS.replace(objective="mlm"), model=shape)

@@ -17,7 +17,8 @@ from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel
 from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import AddedToken, BertTokenizer
 from bertkit.tokenization.learn.wordpiece_learner import learn_vocabulary
-from bertkit.training.pretraining.initial_model import find_new_words, make_network
+from bertkit.training.pretraining.initial_model import make_network
+from bertkit.training.pretraining.new_words import find_new_words
 from bertkit.training.pretraining.pretrain import pretrain
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
