@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
@@ -75,6 +77,10 @@ class Pipeline:
         self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
         self.tokenizer = tokenizer
         check_vocabulary(tokenizer, self.config.vocab_size)
+
+    def read_folder(self, folder: Path) -> None:
+        """Take over what lies beside the weights, in the folder that the model was loaded from."""
+        self.decision = read_decision(folder)
 
     @property
     def model(self) -> Any:

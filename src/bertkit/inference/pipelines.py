@@ -13,7 +13,6 @@ from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
@@ -23,6 +22,7 @@ from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
+from bertkit.inference.text_ranking import TextRankingPipeline
 from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
 from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.system.device import check_device
@@ -36,6 +36,7 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "fill-mask": (FillMaskPipeline, "BertForMaskedLM"),
     "next-sentence": (NextSentencePipeline, "BertForNextSentencePrediction"),
     "text-classification": (TextClassificationPipeline, "BertForSequenceClassification"),
+    "text-ranking": (TextRankingPipeline, "BertForSequenceClassification"),
     "token-classification": (TokenClassificationPipeline, "BertForTokenClassification"),
     "question-answering": (QuestionAnsweringPipeline, "BertForQuestionAnswering"),
     "multiple-choice": (MultipleChoicePipeline, "BertForMultipleChoice"),
@@ -64,7 +65,7 @@ def pipeline(
 
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
-            ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
+            ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``feature-extraction``, ``sentence-similarity``; for BART and T5 ``text2text-generation``,
             ``summarization``, ``translation`` (``translation_en_to_de`` ...). None: the task of the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
@@ -117,7 +118,7 @@ def pipeline(
             path, model_class, device=device, dtype=dtype, precision=precision, threads=threads
         )
         made = pipeline_class(engine, chosen)
-        made.decision = read_decision(folder)
+        made.read_folder(folder)
     else:
         _check_class(name, model_class, model)
         if tokenizer is None:

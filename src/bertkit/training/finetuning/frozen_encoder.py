@@ -28,7 +28,7 @@ from bertkit.system.console import say
 from bertkit.training.finetuning.feature_cache import read_features, write_features
 
 #: Fields of the config that do not change the vectors.
-_OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling"}
+_OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling", "activation_fn"}
 
 
 @dataclass(frozen=True, slots=True)
