@@ -7,6 +7,7 @@ since then there are settings and a list of modules as well.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
@@ -35,16 +36,28 @@ def check_cross_encoder(folder: Path) -> None:
             f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every query; bertkit's "
             "rerankers have no prompts, and the scores would be others"
         )
+    kinds = [module.kind for module in read_modules(folder)]
+    if kinds not in ([], ["Transformer"]) and _settings(folder).get("model_type") == "CrossEncoder":
+        raise CheckpointError(
+            f"{folder / MODULES} lists the modules {', '.join(kinds)}; bertkit reads cross-encoders that are a "
+            "classifier and nothing else"
+        )
+
+
+class Module(NamedTuple):
+    """A part of a model: the name of its class, and where it is in the folder."""
+
+    kind: str
+    path: str
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """The parts of a model of sentence-transformers; none where the folder does not list them."""
     file = folder / MODULES
     if not file.exists():
-        return
-    listed = read_json(file, list[dict[str, Json]])
-    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in listed]
-    if kinds != ["Transformer"] and _settings(folder).get("model_type") == "CrossEncoder":
-        raise CheckpointError(
-            f"{file} lists the modules {', '.join(kinds)}; bertkit reads cross-encoders that are a classifier and "
-            "nothing else"
-        )
+        return []
+    listed = read_json(file, list[dict[str, str | int | list[str] | dict[str, str] | None]])
+    return [Module(str(entry.get("type")).rpartition(".")[2], str(entry.get("path"))) for entry in listed]
 
 
 def _settings(folder: Path) -> dict[str, Json]:

@@ -21,6 +21,7 @@ from bertkit.inference.fill_mask import FillMaskPipeline
 from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
+from bertkit.inference.sparse_encoding import SparseEncodingPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
 from bertkit.inference.text_ranking import TextRankingPipeline
 from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
@@ -40,6 +41,7 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "token-classification": (TokenClassificationPipeline, "BertForTokenClassification"),
     "question-answering": (QuestionAnsweringPipeline, "BertForQuestionAnswering"),
     "multiple-choice": (MultipleChoicePipeline, "BertForMultipleChoice"),
+    "sparse-encoding": (SparseEncodingPipeline, "BertForMaskedLM"),
     "feature-extraction": (FeatureExtractionPipeline, ENCODER),
     "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
@@ -66,8 +68,9 @@ def pipeline(
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``feature-extraction``, ``sentence-similarity``; for BART and T5 ``text2text-generation``,
-            ``summarization``, ``translation`` (``translation_en_to_de`` ...). None: the task of the model's head.
+            ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``; for BART and T5
+            ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). None: the task
+            of the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
