@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 from bertkit.metrics.bm25 import BM25
 from bertkit.metrics.ranking import Values, judge_groups, ranking_values
 from bertkit.metrics.scores import bootstrap_draws, interval_of
@@ -119,8 +119,8 @@ def comparison_table(task: RerankTask, examples: Sequence[RerankExample], scores
     rows.append(("model - BM25", *(f"{value:+.4f}" for value in means(better).values()), _interval(better[main], "+")))
     ordered = sum(example.has_order for example in examples)
     left_out = len(examples) - ordered
-    note = f"; {left_out:,} others have documents that are all equally relevant" if left_out else ""
-    return "\n".join([*aligned(rows), f"means over {ordered:,} queries{note}"])
+    note = f"; left out: {counted(left_out, 'query')} whose documents are all equally relevant" if left_out else ""
+    return "\n".join([*aligned(rows), f"means over {counted(ordered, 'query')}{note}"])
 
 
 def _interval(values: Values, sign: str = "") -> str:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
-from bertkit.tasks.reading.tables import columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, find_column, names_of, open_table
 from bertkit.tasks.rerank.task import POSITIVE, RerankExample, RerankTask
 
 _NEGATIVE = re.compile(r"negatives?|negative_\d+")
@@ -34,26 +35,12 @@ def read_rerank(task: RerankTask, path: Path, split: Split, *, on_error: OnError
     """
     bad = BadRows(on_error, gather=True)
     table = open_table(path, task.columns, bad)
-    columns = task.columns
-    query = find_column(path, table.columns, columns.text, "query", "name it so, or choose one (finetune: --text)")
-    others = [name for name in table.columns if name != query]
-    document = find_column(
-        path, others, columns.text_pair, "document", "name it so, or choose one (finetune: --text-pair)"
-    )
-    there = [name for name in columns_to_search(table, columns.label) if name not in (query, document)]
-    advice = f"choose one with --label; a document that is relevant in every row belongs in a column {POSITIVE!r}"
-    label = None
-    if document != POSITIVE and (split != "test" or any(name in there for name in columns.label)):
-        label = find_column(path, there if split == "test" else others, columns.label, "label", advice)
-    negatives = [name for name in others if document == POSITIVE and _NEGATIVE.fullmatch(name)]
+    places = _find_places(task, path, table, split)
     found: dict[str, dict[str, tuple[float | None, int]]] = {}
-    for line, values in table.rows([query, document, *([label] if label else []), *negatives]):
+    for line, values in table.rows(places.names):
         try:
-            asked = text_in(f"column {query!r}", values[0])
-            own = found.get(asked, {})
-            row = list(_graded(document, values[1], label, values[2] if label else 1, split))
-            row += [pair for name, cell in zip(negatives, values[2:], strict=True) for pair in _graded_none(name, cell)]
-            _refuse_repeated(row, own)
+            asked, row = _row(places, values, split)
+            _refuse_repeated(row, found.get(asked, {}))
         except RowError as fault:
             bad.report(path, line, fault.kind, str(fault))
             continue
@@ -65,25 +52,63 @@ def read_rerank(task: RerankTask, path: Path, split: Split, *, on_error: OnError
     return Examples(examples, path, split, bad.skipped)
 
 
+class _Places(NamedTuple):
+    """The columns that are read; ``label`` None: every document is relevant, or nothing is known of any."""
+
+    query: str
+    document: str
+    label: str | None
+    negatives: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        return [self.query, self.document, *([self.label] if self.label else []), *self.negatives]
+
+
+def _find_places(task: RerankTask, path: Path, table: Table, split: Split) -> _Places:
+    columns, name_it = task.columns, "name it so, or choose one (finetune: {})"
+    query = find_column(path, table.columns, columns.text, "query", name_it.format("--text"))
+    others = [name for name in table.columns if name != query]
+    document = find_column(path, others, columns.text_pair, "document", name_it.format("--text-pair"))
+    if document == POSITIVE:
+        keys = others
+        if isinstance(table, JsonTable):  # its columns are those of the first row
+            keys = list(dict.fromkeys(key for _, record in table.objects() for key in record))
+        return _Places(query, document, None, [key for key in keys if _NEGATIVE.fullmatch(key)])
+    there = others if split != "test" else [name for name in columns_to_search(table, columns.label) if name != query]
+    if split == "test" and not any(name in there for name in columns.label):
+        return _Places(query, document, None, [])
+    advice = f"choose one with --label; a document that is relevant in every row belongs in a column {POSITIVE!r}"
+    return _Places(query, document, find_column(path, there, columns.label, "label", advice), [])
+
+
+def _row(places: _Places, values: Sequence[object], split: Split) -> tuple[str, list[Graded]]:
+    """The query of a row, and its documents."""
+    asked = text_in(f"column {places.query!r}", values[0])
+    if places.label is not None:
+        return asked, _graded(places.document, values[1], places.label, values[2], split)
+    known = 1.0 if places.document == POSITIVE else None
+    row: list[Graded] = [(text, known) for text in _listed(places.document, values[1])]
+    there = [(name, cell) for name, cell in zip(places.negatives, values[2:], strict=True) if not is_missing(cell)]
+    return asked, [*row, *((text, 0.0) for name, cell in there for text in _listed(name, cell))]
+
+
 def _example(query: str, documents: dict[str, tuple[float | None, int]], source: str) -> RerankExample:
     gains = [gain for gain, _ in documents.values() if gain is not None]
     known = tuple(gains) if len(gains) == len(documents) else None
     return RerankExample(query, tuple(documents), known, min(line for _, line in documents.values()), source)
 
 
-def _graded(column: str, cell: object, label_column: str | None, label: object, split: Split) -> Iterator[Graded]:
-    """The documents of a cell, one or a list, with their labels, as many."""
+def _graded(column: str, cell: object, label_column: str, label: object, split: Split) -> list[Graded]:
+    """The documents of a cell, one or a list, with their labels, as many; a list may have none in test."""
     documents = _listed(column, cell)
-    labels = label if isinstance(label, list) else [label] * (1 if label_column else len(documents))
-    if len(labels) != len(documents) or (label_column and isinstance(label, list) != isinstance(cell, list)):
+    labels = label if isinstance(label, list) else [label]
+    if label is None and split == "test":
+        labels = [None] * len(documents)
+    elif len(labels) != len(documents) or isinstance(label, list) != isinstance(cell, list):
         got = f"{len(documents)} documents in column {column!r}, but {len(labels)} labels in column {label_column!r}"
         raise RowError("number of labels", f"{got}; expected one for each")
-    for text, value in zip(documents, labels, strict=True):
-        yield text, _gain(label_column or column, value, split)
-
-
-def _graded_none(column: str, cell: object) -> Iterator[Graded]:
-    return ((text, 0.0) for text in ([] if cell is None else _listed(column, cell)))
+    return [(text, _gain(label_column, value, split)) for text, value in zip(documents, labels, strict=True)]
 
 
 def _listed(column: str, cell: object) -> list[str]:
