@@ -74,6 +74,7 @@ def test_the_run_folder_tells_all(run: Path) -> None:
     assert low < (1 + 1 / 2 + 1 / 3) / 3 < high
     assert told["interval"][0] <= told["mean"]["ndcg@10"] <= told["interval"][1]
     assert told["protocol"]["rank_loss"] == "listwise"
+    assert told["seeds"][0]["label_entropy"] == pytest.approx(np.log(3), abs=1e-4)
     assert told["protocol"]["pooling"] == "cls"
     rows = rows_of(run)
     first = [row["gold"][row["predicted"][0]] for row in rows]
@@ -116,7 +117,9 @@ def test_a_file_is_predicted(run: Path, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("loss", ["pointwise", "lambda"])
 def test_other_losses_learn_it_too(start: Path, data: Path, tmp_path: Path, loss: str) -> None:
     config = FinetuneConfig(**{**QUICK, "rank_loss": loss, "baseline": False})
-    assert finetune("rerank", data, start, tmp_path / "run", config).mean["mrr@10"] >= 0.9
+    result = finetune("rerank", data, start, tmp_path / "run", config)
+    assert result.mean["mrr@10"] >= 0.9
+    assert not result.replaced
 
 
 def test_negatives_from_the_command_line(start: Path, tmp_path: Path, capsys: Any) -> None:
