@@ -112,7 +112,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Several of a noun: rows, queries."""
+    return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
 
 
 def shorten(names: Iterable[object], *, limit: int = 5) -> str:

@@ -71,6 +71,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "next-sentence": "does the second text follow the first?",
         "answer": "answer questions from a text of any length",
         "classify": "label texts, with probabilities",
+        "rerank": "order documents by how relevant they are to a query",
         "tag": "find names and other entities in texts of any length",
         "generate": "summarize, translate or rewrite texts with BART or T5",
         "embed": "turn texts into vectors: .npy, .jsonl or .parquet",

@@ -89,6 +89,14 @@ class OtherReading(Reading):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class DocumentReading(Reading):
+    """The same, for the documents of a query."""
+
+    file: Annotated[Path | None, Parameter(help="Rank the lines of this file.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class CorpusReading:
     """How a corpus is read."""
 

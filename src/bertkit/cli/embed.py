@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,11 +19,13 @@ from bertkit.cli.common_options import (
     Texts,
     answers,
     check_format,
+    open_pipeline,
     read_texts,
+    with_texts,
     write_json,
     write_line,
 )
-from bertkit.errors import DataError, counted, needs_bertkit
+from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -44,9 +46,15 @@ NPY_HEADER = 128
 def embed(
     *text: Texts,
     model: Model,
-    out: Annotated[Path | None, Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead.")] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead; with --sparse .npz or .jsonl."),
+    ] = None,
     pooling: Pool = None,
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
+    sparse: Annotated[
+        bool, Parameter(negative=(), help="Weights of words instead, by a masked-LM head (SPLADE).")
+    ] = False,
     reading: Reading = Reading(),
     common: Computing = Computing(),
 ) -> None:
@@ -54,14 +62,21 @@ def embed(
 
     Without --out, prints one line of numbers per text; with --json one object with
     the text, its vector, its number of tokens and whether it was truncated. A .npy
-    file holds the vectors alone, one row per text, in order.
+    file holds the vectors alone, one row per text, in order; with --sparse a .npz
+    file, a matrix for scipy.sparse.load_npz.
 
     For example:
 
         bertkit embed --model DIR "A sentence." "Another one."
         bertkit embed --model DIR --file sentences.txt --normalize \
             --out vectors.npy
+        bertkit embed --model SPLADE --sparse "A sentence."
     """
+    if sparse:
+        if pooling is not None or normalize:
+            raise ConfigError("--pooling and --normalize are for dense vectors; leave them out with --sparse")
+        _embed_sparse(text, model, out, reading, common)
+        return
     if out is not None:
         check_format(out, WRITERS)
     rows = vectors(model, common, read_texts(text, reading), reading, pooling, normalize=normalize)
@@ -72,15 +87,40 @@ def embed(
             else:
                 write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
         return
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        count, width = WRITERS[out.suffix](rows, partial)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    count, width = _written(out, lambda path: WRITERS[out.suffix](rows, path))
     say(f"wrote {counted(count, 'vector')} of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})
+
+
+def _written(out: Path, write: Callable[[Path], tuple[int, int]]) -> tuple[int, int]:
+    """Write a file that appears when it is complete; what ``write`` returns."""
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        found = write(partial)
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return found
+
+
+def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: Reading, common: Computing) -> None:
+    from bertkit.cli.sparse_vectors import show_sparse, write_npz, write_sparse_jsonl
+
+    if out is not None:
+        check_format(out, (".npz", ".jsonl"))
+    texts, pipe = read_texts(text, reading), open_pipeline("sparse-encoding", model, common)
+    rows = with_texts(texts, lambda items: pipe(items, **reading.limits))
+    if out is None:
+        show_sparse(rows, as_json=common.json)
+        return
+    as_lines, words = out.suffix == ".jsonl", pipe.config.vocab_size
+    count, weights = _written(
+        out, lambda path: write_sparse_jsonl(rows, path) if as_lines else write_npz(rows, path, words)
+    )
+    say(f"wrote {counted(count, 'vector')} with {weights / max(count, 1):.0f} words each, of {words:,}, to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count, "width": words, "weights": weights})
 
 
 def vectors(

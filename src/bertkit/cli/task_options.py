@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from bertkit.tasks import Columns, TextTask
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks.reading.bad_rows import OnError
+    from bertkit.tasks.rerank.task import RerankTask
     from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
 Task = Annotated[
     str,
     Parameter(
         help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
-        "codah, arc; imdb, tweets; summarize, text2text; or csv for a file of your own."
+        "codah, arc; imdb, tweets; rerank; summarize, text2text; or csv for a file of your own."
     ),
 ]
-FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
+FILE_GROUP = Group("Files of your own (tasks csv, rerank)", sort_key=1)
 Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
 
 
@@ -41,8 +42,12 @@ class Start:
 class TextColumns:
     """How a table holds its texts."""
 
-    text: Column = None
-    text_pair: Column = None
+    text: Annotated[
+        str | None, Parameter(help="Column, of rerank that of the query; default: inferred from the file and reported.")
+    ] = None
+    text_pair: Annotated[
+        str | None, Parameter(help="Column of the second text, of rerank the document; default: inferred.")
+    ] = None
     delimiter: Annotated[
         str | None, Parameter(help="Separator of fields; default: tab in .tsv; ',', ';' or tab in .csv, by its header.")
     ] = None
@@ -145,8 +150,21 @@ class PairColumns:
         return replace(task, columns=replace(task.columns, text=text, label=label), prefix=self.prefix)
 
 
+@Parameter(name="*", group=Group("Rerankers (task rerank)", sort_key=1))
+@dataclass(frozen=True)
+class Negatives:
+    """What is added to the documents of a query."""
+
+    negatives: Annotated[
+        int, Parameter(help="Add so many documents of the file to each query, as not relevant: those nearest to it.")
+    ] = 0
+    searcher: Annotated[
+        str, Parameter(help="What finds them: bm25, or the folder or Hub name of a model, by its vectors.")
+    ] = "bm25"
+
+
 TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
-PAIR_COLUMNS = PairColumns()
+PAIR_COLUMNS, NEGATIVES = PairColumns(), Negatives()
 
 
 @Parameter(name="*")
@@ -157,19 +175,22 @@ class FileColumns:
     table: LabelledColumns = LABELLED_COLUMNS
     conll: TagColumns = TAG_COLUMNS
     pairs: PairColumns = PAIR_COLUMNS
+    negatives: Negatives = NEGATIVES
 
     def given(self, task: str) -> dict[str, Any]:
         """The options for files of a task that were given, without the encoding; those of another task are errors."""
         found: dict[str, dict[str, Any]] = {}
         for kinds, columns, unset in (
-            (("csv",), self.table, LABELLED_COLUMNS),
+            (("rerank", "csv"), self.table, LABELLED_COLUMNS),
             (("ner",), self.conll, TAG_COLUMNS),
             (("summarize", "text2text"), self.pairs, PAIR_COLUMNS),
+            (("rerank",), self.negatives, NEGATIVES),
         ):
             default = asdict(unset)
             values = asdict(columns).items()
             given = {name: value for name, value in values if value != default[name] and name != "encoding"}
-            found |= dict.fromkeys(kinds, given)
+            for kind in kinds:
+                found.setdefault(kind, {}).update(given)
             if task not in kinds and given:
                 options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
                 them = "it" if len(given) == 1 else "them"
@@ -184,6 +205,7 @@ class FileColumns:
     def task(self, name: str, data: Path, on_error: OnError) -> AnyTask:
         """The task of that name, with these columns."""
         from bertkit.tasks import get_task, ner_task
+        from bertkit.tasks.rerank.task import RerankTask
         from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
         given = self.given(name)
@@ -194,16 +216,32 @@ class FileColumns:
         task = get_task(name)
         if isinstance(task, Seq2SeqTask):
             task = self.pairs.task(task)
+        if isinstance(task, RerankTask):
+            task = self._reranking(task)
         return in_encoding(task, self.table.encoding)
+
+    def _reranking(self, task: RerankTask) -> RerankTask:
+        """A task with these columns and negatives."""
+        if self.table.multi_label:
+            raise ConfigError("--multi-label is for task csv; a document of a query has one label, how relevant it is")
+        given, own = self.table.places, task.columns
+        columns = replace(
+            given,
+            text=given.text or own.text,
+            text_pair=given.text_pair or own.text_pair,
+            label=(self.table.label,) if self.table.label else own.label,
+        )
+        return replace(task, columns=columns, **asdict(self.negatives))
 
 
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
     """A task of texts whose files are read in an encoding; None leaves it as it is."""
     from bertkit.tasks import TextTask
+    from bertkit.tasks.rerank.task import RerankTask
     from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
     if encoding is None:
         return task
-    if not isinstance(task, TextTask | Seq2SeqTask):
+    if not isinstance(task, TextTask | RerankTask | Seq2SeqTask):
         raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
     return replace(task, columns=replace(task.columns, encoding=encoding))

@@ -24,6 +24,8 @@ from bertkit.system.untrusted_files import Json
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
 #: refuses: one whose classifier reads the mean or maximum of the tokens.
 OWN_MODEL_TYPE = "bertkit-"
+#: Where sentence-transformers notes the activation of a cross-encoder: in an object, and before release 4 by itself.
+NOTES, ACTIVATION, OLD_ACTIVATION = "sentence_transformers", "activation_fn", "sbert_ce_default_activation_function"
 
 
 class BertConfig(ConfigFile, FamilyFields):
@@ -77,6 +79,10 @@ class BertConfig(ConfigFile, FamilyFields):
     )
     pooling: Literal["cls", "mean", "max"] = Field(
         "cls", description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"
+    )
+    activation_fn: str | None = Field(
+        None,
+        description="class of torch that sentence-transformers makes scores by; None: a sigmoid for one label",
     )
     tie_word_embeddings: bool = Field(
         True, description="whether a masked-LM head shares the table of word embeddings; only ModernBERT's may not"
@@ -268,6 +274,8 @@ class BertConfig(ConfigFile, FamilyFields):
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
             if values[name] == default and name not in family.keys:  # everybody's
                 del values[name]
+        if (activation := values.pop("activation_fn")) is not None:
+            values[NOTES] = {ACTIVATION: activation}
         values.update(family.written)
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
@@ -285,6 +293,8 @@ class BertConfig(ConfigFile, FamilyFields):
             values["model_type"] = kind.removeprefix(OWN_MODEL_TYPE)
         family = _family(values.get("model_type", "bert"))
         values = canonical(values)
+        notes, old = values.get(NOTES), values.get(OLD_ACTIVATION)
+        activation = notes.get(ACTIVATION, old) if isinstance(notes, dict) else old
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():
             if key in values and values[key] not in allowed:
@@ -301,7 +311,7 @@ class BertConfig(ConfigFile, FamilyFields):
             read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
         if isinstance(names := read.get("architectures"), list):
             read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
-        return cls(**read)
+        return cls(**read, **({} if activation is None else {"activation_fn": activation}))
 
 
 #: Fields that only some families have.

@@ -20,6 +20,7 @@ from bertkit.system.validated_settings import Settings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"
+RankLoss = Literal["listwise", "pointwise", "lambda"]
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
 LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 
@@ -28,7 +29,10 @@ class ReadingSettings(Settings):
     """What a kind of task has to know to read its files, encode them, make its model and its decisions on dev."""
 
     max_length: int | None = Field(
-        None, ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"
+        None,
+        ge=3,
+        le=1_000_000,
+        description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256, rerank 512",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="first seed: data order, new head, dropout")
     class_weights: Literal["none", "balanced"] = Field(
@@ -74,6 +78,11 @@ class ReadingSettings(Settings):
         ge=1,
         le=1000,
         description="summarize, text2text: beams when dev is answered and ever after; default as the model says",
+    )
+    rank_loss: RankLoss = Field(
+        "listwise",
+        description="rerank: listwise: softmax over a query's documents; pointwise: each document by itself, labels "
+        "from 0 to 1, so that a score is a probability; lambda: NDCG-Loss2++, for grades",
     )
     label_all_pieces: bool = Field(
         False, description="ner: the loss looks at every piece of a word; otherwise at the first only"

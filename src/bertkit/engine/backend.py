@@ -90,6 +90,14 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class WordPooling:
+    """How the logits of tokens become weights of words, see :func:`bertkit.model.word_weights.word_weights`."""
+
+    pooling: Literal["max", "sum"] = "max"
+    logs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What a caller needs to know of each row. A back-end computes no more than that where it can.
 
@@ -97,11 +105,14 @@ class Wanted:
     pooling: a vector for each row, ``(B, D)``, in place of ``last_hidden_state`` of each token: that of the first
         token, or the mean or maximum over all of them. The back-end does it, so that a GPU hands over no more.
     only_at: outputs of tokens at the tokens with this id only (the mask), ``(R, ...)`` in their order.
+    words: a weight of every word of the vocabulary for each row, ``word_weights`` ``(B, V)``, in place of the logits of
+        each token, which are never all in memory.
     """
 
     outputs: tuple[str, ...]
     pooling: Pooling | None = None
     only_at: int | None = None
+    words: WordPooling | None = None
 
 
 #: Of the heads that give one row of numbers for each row, or for each token.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
-from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, check_options
+from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
@@ -125,11 +125,14 @@ class OnnxBackend:
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
-        if absent := [name for name in wanted.outputs if name not in self.outputs]:
+        outputs = ("logits",) if wanted.words else wanted.outputs
+        if absent := [name for name in outputs if name not in self.outputs]:
             raise CheckpointError(
                 f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(self.outputs)}, not "
                 f"{', '.join(absent)}"
             )
+        if wanted.words is not None:
+            return {"word_weights": np.stack([self._word_weights(pack, span, wanted.words) for span in pack.spans()])}
         bounds = np.array(pack.boundaries)
         if wanted.only_at is not None:
             return self._at(np.flatnonzero(pack.ids == wanted.only_at), pack, bounds, wanted)
@@ -138,6 +141,15 @@ class OnnxBackend:
         if wanted.pooling is not None:
             values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling)
         return values
+
+    def _word_weights(self, pack: Pack, span: tuple[int, int], words: WordPooling) -> Floats:
+        """The weights of the words ``(V,)`` for one row: all logits of a graph are in memory, so one row at a time."""
+        own = slice(*span)
+        found = self.run(pack.ids[own], pack.token_type_ids[own], np.array([0, span[1] - span[0]]))["logits"]
+        weights = np.maximum(found.max(axis=0) if words.pooling == "max" else found, 0.0)
+        for _ in range(words.logs):
+            weights = np.log1p(weights)
+        return weights if words.pooling == "max" else weights.sum(axis=0)
 
     def _at(self, rows: Ints, pack: Pack, bounds: Ints, wanted: Wanted) -> Values:
         """The wanted outputs at some tokens, ``(R, ...)``."""

@@ -27,8 +27,9 @@ from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.heads import pool_tokens
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
-from bertkit.model.models import BertModel, HeadModel
+from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
 from bertkit.model.padded import PackedModel
+from bertkit.model.word_weights import word_weights
 from bertkit.system.console import say
 from bertkit.system.device import find_device
 from bertkit.system.processor import find_processor
@@ -338,6 +339,9 @@ def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[st
     if isinstance(model, BertModel):
         (name,) = wanted.outputs
         return {name: _hidden(model, batch, wanted) if name == "last_hidden_state" else _pooled(model, batch)}
+    if wanted.words is not None:
+        assert isinstance(model, BertForMaskedLM), "only asked of a masked LM"
+        return {"word_weights": word_weights(model, batch, wanted.words.pooling, wanted.words.logs)}
     out = model.forward_packed(batch)
     found: dict[str, Tensor] = {name: out[name] for name in wanted.outputs}
     if wanted.pooling is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
+from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
@@ -78,6 +80,10 @@ class Pipeline:
         # The authors' BARTs for summaries have no vector for the mask.
         without_mask = self.config.model_type in ENCODER_DECODERS
         check_vocabulary(tokenizer, self.config.vocab_size, without_mask=without_mask)
+
+    def read_folder(self, folder: Path) -> None:
+        """Take over what lies beside the weights, in the folder that the model was loaded from."""
+        self.decision = read_decision(folder)
 
     @property
     def model(self) -> Any:

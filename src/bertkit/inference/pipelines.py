@@ -14,7 +14,6 @@ from typing import Any
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
-from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
@@ -23,7 +22,9 @@ from bertkit.inference.fill_mask import FillMaskPipeline
 from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
+from bertkit.inference.sparse_encoding import SparseEncodingPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
+from bertkit.inference.text_ranking import TextRankingPipeline
 from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
 from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.system.device import check_device
@@ -37,9 +38,11 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "fill-mask": (FillMaskPipeline, "BertForMaskedLM"),
     "next-sentence": (NextSentencePipeline, "BertForNextSentencePrediction"),
     "text-classification": (TextClassificationPipeline, "BertForSequenceClassification"),
+    "text-ranking": (TextRankingPipeline, "BertForSequenceClassification"),
     "token-classification": (TokenClassificationPipeline, "BertForTokenClassification"),
     "question-answering": (QuestionAnsweringPipeline, "BertForQuestionAnswering"),
     "multiple-choice": (MultipleChoicePipeline, "BertForMultipleChoice"),
+    "sparse-encoding": (SparseEncodingPipeline, "BertForMaskedLM"),
     "feature-extraction": (FeatureExtractionPipeline, ENCODER),
     "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
@@ -63,10 +66,10 @@ def pipeline(
 
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
-            ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``feature-extraction``, ``sentence-similarity``; for BART and T5 ``text2text-generation``,
-            ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART is also for text classification,
-            question answering and masks, both give vectors. None: the task of the model's head.
+            ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
+            ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``; for BART and T5
+            ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART is also
+            for text classification, question answering and masks; both give vectors. None: the task of its head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
@@ -117,7 +120,7 @@ def pipeline(
             path, model_class, device=device, dtype=dtype, precision=precision, threads=threads
         )
         made = pipeline_class(engine, chosen)
-        made.decision = read_decision(folder)
+        made.read_folder(folder)
     else:
         _check_class(name, model_class, model)
         if tokenizer is None:

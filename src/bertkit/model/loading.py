@@ -12,6 +12,7 @@ from typing import TypedDict, TypeVar, Unpack
 import torch
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
+from bertkit.checkpoints.cross_encoder import saved_activation
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import (
     Pooling,
@@ -119,7 +120,10 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     config = requested(file_config, options)
     new_head, pooling = options.get("new_head") or False, options.get("pooling")
     if name == "BertForSequenceClassification":
-        config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
+        config = config.replace(
+            pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head),
+            activation_fn=saved_activation(weights.folder) or config.activation_fn,
+        )
     elif pooling is not None:
         raise InputError(f"{name} has no option pooling; only sequence classifiers have")
     elif not config.family.head_layer:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bertkit.errors import counted
+from bertkit.errors import counted, plural
 from bertkit.tasks.examples import Fact, Located, Row
 from bertkit.tasks.reading.bad_rows import looks_missing
 
@@ -29,7 +29,7 @@ class SplitFacts:
         path = getattr(rows, "path", None)
         self._unit, source = unit, "" if path is None else path.name
         self._skipped = dict(Counter(row.kind for row in getattr(rows, "skipped", ())))
-        self.facts: Row = {f"{unit}s": len(rows), "source": source, "skipped": self._skipped}
+        self.facts: Row = {plural(unit): len(rows), "source": source, "skipped": self._skipped}
         self._body = [counted(len(rows), unit) + about + (f" from {source}" if source else "")]
 
     @property
@@ -104,7 +104,7 @@ def find_leaks(
             continue
         overlap[name] = sum(key(row) in known for row in rows)
         total, agreeing = len(rows), more(name)
-        share = f"{overlap[name]:,} of {total:,} {name} {unit}s ({100 * overlap[name] / max(total, 1):.1f} %)"
+        share = f"{overlap[name]:,} of {total:,} {name} {plural(unit)} ({100 * overlap[name] / max(total, 1):.1f} %)"
         found = overlap[name] or agreeing
         lines.append(f"LEAK: {share} are also in train{agreeing}" if found else f"no overlap between train and {name}")
     return overlap, tuple(lines)

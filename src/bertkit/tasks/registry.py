@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "span": Kind("bertkit.tasks.spans", "Span", {"squad": "task:SQUAD", "squad2": "task:SQUAD2"}),
     "token": Kind("bertkit.tasks.tokens", "Token"),
     "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
+    "rerank": Kind("bertkit.tasks.rerank", "Rerank", {"rerank": "task:RERANK"}),
     "seq2seq": Kind("bertkit.tasks.seq2seq", "Seq2Seq", {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"}),
 }
 

@@ -50,6 +50,7 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
     "max_answer_length": "question answering (squad, squad2)",
     "max_target_length": "text to text (summarize, text2text)",
     "num_beams": "text to text (summarize, text2text)",
+    "rank_loss": "rerankers (rerank)",
     "label_all_pieces": "token classification (ner)",
 }
 

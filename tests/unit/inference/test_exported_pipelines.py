@@ -16,6 +16,7 @@ from bertkit import pipeline
 from bertkit.engine.onnx_backend import OnnxBackend
 from bertkit.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from bertkit.export.onnx_export import export_onnx, load_for_export
+from bertkit.inference.sparse_encoding import SparseEmbedding
 from pipeline_helpers import save_tiny
 
 pytestmark = pytest.mark.slow
@@ -76,16 +77,31 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, list[tuple[Any,
     "choices": ("BertForMultipleChoice", {}, {}, "multiple-choice", [
         (CHOICES, {}), (CHOICES[1], {"truncation": True}),
     ]),
+    "ranking": ("BertForSequenceClassification", {"id2label": {0: "relevance"}}, {"max_length": 24}, "text-ranking", [
+        ([{"query": "the film", "documents": TEXTS[:3]}, {"query": "bad", "documents": TEXTS[1:]}], {}),
+        ({"query": "the film", "documents": [LONG, "bad"]}, {"truncation": True, "function_to_apply": "none"}),
+    ]),
+    "words": ("BertForMaskedLM", {}, {}, "sparse-encoding", [(TEXTS, {}), (LONG, {"truncation": True, "top_k": 9})]),
     "follows": ("BertForNextSentencePrediction", {}, {}, "next-sentence", [(PAIRS, {}), (PAIRS[0], {})]),
     "padded": ("BertForMaskedLM", {}, {}, "fill-mask", [(MASKED, {}), ("a [MASK] " + LONG, {"truncation": True})]),
 }  # fmt: skip
+
+#: Task -> the one that the model's head alone tells.
+INFERRED = {
+    "sentence-similarity": "feature-extraction",
+    "sparse-encoding": "fill-mask",
+    "text-ranking": "text-classification",
+}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     """Name -> model folder, exported folder."""
-    made = {}
+    made: dict[str, tuple[Path, Path]] = {}
     for name, (cls, settings, decision, _, _) in CASES.items():
+        if name == "words":
+            made[name] = made["masks"]
+            continue
         root = tmp_path_factory.mktemp(name)
         model = save_tiny(root / "model", getattr(bertkit, cls), num_hidden_layers=1, **settings)
         if decision:
@@ -109,6 +125,8 @@ def same(found: Any, expected: Any) -> None:
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             same(one, other)
+    elif isinstance(expected, SparseEmbedding):
+        same(found.as_dict(), expected.as_dict())
     elif isinstance(expected, np.ndarray):
         np.testing.assert_allclose(found, expected, atol=1e-4)
         assert found.truncated == expected.truncated
@@ -126,7 +144,7 @@ def test_the_export_says_what_the_model_says(folders: dict[str, tuple[Path, Path
         same(ours(inputs, **options), theirs(inputs, **options))
     inputs, options = calls[0]
     same(list(ours(iter(inputs), **options)), theirs(inputs, **options))
-    assert pipeline(model=folders[name][1]).task == (task if task != "sentence-similarity" else "feature-extraction")
+    assert pipeline(model=folders[name][1]).task == INFERRED.get(task, task)
 
 
 def test_another_text_is_told_apart(folders: dict[str, tuple[Path, Path]]) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Classifier = BertForSequenceClassification | BartForSequenceClassification
 CLASSIFIERS = (BertForSequenceClassification, BartForSequenceClassification)
 #: Fields of the config that do not change the vectors.
-_OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling"}
+_OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling", "activation_fn"}
 
 
 @dataclass(frozen=True, slots=True)

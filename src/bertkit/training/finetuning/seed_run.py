@@ -126,6 +126,7 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     later = ("metric_for_best", "max_target_length", "num_beams")
     unset = {name for name in later if getattr(config, name) is None}
     unset |= {"pooling"} if config.pooling in (None, "cls") else set()
+    unset |= {"rank_loss"} if config.rank_loss == FinetuneConfig().rank_loss else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
 

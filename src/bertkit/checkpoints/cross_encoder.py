@@ -1,0 +1,65 @@
+"""Folders of sentence-transformers' CrossEncoder: what lies beside a classifier with one output. Imports no torch.
+
+Before release 6 that was the activation alone, in ``config.json`` (see :class:`bertkit.config.bert_config.BertConfig`);
+since then there are settings and a list of modules as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from bertkit.errors import CheckpointError
+from bertkit.system.json_files import read_json
+from bertkit.system.untrusted_files import Json, read_object
+
+SETTINGS = "config_sentence_transformers.json"
+MODULES = "modules.json"
+#: What a score is made by, as these folders name it -> the function of :mod:`bertkit.inference.text_classification`.
+ACTIVATIONS = {"torch.nn.modules.activation.Sigmoid": "sigmoid", "torch.nn.modules.linear.Identity": "none"}
+_MAX_BYTES = 1 << 20
+
+
+def saved_activation(folder: Path) -> str | None:
+    """The class of torch that the settings beside a classifier name as its activation; None: they do not say."""
+    found = _settings(folder).get("activation_fn")
+    if not isinstance(found, str | None):
+        raise CheckpointError(f"{folder / SETTINGS}: activation_fn is {found!r:.80}, expected the name of a class")
+    return found
+
+
+def check_cross_encoder(folder: Path) -> None:
+    """Refuse (CheckpointError) a folder whose scores are not those of the classifier alone."""
+    prompt = _settings(folder).get("default_prompt_name")
+    if prompt is not None:
+        raise CheckpointError(
+            f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every query; bertkit's "
+            "rerankers have no prompts, and the scores would be others"
+        )
+    kinds = [module.kind for module in read_modules(folder)]
+    if kinds not in ([], ["Transformer"]) and _settings(folder).get("model_type") == "CrossEncoder":
+        raise CheckpointError(
+            f"{folder / MODULES} lists the modules {', '.join(kinds)}; bertkit reads cross-encoders that are a "
+            "classifier and nothing else"
+        )
+
+
+class Module(NamedTuple):
+    """A part of a model: the name of its class, and where it is in the folder."""
+
+    kind: str
+    path: str
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """The parts of a model of sentence-transformers; none where the folder does not list them."""
+    file = folder / MODULES
+    if not file.exists():
+        return []
+    listed = read_json(file, list[dict[str, str | int | list[str] | dict[str, str] | None]])
+    return [Module(str(entry.get("type")).rpartition(".")[2], str(entry.get("path"))) for entry in listed]
+
+
+def _settings(folder: Path) -> dict[str, Json]:
+    file = folder / SETTINGS
+    return read_object(file, max_bytes=_MAX_BYTES) if file.exists() else {}

@@ -1,0 +1,85 @@
+"""``bertkit rerank``: documents by how relevant they are to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.common_options import (
+    Computing,
+    DocumentReading,
+    Model,
+    open_pipeline,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+from bertkit.errors import ConfigError
+
+Asked = dict[str, Any]
+
+
+def rerank(
+    *text: Annotated[str, Parameter(help="The query, then its documents; - reads these from standard input.")],
+    model: Model,
+    data: Annotated[
+        Path | None,
+        Parameter(
+            help="Rank the documents of every query in this table, with columns query and document or documents."
+        ),
+    ] = None,
+    top_k: Annotated[int | None, Parameter(help="Show only this many documents, most relevant first.")] = None,
+    function: Annotated[
+        Literal["sigmoid", "none"] | None,
+        Parameter(name="--function", help="How logits become scores; default: as the model says, or a sigmoid."),
+    ] = None,
+    reading: DocumentReading = DocumentReading(),
+    common: Computing = Computing(),
+) -> None:
+    r"""Rank documents by how relevant they are to a query.
+
+    Prints one line per document: score, number from 0, text; the most relevant
+    first. With --data, one JSON object per query. MODEL is a run of 'bertkit
+    finetune rerank', or a CrossEncoder of sentence-transformers.
+
+    For example:
+
+        bertkit rerank --model RUN "How do I reset my password?" \
+            "Click on 'Forgot password'." "We open at nine."
+        bertkit rerank --model RUN "A question" --file passages.txt --top-k 5
+        bertkit rerank --model RUN --data candidates.jsonl --truncate
+    """
+    options = {"top_k": top_k, "function_to_apply": function, **reading.limits}
+    if data is not None:
+        if text or reading.file is not None:
+            raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
+        pipe = open_pipeline("text-ranking", model, common)
+        for asked, ranked in with_texts(_queries(data, reading.encoding), lambda queries: pipe(queries, **options)):
+            write_json({"query": asked["query"], "ranking": ranked})
+        return
+    if not text or text[0] == STANDARD_STREAM:
+        raise ConfigError("the first text is the query; then come its documents, --file FILE, or - for standard input")
+    documents = list(read_texts(text[1:], reading))
+    if not documents:
+        raise ConfigError("there are no documents to rank")
+    for row in open_pipeline("text-ranking", model, common)(text[0], documents, **options):
+        if common.json:
+            write_json({"query": text[0], **row})
+        else:
+            write_line(f"{row['score']:.4f}  {row['index']}  {row['text']}")
+
+
+def _queries(data: Path, encoding: str | None) -> Iterator[Asked]:
+    """The queries of a table with their documents; labels, if it has some, are not looked at."""
+    from bertkit.tasks.rerank.reading import read_rerank
+    from bertkit.tasks.rerank.task import RERANK
+
+    unlabelled = replace(RERANK, columns=replace(RERANK.columns, label=(), encoding=encoding))
+    for example in read_rerank(unlabelled, data, "test"):
+        yield {"query": example.query, "documents": example.documents}

@@ -1,0 +1,166 @@
+"""Documents by how relevant they are to a query: ``pipeline("text-ranking", model=...)``. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from bertkit.checkpoints.cross_encoder import ACTIVATIONS, check_cross_encoder
+from bertkit.engine.backend import LOGITS, Network
+from bertkit.engine.inference_engine import InferenceEngine, rows_of
+from bertkit.engine.rows import WindowSize
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
+from bertkit.inference.text_classification import FUNCTIONS
+from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.tasks.rerank.features import featurize_candidates
+from bertkit.tokenization import PreTrainedTokenizer
+
+#: Queries that are tokenized and sorted by length together.
+WINDOW = WindowSize(items=256, first=16, characters=8_000_000)
+#: A query with its documents, as a caller may pass it.
+Asked = Mapping[str, str | Sequence[str]]
+#: A document with its score.
+Ranked = dict[str, int | float | str | bool]
+_Query = tuple[str, tuple[str, ...]]
+
+
+class TextRankingPipeline(Pipeline):
+    """A reranker, or cross-encoder: documents by falling relevance to a query."""
+
+    task: ClassVar[str] = "text-ranking"
+    unit: ClassVar[str] = "queries"
+
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
+        super().__init__(model, tokenizer)
+        if self.config.num_labels != 1:
+            raise CheckpointError(
+                f"a reranker has one output, the relevance, and this model has {self.config.num_labels}: "
+                f"{list(self.config.id2label.values())[:5]}; use the pipeline 'text-classification' for it"
+            )
+
+    def read_folder(self, folder: Path) -> None:
+        super().read_folder(folder)
+        check_cross_encoder(folder)
+
+    def __call__(
+        self,
+        query: str | Asked | Iterable[Asked],
+        documents: Sequence[str] | None = None,
+        *,
+        top_k: int | None = None,
+        function_to_apply: Literal["sigmoid", "none"] | None = None,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Shaped[list[Ranked]]:
+        """Rank.
+
+        Args:
+            query: a text, with ``documents``; ``{"query": ..., "documents": [...]}``; a list or an iterable of those.
+            documents: one text or more, when ``query`` is a text.
+            top_k: only so many documents of each query, the most relevant first; None: all.
+            function_to_apply: ``"sigmoid"`` or ``"none"`` (the logits); not given: as the checkpoint says, where it is
+                one of sentence-transformers, otherwise a sigmoid.
+            truncation: False (default) refuses a query with a document that do not fit together, True cuts the longer
+                text of the two.
+            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`; of a query and one document together.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+
+        Returns:
+            ``[{"index": number of the document from 0, "score": ..., "text": ...}, ...]`` for a query, best first,
+            equal scores in the order of the documents: one such list for one query, a list of them for a collection, a
+            lazy iterator for any other iterable. With ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: a query of another form, without documents, or too long with one of them.
+            CheckpointError: the model computes values that are not finite, or the checkpoint names an activation that
+                bertkit does not have.
+        """
+        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        if top_k is not None and not is_whole(top_k):
+            raise InputError(f"top_k must be a whole number from 1, or None for all documents, got {top_k!r}")
+        function = self._read_function(function_to_apply)
+        asked: Any = query
+        if isinstance(query, str):
+            if documents is None:
+                raise InputError("a query needs documents=, a list of one text or more")
+            asked = {"query": query, "documents": documents}
+        elif documents is not None:
+            raise InputError("documents= goes with a single query; in a list, each query carries its own")
+        request = request_of(asked, _read, "query", one=isinstance(asked, Mapping))
+
+        def encode(
+            queries: list[_Query], first: int
+        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[list[Ranked]]]]:
+            rows = featurize_candidates(queries, self.tokenizer, limit)
+            if not truncate:
+                _check_lengths(rows, limit, first)
+
+            def answers(logits: list[Floats]) -> Iterator[list[Ranked]]:
+                scores, cut = function(np.concatenate(logits)), rows.sequences.truncated
+                for number, (_, texts) in enumerate(queries):
+                    start = int(rows.groups[number])
+                    order = np.argsort(-scores[start : start + len(texts)], kind="stable")[:top_k].tolist()
+                    yield [
+                        {
+                            "index": place,
+                            "score": float(scores[start + place]),
+                            "text": texts[place],
+                            **({"truncated": bool(cut[start + place])} if truncate else {}),
+                        }
+                        for place in order
+                    ]
+
+            return rows.sequences, answers
+
+        return self._answer(request, encode, LOGITS, rows_of, _num_characters, progress=progress, size=WINDOW)
+
+    def _read_function(self, name: str | None) -> Callable[[Floats], Floats]:
+        saved = self.config.activation_fn
+        if name is None and saved is not None and saved not in ACTIVATIONS:
+            raise CheckpointError(
+                f"the checkpoint makes scores by {saved!r:.120}, which bertkit does not have; it has "
+                f"{', '.join(ACTIVATIONS)}. Pass function_to_apply='none' for the logits, or 'sigmoid'"
+            )
+        chosen = name or ("sigmoid" if saved is None else ACTIVATIONS[saved])
+        if chosen not in ACTIVATIONS.values():
+            raise InputError(f"function_to_apply={name!r} is unknown; choose from {', '.join(ACTIVATIONS.values())}")
+        return FUNCTIONS[chosen]
+
+
+def _num_characters(query: _Query) -> int:
+    return sum(len(query[0]) + len(text) for text in query[1])
+
+
+def _read(asked: Any, where: str) -> _Query:
+    """A query in the one form; checked when it is drawn."""
+    if not isinstance(asked, Mapping) or asked.keys() != {"query", "documents"}:
+        got = sorted(map(str, asked)) if isinstance(asked, Mapping) else type(asked).__name__
+        raise InputError(f"{where} must be a dict with 'query' and 'documents', got {got}")
+    documents = asked["documents"]
+    if isinstance(documents, str) or not isinstance(documents, Iterable):
+        raise InputError(f"'documents' of {where} must be a list of texts, got {type(documents).__name__}")
+    texts = tuple(documents)
+    if not texts:
+        raise InputError(f"{where} has no documents; expected one or more")
+    for value in (asked["query"], *texts):
+        if not isinstance(value, str):
+            raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")
+    return asked["query"], texts
+
+
+def _check_lengths(rows: GroupSet, limit: int, first: int) -> None:
+    too_long = np.flatnonzero(rows.sequences.truncated)
+    if len(too_long):
+        place = int(too_long[0])
+        query = int(np.searchsorted(rows.groups, place, side="right")) - 1
+        raise InputError(
+            f"query {first + query} with its document {place - int(rows.groups[query])} (both counted from 0) has "
+            f"{int(rows.sequences.num_tokens_before[place]):,} tokens, special tokens included; the limit is "
+            f"{limit:,}. Pass truncation=True (on the command line: --truncate) to cut long texts"
+        )

@@ -1,0 +1,1 @@
+"""Rerankers: queries, each with documents that are more or less relevant to it."""

@@ -1,0 +1,258 @@
+"""Rerankers: one score for a query and a document, trained and judged by the order of each query's documents."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import RankLoss, ReadingSettings
+from bertkit.engine.backend import LOGITS, Check, Network
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
+from bertkit.errors import ConfigError, DataError
+from bertkit.ragged import Floats, GroupSet, Ints
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.data_report import DataReport
+from bertkit.tasks.examples import Examples, Halves, Row, Split
+from bertkit.tasks.hold_out import carve, plain_text
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.rerank.comparison import comparison_table, means, query_values, ranking_baseline
+from bertkit.tasks.rerank.features import featurize_candidates, gains_of
+from bertkit.tasks.rerank.negatives import add_negatives
+from bertkit.tasks.rerank.reading import read_rerank
+from bertkit.tasks.rerank.report import rerank_report
+from bertkit.tasks.rerank.task import HIGHEST_LABEL, RerankExample, RerankTask
+from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertkit.batch import Batch
+    from bertkit.model.padded import PackedModel
+
+#: The loss of no order is computed of so many queries at a time, in so many random orders.
+FLOOR_QUERIES, FLOOR_DRAWS = 256, 10
+RerankPredicted = Predicted[RerankExample, GroupSet, Floats]
+
+
+class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
+    """Queries of :class:`bertkit.tasks.rerank.task.RerankTask`; outputs are the scores ``(N,)`` of all documents.
+
+    A row is a query with all of its documents: a batch of 8 may have a hundred sequences.
+    """
+
+    task: RerankTask
+    model_class = "BertForSequenceClassification"
+    trains_in_bf16 = False
+    default_max_length = 512
+
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
+        return ("pooling", "rank_loss")
+
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
+        examples = read_rerank(self.task, path, split, on_error=on_error)
+        return add_negatives(examples, self.task.negatives, self.task.searcher)
+
+    def texts_of(self, example: RerankExample) -> Sequence[str]:
+        return (example.query, *example.documents)
+
+    def hold_out(self, train: Examples[RerankExample], share: float, seed: int) -> Halves[RerankExample]:
+        return carve(train, share, seed, key=lambda example: (plain_text(example.query), None))
+
+    def content(self, example: RerankExample) -> object:
+        return example.query, example.documents, example.gains
+
+    def has_labels(self, examples: Sequence[RerankExample]) -> bool:
+        return examples[0].gains is not None
+
+    def train_fault(self, train: Examples[RerankExample]) -> str:
+        if len({gain for example in train for gain in example.gains or ()}) > 1:
+            return ""
+        return (
+            f"all documents of the {len(train):,} training queries have the same label; training needs relevant and "
+            "other ones. Documents that are not relevant can be searched for in the file: negatives=N (--negatives N)"
+        )
+
+    def report(
+        self, splits: Mapping[str, Examples[RerankExample]], encoded: Mapping[str, GroupSet], settings: ReadingSettings
+    ) -> DataReport:
+        lengths = {name: features.sequences.num_tokens_before for name, features in encoded.items()}
+        return rerank_report(self.task, splits, lengths, settings)
+
+    def encode(
+        self,
+        examples: Sequence[RerankExample],
+        tokenizer: PreTrainedTokenizer,
+        settings: ReadingSettings,
+        *,
+        labelled: bool,
+    ) -> GroupSet:
+        gains = gains_of(examples) if labelled else None
+        if gains is not None and len(gains):
+            _check_labels(float(gains.max()), settings.rank_loss)
+        pairs = [(example.query, example.documents) for example in examples]
+        return featurize_candidates(pairs, tokenizer, settings.max_length, gains=gains)
+
+    def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
+        import torch
+
+        from bertkit.batch import collate
+        from bertkit.ragged import boundaries_of
+
+        sequences = encoded.sequences
+        batch = collate(sequences, encoded.sequences_of(rows), {"labels": sequences.labels})
+        return batch.with_target("groups", torch.from_numpy(boundaries_of(encoded.sizes[list(rows)])))
+
+    def head(self) -> Head:
+        return {"id2label": {0: "relevance"}}
+
+    def network(self) -> Any:
+        from bertkit.model.reranker import Reranker
+
+        return Reranker
+
+    def new_model(
+        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
+    ) -> Any:
+        return super().new_model(start, seed=seed, device=device, settings=_pooled(start, settings))
+
+    def start_shape(self, start: Path, settings: ReadingSettings) -> Any:
+        return super().start_shape(start, _pooled(start, settings))
+
+    def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
+        """A classifier of one output is a reranker already, whatever its output is called."""
+        scores = file.num_labels == 1 and any(n.endswith("ForSequenceClassification") for n in file.architectures or ())
+        return not scores or settings.pooling not in (None, file.pooling)
+
+    def check_model(self, model: Network, name: str) -> None:
+        if model.config.num_labels != 1:
+            raise ConfigError(f"{name} has {model.config.num_labels} outputs; a reranker has one, the relevance")
+
+    def set_up(self, model: PackedModel, train: GroupSet, settings: ReadingSettings) -> None:
+        from bertkit.model.reranker import Reranker
+
+        assert isinstance(model, Reranker)
+        model.rank_loss = settings.rank_loss
+
+    def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
+        import torch
+
+        from bertkit.model.reranker import RANK_LOSSES
+
+        loss, gains = RANK_LOSSES[settings.rank_loss], torch.from_numpy(np.asarray(train.sequences.labels))
+        share = float(gains.mean())
+        level = np.log(share / (1 - share)) if settings.rank_loss == "pointwise" else 0.0
+        generator = torch.Generator().manual_seed(0)
+        total = count = 0.0
+        for first in [*range(0, len(train), FLOOR_QUERIES)] * FLOOR_DRAWS:
+            groups = train.groups[first : first + FLOOR_QUERIES + 1]
+            own = gains[groups[0] : groups[-1]]
+            # All scores the same, in a random order, which the lambda loss looks at; in the data's it may be right.
+            scores = level + 1e-6 * torch.rand(own.shape, generator=generator)
+            term = loss(scores, own, torch.from_numpy(groups - groups[0]))
+            total, count = total + float(term.total), count + term.num_targets
+        return total / count
+
+    def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
+        return engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)[:, 0]
+
+    def decide(self, given: RerankPredicted, settings: ReadingSettings) -> Row:
+        return {"max_length": settings.max_length}
+
+    def score(self, given: RerankPredicted) -> dict[str, float]:
+        found = means(query_values(self.task, given.examples, given.outputs))
+        return {**found, "loss": float(_losses(given).mean())}
+
+    def prediction_rows(self, given: RerankPredicted) -> list[Row]:
+        rows: list[Row] = []
+        bounds, cut = given.encoded.groups, given.encoded.truncated.tolist()
+        for number, example in enumerate(given.examples):
+            scores = given.outputs[bounds[number] : bounds[number + 1]]
+            rows.append(
+                {
+                    "row": example.row,
+                    "query": example.query,
+                    "documents": list(example.documents),
+                    **({} if example.gains is None else {"gold": list(example.gains)}),
+                    "predicted": np.argsort(-scores, kind="stable").tolist(),
+                    "logits": scores.tolist(),
+                    "truncated": cut[number],
+                }
+            )
+        return rows
+
+    def badness(self, given: RerankPredicted) -> npt.NDArray[np.float64] | None:
+        return _losses(given) if self.has_labels(given.examples) else None
+
+    def main_metric_of(self, given: RerankPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+        only = replace(self.task, metrics=(self.task.main_metric,))
+        values = query_values(only, given.examples, given.outputs)[self.task.main_metric]
+        drawn, overall = values[draws], np.nanmean(values)
+        there = ~np.isnan(drawn)
+        sums = np.where(there, drawn, 0.0).sum(axis=1)
+        return np.where(there.any(axis=1), sums / np.maximum(there.sum(axis=1), 1), overall)
+
+    def diagnose(self, given: RerankPredicted) -> list[str]:
+        if len(given.outputs) > 1 and bool(np.all(given.outputs == given.outputs[0])):
+            return [f"all {len(given.outputs):,} documents get the same score: the model has learned nothing"]
+        return []
+
+    def table(self, given: RerankPredicted) -> str:
+        return comparison_table(self.task, given.examples, given.outputs)
+
+    def baseline(self, train: Examples[RerankExample], dev: Examples[RerankExample]) -> Row:
+        return ranking_baseline(self.task, dev)
+
+    def card(self) -> Card:
+        return Card(
+            pipeline="text-ranking",
+            predicts="how relevant a document is to a query, the higher the more",
+            call='pipe("a query", ["a document", "another one"])',
+            limits="A query and a document are cut together after {max_length} word pieces. `CrossEncoder(FOLDER, "
+            "max_length={max_length})` of sentence-transformers gives the same scores.",
+        )
+
+    def facts(self, settings: ReadingSettings) -> Row:
+        return {
+            "what_it_predicts": "relevance",
+            "text_pairs": True,
+            "rank_loss": settings.rank_loss,
+            "negatives": self.task.negatives,
+            "searcher": self.task.searcher if self.task.negatives else None,
+        }
+
+
+def _pooled(start: str | Path, settings: ReadingSettings) -> ReadingSettings:
+    """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
+
+    Other software knows no other for a classifier.
+    """
+    own = settings.pooling or BertConfig.from_json_file(config_path(resolve(start))).pooling
+    return settings.model_copy(update={"pooling": own})
+
+
+def _check_labels(highest: float, loss: RankLoss) -> None:
+    if highest > (most := HIGHEST_LABEL[loss]):
+        raise DataError(
+            f"a label is {highest:g}, but the {loss} loss takes labels from 0 to {most:g}: divide them, or choose "
+            "rank_loss='listwise' (--rank-loss listwise), which takes any"
+        )
+
+
+def _losses(given: RerankPredicted) -> npt.NDArray[np.float64]:
+    """Listwise loss of each query, whatever the model was trained by; 0 for one without relevant documents."""
+    bounds, found = given.encoded.groups, np.zeros(len(given.examples))
+    for number, example in enumerate(given.examples):
+        gains = np.asarray(example.gains, np.float64)
+        scores = given.outputs[bounds[number] : bounds[number + 1]].astype(np.float64)
+        scores -= scores.max()
+        if gains.any():
+            found[number] = (gains / gains.sum()) @ (np.log(np.exp(scores).sum()) - scores)
+    return found

@@ -1,0 +1,208 @@
+"""Rerankers from files to a run folder, its scores, the pipeline, the command, and other software that loads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertkit import pipeline
+from bertkit.cli import main
+from bertkit.errors import DataError
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.metrics.probabilities import sigmoid
+from bertkit.tasks.registry import task_from_dict
+from bertkit.tasks.rerank.task import RERANK
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from pipeline_helpers import save_tiny
+
+QUICK = {"learning_rate": 3e-3, "epochs": 3, "batch_size": 8, "max_length": 24}
+
+
+def write_queries(path: Path, count: int, seed: int) -> Path:
+    """A document that says something good of a film is relevant, which BM25 cannot know."""
+    generator = np.random.default_rng(seed)
+    with path.open("w") as file:
+        file.write("query,document,label\n")
+        for number in range(count):
+            fillers = [" ".join(generator.choice(["the", "film", "of", "scene"], 3)) for _ in range(3)]
+            for place, filler in enumerate(fillers):
+                said = "great" if place == number % 3 else "dull"
+                file.write(f"a film {1000 * seed + number},{said} {filler} {place},{int(place == number % 3)}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranking")
+    write_queries(folder / "train.csv", 80, seed=0)
+    write_queries(folder / "dev.csv", 30, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("start"), initializer_range=0.05)
+
+
+@pytest.fixture(scope="module")
+def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    finetune("rerank", data, start, out, FinetuneConfig(**QUICK))
+    return out
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def rows_of(run: Path) -> list[Any]:
+    return [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
+
+
+def test_the_run_folder_tells_all(run: Path) -> None:
+    told = read(run / "metrics.json")
+    assert told["main_metric"] == "ndcg@10"
+    assert told["mean"]["mrr@10"] >= 0.95, "a tiny model learns it"
+    assert told["baseline"]["name"] == "BM25"
+    assert told["baseline"]["metrics"]["mrr@10"] < 0.9
+    low, high = told["baseline"]["random_order_intervals"]["mrr@10"]
+    assert low < (1 + 1 / 2 + 1 / 3) / 3 < high
+    assert told["interval"][0] <= told["mean"]["ndcg@10"] <= told["interval"][1]
+    assert told["protocol"]["rank_loss"] == "listwise"
+    assert told["seeds"][0]["label_entropy"] == pytest.approx(np.log(3), abs=1e-4)
+    assert told["protocol"]["pooling"] == "cls"
+    rows = rows_of(run)
+    first = [row["gold"][row["predicted"][0]] for row in rows]
+    assert np.mean(first) == pytest.approx(told["scores"]["recall@1"])
+    assert "pipeline_tag: text-ranking" in (run / "README.md").read_text()
+    assert task_from_dict(read(run / "finetune.json")["task"]) == RERANK
+
+
+def test_evaluation_pipeline_and_command_say_the_same(run: Path, data: Path, capsys: Any) -> None:
+    again = evaluate_run("rerank", data, run, write=False)
+    assert again.scores["ndcg@10"] == read(run / "metrics.json")["scores"]["ndcg@10"]
+    assert "model - BM25" in again.table
+    rows = rows_of(run)
+    pipe = pipeline("text-ranking", model=run, device="cpu")
+    asked = [{"query": row["query"], "documents": row["documents"]} for row in rows]
+    for ranked, row in zip(pipe(asked), rows, strict=True):
+        scores = {found["index"]: found["score"] for found in ranked}
+        assert [scores[n] for n in range(3)] == pytest.approx(sigmoid(np.array(row["logits"])).tolist(), abs=1e-4)
+    capsys.readouterr()
+    assert main(["rerank", "--model", str(run), "--device", "cpu", "--json", "--data", str(data / "dev.csv")]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [[found["index"] for found in one["ranking"]] for one in told] == [row["predicted"] for row in rows]
+    options = ["rerank", "--model", str(run), "--device", "cpu", "--top-k", "1", asked[0]["query"]]
+    assert main([*options, *asked[0]["documents"]]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"  {rows[0]['predicted'][0]}  {told[0]['ranking'][0]['text']}")
+    assert main(options) == 2
+    assert "no text" in capsys.readouterr().err
+
+
+def test_a_file_is_predicted(run: Path, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "more.csv"
+    file.write_text("query,document\na film,dull the film\na film,great the film\n")
+    out = tmp_path / "out.jsonl"
+    assert main(["predict", "--model", str(run), str(file), "--out", str(out), "--device", "cpu"]) == 0
+    (row,) = (json.loads(line) for line in out.read_text().splitlines())
+    assert (row["query"], row["predicted"], row["truncated"]) == ("a film", [1, 0], False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["pointwise", "lambda"])
+def test_other_losses_learn_it_too(start: Path, data: Path, tmp_path: Path, loss: str) -> None:
+    config = FinetuneConfig(**{**QUICK, "rank_loss": loss, "baseline": False})
+    result = finetune("rerank", data, start, tmp_path / "run", config)
+    assert result.mean["mrr@10"] >= 0.9
+    assert not result.replaced
+
+
+def test_negatives_from_the_command_line(start: Path, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "pairs.csv"
+    file.write_text("q,positive\n" + "".join(f"the film {n},the good film {n} scene\n" for n in range(40)))
+    options = ["finetune", "rerank", "--data", str(file), "--model", str(start), "--text", "q", "--epochs", "1"]
+    options += ["--device", "cpu", "--max-length", "24"]
+    assert main([*options, "--out", str(tmp_path / "none")]) == 3
+    assert "--negatives N" in capsys.readouterr().err
+    assert main([*options, "--out", str(tmp_path / "run"), "--negatives", "3"]) == 0
+    told = read(tmp_path / "run" / "metrics.json")
+    assert told["protocol"]["data"]["dev_held_out_of_train"]
+    assert (told["protocol"]["negatives"], told["protocol"]["searcher"]) == (3, "bm25")
+    assert all(len(row["documents"]) == 4 for row in rows_of(tmp_path / "run"))
+    assert main([*options, "--out", str(tmp_path / "other"), "--multi-label"]) == 2
+    assert "--multi-label is for task csv" in capsys.readouterr().err
+    csv = ["finetune", "csv", "--data", str(file), "--model", str(start), "--out", str(tmp_path / "x")]
+    assert main([*csv, "--negatives", "3"]) == 2
+    assert "only task rerank does" in capsys.readouterr().err
+
+
+def test_labels_that_a_loss_does_not_take(start: Path, data: Path, tmp_path: Path) -> None:
+    text = (data / "train.csv").read_text().replace(",1\n", ",31\n")
+    for loss in ("pointwise", "lambda"):
+        (tmp_path / "train.csv").write_text(text)
+        config = FinetuneConfig(**{**QUICK, "rank_loss": loss})
+        with pytest.raises(DataError, match=r"a label is 31.*--rank-loss listwise"):
+            finetune("rerank", tmp_path, start, tmp_path / "run", config)
+
+
+@pytest.mark.campaign
+def test_cross_encoder_of_sentence_transformers(run: Path, tmp_path: Path) -> None:
+    """Both ways: it loads our run with equal scores, and we load what it saves, also with another activation."""
+    import torch
+
+    peers = pytest.importorskip("sentence_transformers")
+    rows = rows_of(run)
+    pairs = [(row["query"], text) for row in rows for text in row["documents"]]
+    theirs = peers.CrossEncoder(str(run), device="cpu", max_length=24)
+    expected = theirs.predict(pairs)
+    assert expected == pytest.approx(sigmoid(np.concatenate([row["logits"] for row in rows])), abs=1e-5)
+    for number, activation in enumerate((torch.nn.Sigmoid(), torch.nn.Identity())):
+        folder = tmp_path / str(number)
+        peers.CrossEncoder(str(run), device="cpu", activation_fn=activation).save_pretrained(str(folder))
+        pipe = pipeline("text-ranking", model=folder, device="cpu", precision="fp32")
+        loaded = peers.CrossEncoder(str(folder), device="cpu")
+        for row in rows:
+            ranked = loaded.rank(row["query"], row["documents"])
+            ours = pipe(row["query"], row["documents"])
+            assert [found["index"] for found in ours] == [int(found["corpus_id"]) for found in ranked]
+            assert [found["score"] for found in ours] == pytest.approx([float(r["score"]) for r in ranked], abs=1e-5)
+
+
+@pytest.mark.campaign
+def test_lambda_loss_of_sentence_transformers() -> None:
+    import torch
+
+    from bertkit.model.reranker import lambda_loss
+
+    losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
+
+    class Given:
+        """A model that gives these scores."""
+
+        num_labels, device = 1, torch.device("cpu")
+
+        def __init__(self, scores: torch.Tensor) -> None:
+            self.scores = scores
+
+        def preprocess(self, pairs: Any, **_: Any) -> dict[str, torch.Tensor]:
+            return {"scores": self.scores}
+
+        def __call__(self, tokens: Any) -> Any:
+            return tokens
+
+    generator = torch.Generator().manual_seed(0)
+    for size in (2, 5, 12):
+        scores, gains = (
+            torch.randn(size, generator=generator),
+            torch.randint(0, 4, (size,), generator=generator).float(),
+        )
+        gains[0] = 3.0
+        theirs = losses.LambdaLoss(Given(scores), mini_batch_size=-1)([["q"], [["d"] * size]], [gains])
+        pairs = int((gains[:, None] > gains[None, :]).sum())
+        ours = lambda_loss(scores, gains, torch.tensor([0, size]))
+        assert float(ours.total) == pytest.approx(float(theirs) * pairs, rel=1e-5)
