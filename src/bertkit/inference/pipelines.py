@@ -5,8 +5,8 @@ Imports no torch, unless a model is given that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def pipeline(
     if model is None:
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
     # Looks a Hub name up once, and only after the other arguments are checked.
-    place = cache(lambda: resolve(model, revision=revision) if isinstance(model, str | Path) else model)
+    place: Callable[[], Any] = cache(partial(_place_of, model, revision))
     name = name or infer_task(place())
     if kind_of(name):
         _check_options(options, TextToTextPipeline)
@@ -128,9 +128,7 @@ def pipeline(
     if isinstance(model, str | Path):
         check_device(device)
         words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        path = place()
-        assert isinstance(path, Path)
-        made = _open(path, pipeline_class, model_class, words, computing)
+        made = _open(place(), pipeline_class, model_class, words, computing)
     else:
         _check_class(name, model_class, model)
         if tokenizer is None:
@@ -138,6 +136,10 @@ def pipeline(
         made = pipeline_class(InferenceEngine.of(model, **computing), _load_tokenizer(tokenizer, revision))
     made.options = {**made.options, **options}
     return made
+
+
+def _place_of(model: str | Path | Network, revision: str | None) -> Path | Network:
+    return resolve(model, revision=revision) if isinstance(model, str | Path) else model
 
 
 def _open(
