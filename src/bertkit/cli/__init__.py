@@ -76,6 +76,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "generate": "summarize, translate or rewrite texts with BART or T5",
         "embed": "turn texts into vectors: .npy, .jsonl or .parquet",
         "similarity": "how similar texts are to another",
+        "search": "find texts by their meaning, in an index on disk; resumable",
+        "cluster": "put texts into groups of similar ones",
+        "topics": "what texts are about: clusters and the words of each",
+        "duplicates": "find texts that say the same",
     },
     "Look": {
         "inspect": "show what a model or a token store holds",

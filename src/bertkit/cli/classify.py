@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -20,7 +21,11 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, InputError
+
+#: From texts to the labels of each, the best first.
+Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]
 
 
 def classify(
@@ -36,6 +41,7 @@ def classify(
         bool,
         Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
+    zero_shot: ZeroShot = ZeroShot(),
     reading: Reading = Reading(),
     common: Computing = Computing(),
 ) -> None:
@@ -45,34 +51,82 @@ def classify(
     decision; for multi-label models, all labels that it assigns. To label whole
     files and tables, see: bertkit predict --help
 
+    With --labels, the model need not have been trained on them: it is a model of
+    natural language inference, any encoder, or one that fills [MASK].
+
     For example:
 
         bertkit classify --model run "A film to remember." "Two hours wasted."
         head -100 reviews.txt | bertkit classify --model run --json -
         bertkit classify --model rte-run --pairs "A man sleeps." "A man runs."
+        bertkit classify --model nli --labels "sports, politics" "They won 3:1."
     """
     if all_labels and top_k is not None:
         raise ConfigError("--all shows every label, --top-k only some; give one of them")
+    if zero_shot.labels is None:
+        given = [f"--{field.name.replace('_', '-')}" for field in fields(ZeroShot) if getattr(zero_shot, field.name)]
+        if given:
+            raise ConfigError(f"{given[0]} goes with --labels, which names the labels; give both, or leave it out")
+        run, several = _trained(model, common, reading, function, None if all_labels else top_k, every=all_labels)
+    else:
+        if pairs or function is not None:
+            raise ConfigError(
+                "--labels is for single texts, whose scores are as the method says: leave out "
+                f"{'--pairs' if pairs else '--function'}"
+            )
+        run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
+    read = read_pairs if pairs else read_texts
+    for asked, found in with_texts(_with_words(read(text, reading)), run):
+        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
+        if common.json:
+            best = {} if several else found[0]
+            listed = {"labels": found} if several or len(found) > 1 else {}
+            write_json({**named, **best, **listed})
+            continue
+        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
+        write_line(f"{shown}\t" + "\t".join(named.values()))
+
+
+def _trained(
+    model: str, common: Computing, reading: Reading, function: str | None, top_k: int | None, *, every: bool
+) -> tuple[Labeller, bool]:
+    """Labels by a classifier, and whether any number of them, perhaps none, is shown."""
     pipe = open_pipeline("text-classification", model, common)
     several = pipe.config.problem_type == "multi_label_classification"
     usual = "chosen" if several else "best"
-    ranked = None if all_labels else usual if top_k is None else top_k
+    ranked = None if every else usual if top_k is None else top_k
     limits = {**reading.limits, "truncation": reading.truncate or None}
 
     def run(items: Iterator[str | Pair]) -> Iterator[list[dict[str, Any]]]:
         found = pipe(items, top_k=ranked, function_to_apply=function, **limits)
         return ([best] for best in found) if ranked == "best" else found
 
-    read = read_pairs if pairs else read_texts
-    for asked, found in with_texts(_with_words(read(text, reading)), run):
-        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
-        if common.json:
-            best = {} if ranked == "chosen" else found[0]
-            listed = {"labels": found} if ranked == "chosen" or len(found) > 1 else {}
-            write_json({**named, **best, **listed})
-            continue
-        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
-        write_line(f"{shown}\t" + "\t".join(named.values()))
+    return run, ranked == "chosen"
+
+
+def _untrained(
+    model: str, common: Computing, reading: Reading, given: ZeroShot, top_k: int | None, *, every: bool
+) -> tuple[Labeller, bool]:
+    """The same by a model that was not trained on the labels."""
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"--top-k must be a whole number from 1, got {top_k}")
+    assert given.labels is not None
+    words = words_of(given.labels)
+    options: dict[str, Any] = {} if given.template is None else {"hypothesis_template": given.template}
+    if given.multi_label:
+        options["multi_label"] = True
+    pipe = open_pipeline("zero-shot-classification", model, common, method=given.method, **options)
+    threshold = pipe.threshold if given.multi_label and top_k is None and not every else None
+    count = len(words) if every or (given.multi_label and top_k is None) else top_k or 1
+
+    def run(items: Iterator[str | Pair]) -> Iterator[list[dict[str, Any]]]:
+        for answer in pipe(items, words, **reading.limits):
+            note = {"truncated": answer["truncated"]} if reading.truncate else {}
+            ranking = zip(answer["labels"], answer["scores"], strict=True)
+            found = [{"label": label, "score": score, **note} for label, score in ranking]
+            yield [label for label in found[:count] if threshold is None or label["score"] >= threshold]
+
+    return run, threshold is not None
 
 
 def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:

@@ -247,12 +247,12 @@ def answers(task: str, model: str, common: Computing, items: Iterable[T], **opti
     return with_texts(items, lambda texts: pipe(texts, **options))
 
 
-def open_pipeline(task: str, model: str, common: Computing) -> Any:
+def open_pipeline(task: str, model: str, common: Computing, **options: Any) -> Any:
     """The pipeline of a task, on the device that the command was given."""
     common.begin()
     from bertkit.inference.pipelines import pipeline
 
-    return pipeline(task, model=model, device=common.device, **common.engine)
+    return pipeline(task, model=model, device=common.device, **common.engine, **options)
 
 
 def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) -> Iterator[tuple[T, R]]:

@@ -10,6 +10,8 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
 from bertkit.cli.task_options import FileColumns, Task, in_encoding
+from bertkit.cli.zero_shot_options import ZeroShotModels, words_of
+from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from bertkit.inference.runs import Run
@@ -31,6 +33,7 @@ def evaluate(
         ),
     ] = None,
     columns: FileColumns = FileColumns(),
+    zero_shot: ZeroShotModels = ZeroShotModels(),
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or skip and report bad rows.")
     ] = "raise",
@@ -41,12 +44,23 @@ def evaluate(
     The run folder keeps the scores and their protocol in evaluation-SPLIT.json, and
     every prediction in evaluation-predictions-SPLIT.jsonl.
 
+    With --labels, models are scored that were not trained on these labels, in every
+    way their heads allow, beside the majority and TF-IDF, which learn from them.
+
     For example:
 
         bertkit evaluate sst2 --data SST-2 --model run
         bertkit evaluate csv --data new-reviews.csv --model run
+        bertkit evaluate csv --data new.csv --model nli --labels "good, bad"
     """
     common.begin()
+    if zero_shot.labels is not None:
+        _compare(task, data, model, split, columns, zero_shot, on_error, common)
+        return
+    if zero_shot.template or zero_shot.beside:
+        raise ConfigError(
+            "--template and --beside go with --labels, which names the labels; give it, or leave them out"
+        )
     from bertkit.inference.evaluate import evaluate_run
     from bertkit.inference.runs import ner_task_of, open_run
     from bertkit.system.device import find_device
@@ -61,6 +75,43 @@ def evaluate(
         run = open_run(model, known, device=device)
         chosen = _task_of_run(task, data, run, columns, on_error)
     common.report(evaluate_run(chosen, data, run, split or _split_of(data, run), device=device, on_error=on_error))
+
+
+def _compare(
+    name: str,
+    data: Path,
+    model: str,
+    split: str | None,
+    columns: FileColumns,
+    given: ZeroShotModels,
+    on_error: OnError,
+    common: Common,
+) -> None:
+    """Score models that were not trained on the labels."""
+    from bertkit.inference.zero_shot.candidate_labels import read_labels
+    from bertkit.inference.zero_shot.compare_methods import compare_methods
+    from bertkit.tasks import TextTask
+
+    labels = read_labels(words_of(given.labels or ""))
+    if name == "csv":
+        columns.given(name)
+        task: AnyTask = columns.table.task(data, labels=labels.names, on_error=on_error)
+    else:
+        task = columns.task(name, data, on_error)
+    if not isinstance(task, TextTask):
+        raise ConfigError(f"--labels is for texts with one label each; task {name} is another kind")
+    common.report(
+        compare_methods(
+            task,
+            data,
+            (model, *given.beside),
+            labels,
+            split,
+            templates=given.template,
+            device=common.device,
+            on_error=on_error,
+        )
+    )
 
 
 def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error: OnError) -> AnyTask:

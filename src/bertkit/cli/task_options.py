@@ -81,6 +81,17 @@ class TextColumns:
         )
 
 
+# Subclasses stand here, because the annotations of their fields are looked up in the module of the subclass.
+
+
+@Parameter(name="*", group=FILE_GROUP)
+@dataclass(frozen=True)
+class IndexColumns(TextColumns):
+    """How a table holds texts and their ids."""
+
+    id: Annotated[str | None, Parameter(help="Column of the ids; default: 'id' if there is one, else FILE:ROW.")] = None
+
+
 @Parameter(name="*", group=FILE_GROUP)
 @dataclass(frozen=True)
 class LabelledColumns(TextColumns):

@@ -21,7 +21,7 @@ from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
-from bertkit.ragged import Ragged, concatenate
+from bertkit.ragged import GroupSet, Ragged, concatenate
 from bertkit.system.console import Progress
 from bertkit.tasks.text.features import Truncation, featurize_texts
 from bertkit.tokenization import PreTrainedTokenizer
@@ -235,7 +235,7 @@ def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, c
     return concatenate(parts).select(np.argsort(alone + doubles))
 
 
-def check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
+def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
     """Refuse (InputError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
     truncated = rows.truncated
     if truncated.any():

@@ -5,13 +5,13 @@ Imports no torch, unless a model is given that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path, saved_pooling
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.engine.backend import Network, Precision
@@ -27,6 +27,9 @@ from bertkit.inference.text_classification import NextSentencePipeline, TextClas
 from bertkit.inference.text_ranking import TextRankingPipeline
 from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
 from bertkit.inference.token_classification import TokenClassificationPipeline
+from bertkit.inference.zero_shot.entailment import EntailmentPipeline
+from bertkit.inference.zero_shot.label_vectors import LabelVectorsPipeline
+from bertkit.inference.zero_shot.mask_pattern import MaskPatternPipeline
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
@@ -46,6 +49,13 @@ TASKS: dict[str, tuple[type[Pipeline], str]] = {
     "feature-extraction": (FeatureExtractionPipeline, ENCODER),
     "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
+ZERO_SHOT = "zero-shot-classification"
+#: How texts get labels that the model was not trained on -> the same two, and the task of the head that it needs.
+METHODS: dict[str, tuple[type[Pipeline], str, str]] = {
+    "nli": (EntailmentPipeline, "BertForSequenceClassification", "text-classification"),
+    "embedding": (LabelVectorsPipeline, ENCODER, "feature-extraction"),
+    "pattern": (MaskPatternPipeline, "BertForMaskedLM", "fill-mask"),
+}
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
@@ -60,6 +70,7 @@ def pipeline(
     precision: Precision = "auto",
     threads: int | None = None,
     batch_size: int | None = None,
+    method: str | None = None,
     **options: Any,
 ) -> Any:
     """Make something that takes text and returns the task's results.
@@ -67,9 +78,10 @@ def pipeline(
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``; for BART and T5
-            ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART is also
-            for text classification, question answering and masks; both give vectors. None: the task of its head.
+            ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``, ``zero-shot-classification``; for BART
+            and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
+            is also for text classification, question answering and masks; both give vectors. None: the task of its
+            head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
@@ -81,6 +93,8 @@ def pipeline(
         threads: of the processor that one call may use; None: as many as torch, or the runtime of an export, uses.
         batch_size: accepted for compatibility and ignored: batches are formed by number of tokens, and a text's result
             does not depend on its batch. Calls accept it too.
+        method: of zero-shot classification: ``"nli"`` (a classifier that knows entailment), ``"embedding"`` (any
+            encoder) or ``"pattern"`` (a model that fills masks); None: by the model's head.
         **options: defaults for the keywords of the pipeline's calls, for example ``top_k=3``, ``truncation=True``,
             ``max_length=128``, ``aggregation_strategy="first"`` or ``pooling="mean"``.
 
@@ -89,7 +103,7 @@ def pipeline(
     here the weights are loaded again for it.
 
     Returns:
-        The task's pipeline; see its ``__call__`` for inputs, options and results.
+        The task's pipeline; see its ``__call__``.
 
     Raises:
         InputError: an unknown task or option, no model, a model of another class, a model without a head to infer the
@@ -99,35 +113,52 @@ def pipeline(
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
     name = None if task is None else _known(task)
+    if method is not None and name != ZERO_SHOT:
+        raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
     if model is None:
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
-    find = cache(resolve)  # looks a Hub name up once, and only after the other arguments are checked
-    name = name or infer_task(find(model, revision=revision) if isinstance(model, str | Path) else model)
+    # Looks a Hub name up once, and only after the other arguments are checked.
+    place: Callable[[], Any] = cache(partial(_place_of, model, revision))
+    name = name or infer_task(place())
     if kind_of(name):
         _check_options(options, TextToTextPipeline)
         if precision not in ("auto", "fp32") or threads is not None:
             raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
-        place = find(model, revision=revision) if isinstance(model, str | Path) else model
-        return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
-    pipeline_class, model_class = TASKS[name]
+        return _open_text_to_text(name, place(), tokenizer, revision, device, dtype, options)
+    pipeline_class, model_class = METHODS[method_of(place(), method)][:2] if name == ZERO_SHOT else TASKS[name]
     _check_options(options, pipeline_class)
+    computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
-        path = find(model, revision=revision)
-        folder = checkpoint_folder(path)
-        chosen = AutoTokenizer.from_pretrained(folder) if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        engine = InferenceEngine.load(
-            path, model_class, device=device, dtype=dtype, precision=precision, threads=threads
-        )
-        made = pipeline_class(engine, chosen)
-        made.read_folder(folder)
+        words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
+        made = _open(place(), pipeline_class, model_class, words, computing)
     else:
         _check_class(name, model_class, model)
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
-        engine = InferenceEngine.of(model, device=device, dtype=dtype, precision=precision, threads=threads)
-        made = pipeline_class(engine, _load_tokenizer(tokenizer, revision))
-    made.options = options
+        made = pipeline_class(InferenceEngine.of(model, **computing), _load_tokenizer(tokenizer, revision))
+    made.options = {**made.options, **options}
+    return made
+
+
+def _place_of(model: str | Path | Network, revision: str | None) -> Path | Network:
+    return resolve(model, revision=revision) if isinstance(model, str | Path) else model
+
+
+def _open(
+    path: Path,
+    pipeline_class: type[Pipeline],
+    model_class: str,
+    tokenizer: PreTrainedTokenizer | None,
+    computing: Mapping[str, Any],
+) -> Pipeline:
+    """The pipeline of a checkpoint or an export, which reads texts as it was trained."""
+    folder = checkpoint_folder(path)
+    words = tokenizer or AutoTokenizer.from_pretrained(folder)
+    made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
+    made.read_folder(folder)
+    if pipeline_class is LabelVectorsPipeline:
+        made.options = {"pooling": saved_pooling(folder) or "mean"}
     return made
 
 
@@ -142,8 +173,8 @@ def _check_class(task: str, wanted: str, model: Network) -> None:
 def _known(task: str) -> str:
     """The name of a task without its alias; InputError if there is no such task."""
     name = ALIASES.get(task, task)
-    if name not in TASKS and not kind_of(str(name)):
-        known = [*TASKS, *RESULTS, *ALIASES]
+    if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)):
+        known = [*TASKS, ZERO_SHOT, *RESULTS, *ALIASES]
         near = did_you_mean(str(task), known)
         raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     return name
@@ -183,6 +214,24 @@ def infer_task(model: Path | Network) -> str:
             return task
     found = f"is a {shorten(classes)}" if classes else "names no class in its config.json"
     raise InputError(f"cannot infer the task: the model {found}; pass one of: {', '.join(TASKS)}")
+
+
+def method_of(model: Path | Network, given: str | None = None) -> str:
+    """One of :data:`METHODS`: as given, else by the model's head; InputError if there is no such method."""
+    if given is not None:
+        if given not in METHODS:
+            near = did_you_mean(str(given), METHODS)
+            raise InputError(f"method must be one of {', '.join(METHODS)}, or None, got {given!r}{near}")
+        return given
+    if isinstance(model, Path) and saved_pooling(checkpoint_folder(model)) is not None:
+        return "embedding"
+    task = infer_task(model)
+    for method, (_, _, head) in METHODS.items():
+        if head == task:
+            return method
+    raise InputError(
+        f"the model's head is for {task}, which no method of {ZERO_SHOT} uses; method='embedding' uses its encoder"
+    )
 
 
 def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | None) -> PreTrainedTokenizer:

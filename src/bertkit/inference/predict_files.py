@@ -306,7 +306,7 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def write_rows(rows: Iterable[Row], out: Path) -> int:
-    """Write predictions for texts that have no columns; the file appears when it is complete. Returns their number."""
+    """Write rows, of predictions or of anything; the file appears when it is complete. Returns their number."""
     lines, count = out.with_name(f".{out.name}.rows"), 0
     try:
         with lines.open("w", encoding="utf-8") as file:
@@ -369,7 +369,7 @@ def flat(row: dict[str, Any], taken: Collection[str] = ()) -> Row:
         cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
     if cut in row:
         cells[cut] = row[cut]
-    return {**cells, blank: bool(row.get(blank, False))}
+    return {**cells, blank: bool(row.get(blank, False))} if own_name("predicted", taken) in row else cells
 
 
 def _cell(value: Json) -> Json:

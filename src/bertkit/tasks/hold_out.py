@@ -77,6 +77,17 @@ def carve(
     return part(examples, held)
 
 
+def deal(examples: Sequence[TextsT], count: int, seed: int) -> list[int]:
+    """The number of the part, of ``count``, that each row falls into: labels spread evenly, duplicates together."""
+    order = shuffled(group_rows(map(text_key, examples)), seed)
+    labels = np.array(_single([examples[rows[0]].label for rows in order]))
+    parts = [0] * len(examples)
+    for number, place in enumerate(np.argsort(labels, kind="stable").tolist()):
+        for row in order[place]:
+            parts[row] = number % count
+    return parts
+
+
 def check_share(share: float) -> None:
     """Refuse a share to hold out that is not above 0 and at most 0.5."""
     if not 0.0 < share <= 0.5:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import BertForSequenceClassification
+from bertkit import BertForMaskedLM, BertForSequenceClassification, BertModel, pipeline
 from bertkit.cli import main
 from pipeline_helpers import save_tiny
 
@@ -34,4 +34,68 @@ def test_top_k_is_never_ignored(
 ) -> None:
     model = save_tiny(tmp_path / "model", BertForSequenceClassification, num_labels=2)
     assert main(["classify", "--model", str(model), "--device", "cpu", *options, "good"]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A model for each method of labels without training."""
+    root = tmp_path_factory.mktemp("models")
+    nli = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    return {
+        "nli": str(save_tiny(root / "nli", BertForSequenceClassification, id2label=nli)),
+        "embedding": str(save_tiny(root / "encoder", BertModel)),
+        "pattern": str(save_tiny(root / "mlm", BertForMaskedLM)),
+    }
+
+
+@pytest.mark.parametrize("method", ["nli", "embedding", "pattern"])
+def test_labels_without_training(method: str, models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"good": ["good"], "poor": ["bad"], "dull": ["dull"]}
+    pipe = pipeline("zero-shot-classification", model=models[method], device="cpu")
+    (expected,) = pipe(["a film"], {name: given[0] for name, given in words.items()})
+    command = ["classify", "--model", models[method], "--device", "cpu", "--labels", "good, poor=bad,dull"]
+    assert main([*command, "--json", "--all", "a film"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["label"] for each in found["labels"]] == expected["labels"]
+    assert [each["score"] for each in found["labels"]] == pytest.approx(expected["scores"], abs=1e-4)
+    assert found["label"] == expected["labels"][0]
+    assert main([*command, "a film", "the end"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{expected['labels'][0]} {expected['scores'][0]:.4f}\ta film"
+    assert main([*command, "--json", "--truncate", "--top-k", "2", "film " * 100]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [len(found["labels"]), found["truncated"]] == [2, True]
+
+
+def test_labels_by_themselves(models: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an NLI model those that are likelier than not; of vectors all, because no cosine says that a label applies."""
+    for method in ("nli", "embedding"):
+        pipe = pipeline("zero-shot-classification", model=models[method], device="cpu")
+        (expected,) = pipe(["a film"], "good, dull", multi_label=True)
+        command = ["classify", "--model", models[method], "--device", "cpu", "--labels", "good,dull", "--multi-label"]
+        assert main([*command, "--json", "a film"]) == 0
+        shown = json.loads(capsys.readouterr().out).get("labels", [])
+        pairs = zip(expected["labels"], expected["scores"], strict=True)
+        assert [each["label"] for each in shown] == [name for name, score in pairs if method != "nli" or score >= 0.5]
+    assert main(["classify", "--model", models["pattern"], "--labels", "good,dull", "--multi-label", "a film"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--template", "it is {}"], "--template goes with --labels"),
+        (["--multi-label"], "--multi-label goes with --labels"),
+        (["--labels", " , "], "--labels is empty"),
+        (["--labels", "a,b=c,a"], "--labels has 'a' twice"),
+        (["--labels", "a,b", "--pairs"], "leave out --pairs"),
+        (["--labels", "a,b", "--function", "none"], "leave out --function"),
+        (["--labels", "a,b", "--top-k", "0"], "--top-k must be a whole number from 1"),
+        (["--labels", "a,b", "--template", "it is"], "has no {} where the label goes"),
+    ],
+)
+def test_options_of_labels_without_training(
+    options: list[str], told: str, models: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["classify", "--model", models["nli"], "--device", "cpu", *options, "good", "bad"]) == 2
     assert told in capsys.readouterr().err

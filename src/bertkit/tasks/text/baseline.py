@@ -41,27 +41,37 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
         DataError: rows without labels, or one label only.
     """
     started = time.perf_counter()
-    right_train, right_dev = _labels(train, "train"), _labels(dev, "dev")
+    right = _labels(dev, "dev")
     if task.multi_label:
-        right_train, right_dev = task.label_array(right_train.tolist()), task.label_array(right_dev.tolist())
-    elif len(np.unique(right_train)) < 2:
-        raise DataError("the baseline needs two labels or more in train")
-    if task.is_pair:
-        x_train, x_dev = pair_features(train, dev)
-    else:
-        vectorizer = _vectorizer()
-        x_train = vectorizer.fit_transform([row.text for row in train])
-        x_dev = vectorizer.transform([row.text for row in dev])
-    predicted = _fit_and_predict(task, x_train, right_train, x_dev)
+        right = task.label_array(right.tolist())
+    predicted, features = tfidf_predictions(train, dev, task)
     linear = "ridge regression" if task.is_regression else "logistic regression"
     return {
         "model": f"TF-IDF of words and word pairs{', overlap of the two texts' if task.is_pair else ''}; {linear}",
-        "metrics": score(task, predicted, right_dev),
+        "metrics": score(task, predicted, right),
         "train_rows": len(train),
         "dev_rows": len(dev),
-        "features": int(x_train.shape[1]),
+        "features": features,
         "seconds": time.perf_counter() - started,
     }
+
+
+def tfidf_predictions(
+    train: Sequence[Example], rows: Sequence[Example], task: TextTask
+) -> tuple[npt.NDArray[np.number], int]:
+    """What the model of :func:`tfidf_baseline` predicts for some rows, labelled or not, and its number of features."""
+    right = _labels(train, "train")
+    if task.multi_label:
+        right = task.label_array(right.tolist())
+    elif len(np.unique(right)) < 2:
+        raise DataError("the baseline needs two labels or more in train")
+    if task.is_pair:
+        x_train, x_rows = pair_features(train, rows)
+    else:
+        vectorizer = _vectorizer()
+        x_train = vectorizer.fit_transform([row.text for row in train])
+        x_rows = vectorizer.transform([row.text for row in rows])
+    return _fit_and_predict(task, x_train, right, x_rows), int(x_train.shape[1])
 
 
 def _fit_and_predict(

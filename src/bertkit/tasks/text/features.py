@@ -10,6 +10,7 @@ import numpy as np
 from bertkit.errors import ConfigError, InputError, shorten
 from bertkit.ragged import GroupSet, Ragged, rows_from_parts
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.templates import assemble, kept_lengths
 from bertkit.windows import cut_windows, head_and_tail
 
 Truncation = Literal["longest_first", "only_first", "only_second", "head_tail", "error"]
@@ -90,3 +91,28 @@ def featurize_windows(
         np.stack([one, windows.sizes, one], axis=1),
     )
     return GroupSet(sequences, windows.groups, whole.num_tokens_before, np.zeros(len(texts), dtype=np.bool_))
+
+
+def featurize_crossed(first: Ragged, second: Ragged, tokenizer: PreTrainedTokenizer, max_length: int) -> GroupSet:
+    """Token ids of every pair of a first and a second text, which were encoded without special tokens.
+
+    As encoding the pairs one by one, but each text is tokenized once. A first text is cut where a pair has more than
+    ``max_length`` tokens; a second one that leaves it no room is an InputError. The B rows of the result are the first
+    texts, each with a sequence for every second one; ``num_tokens_before`` is that of its longest pair.
+    """
+    count = len(second)
+    pairs = (
+        first.select(np.repeat(np.arange(len(first)), count)),
+        second.select(np.tile(np.arange(count), len(first))),
+    )
+    num_special = tokenizer.template.num_special(paired=True)
+    kept = kept_lengths(pairs[0].lengths, pairs[1].lengths, max_length, num_special, "only_first")
+    sequences = assemble(
+        [(part.ids, part.lengths) for part in pairs],
+        [lengths for lengths in kept if lengths is not None],
+        (tokenizer.cls_token_id, tokenizer.sep_token_id),
+        template=tokenizer.template,
+        from_left=tokenizer.truncation_side == "left",
+    )
+    before = sequences.num_tokens_before.reshape(len(first), count).max(axis=1)
+    return GroupSet(sequences, np.arange(0, len(sequences) + 1, count), before, before > max_length)

@@ -1,0 +1,70 @@
+"""``bertkit duplicates``: texts that say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.cluster import Encoding, TextFile, text_rows
+from bertkit.cli.common_options import Computing, Model, write_json, write_line
+from bertkit.cli.task_options import TextColumns
+from bertkit.errors import counted
+from bertkit.system.console import Progress, say
+
+if TYPE_CHECKING:
+    from bertkit.ragged import Floats
+
+
+def duplicates(
+    file: TextFile,
+    /,
+    *,
+    model: Model,
+    threshold: Annotated[float, Parameter(help="Cosine from which two texts are shown as a pair.")] = 0.9,
+    limit: Annotated[int, Parameter(help="Show at most so many pairs, the most similar ones.")] = 1000,
+    encoding: Encoding = Encoding(),
+    columns: TextColumns = TextColumns(),
+    common: Computing = Computing(),
+) -> None:
+    """Find texts that say the same.
+
+    First those that differ in case and blanks only, then pairs whose vectors are
+    similar, the most similar first; of all texts, every pair is compared. Of texts
+    that are the same, the first one stands for all in the pairs.
+
+    For example:
+
+        bertkit duplicates questions.csv --model DIR
+        bertkit duplicates questions.csv --model DIR --threshold 0.95 --json
+    """
+    common.begin()
+    from bertkit.inference.retrieval.near_texts import find_near_texts
+
+    rows = text_rows(file, columns)
+
+    def encode(numbers: list[int]) -> Floats:
+        texts, places = ([all_of[number] for number in numbers] for all_of in (rows.texts, rows.places))
+        return encoding.vectors(model, texts, places, common)
+
+    with Progress(None, label="comparing", unit="texts") as bar:
+        found = find_near_texts(rows.texts, encode, threshold, limit, bar.advance)
+    for same in found.same:
+        places = [rows.places[row] for row in same]
+        if common.json:
+            write_json({"kind": "same", "score": 1.0, "places": places, "texts": [rows.texts[row] for row in same]})
+        else:
+            write_line(f"same\t{', '.join(places)}\t{' '.join(rows.texts[same[0]].split())}")
+    for first, second, score in found.pairs:
+        texts = [rows.texts[row] for row in (first, second)]
+        if common.json:
+            places = [rows.places[first], rows.places[second]]
+            write_json({"kind": "similar", "score": score, "places": places, "texts": texts})
+        else:
+            shown = "  |  ".join(" ".join(text.split()) for text in texts)
+            write_line(f"{score:.4f}\t{rows.places[first]}, {rows.places[second]}\t{shown}")
+    more = "" if found.num_pairs <= limit else f"; the {limit:,} most similar are shown (--limit)"
+    say(
+        f"{counted(len(rows.texts), 'text')}: {counted(len(found.same), 'group')} of the same text, "
+        f"{counted(found.num_pairs, 'pair')} with a cosine of at least {threshold:g}{more}"
+    )

@@ -1,0 +1,210 @@
+"""``bertkit search``: find texts by their meaning, in an index on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.common_options import Computing, Source, read_texts, write_json, write_line
+from bertkit.cli.embed import Pool
+from bertkit.cli.task_options import IndexColumns
+from bertkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertkit.inference.retrieval.index_writer import Located
+    from bertkit.inference.retrieval.text_vectors import TextEncoder
+
+Action = Literal["build", "add", "update", "delete", "query", "info"]
+
+
+@Parameter(name="*", group=Group("Building (build)", sort_key=1))
+@dataclass(frozen=True)
+class Building:
+    """How the vectors of an index are made and kept; it remembers all of it."""
+
+    pooling: Pool = None
+    prompt: Annotated[str, Parameter(help="Put before each text, as the model was trained: 'passage: '.")] = ""
+    query_prompt: Annotated[str, Parameter(help="Put before each query: 'query: '.")] = ""
+    max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
+    numbers: Annotated[
+        Literal["float32", "float16", "int8"],
+        Parameter(help="How vectors are stored; half and a quarter of the size, with slightly other scores."),
+    ] = "float32"
+
+
+@Parameter(name="*", group=Group("Querying (query)", sort_key=2))
+@dataclass(frozen=True)
+class Querying:
+    """What is found."""
+
+    top_k: Annotated[int, Parameter(help="Show this many texts for each query.")] = 10
+    hybrid: Annotated[
+        bool, Parameter(negative=(), help="Search by words too (BM25), and combine the two orders; reads all texts.")
+    ] = False
+
+
+def search(
+    action: Annotated[Action, Parameter(help="What to do, see above.")],
+    index: Annotated[Path, Parameter(help="The folder of the index.")],
+    /,
+    *text: Annotated[
+        str, Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one a line.")
+    ],
+    model: Annotated[
+        str | None,
+        Parameter(alias="-m", help="An encoder; needed to build, else where the model of the index is now."),
+    ] = None,
+    truncate: Annotated[
+        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
+    ] = False,
+    building: Building = Building(),
+    querying: Querying = Querying(),
+    columns: IndexColumns = IndexColumns(),
+    common: Computing = Computing(),
+) -> None:
+    """Find texts by their meaning, in an index on disk.
+
+    build makes a new index of files with one text a line (.txt), or of tables; add
+    puts more texts into it; update makes it what its files say now, and embeds only
+    what has changed; delete removes texts by their ids; query finds the nearest
+    texts, all of them compared; info says what an index holds, and checks it.
+
+    All of it can be stopped at any time; the same command goes on.
+
+    For example:
+
+        bertkit search build index docs.jsonl notes.txt --model DIR
+        bertkit search query index "How do I get a refund?" --top-k 5
+        bertkit search update index docs.jsonl
+    """
+    _refuse(action, text, building, querying, columns)
+    common.begin()
+    if action == "info":
+        _info(index, common)
+    elif action == "query":
+        _query(index, text, model, querying, columns, common, truncate=truncate)
+    else:
+        _change(action, index, text, model, building, columns, common, truncate=truncate)
+
+
+def _refuse(
+    action: Action, text: tuple[str, ...], building: Building, querying: Querying, columns: IndexColumns
+) -> None:
+    """Refuse options that mean nothing to an action, and no texts where some are needed."""
+    reads_files = action in ("build", "add", "update")
+    for given, allowed in ((building, action == "build"), (querying, action == "query"), (columns, reads_files)):
+        default = asdict(type(given)())
+        names = [name for name, value in asdict(given).items() if value != default[name]]
+        if columns is given and action in ("query", "delete"):
+            names = [name for name in names if name != "encoding"]
+        if names and not allowed:
+            raise ConfigError(f"--{names[0].replace('_', '-')} is not for 'search {action}'; leave it out")
+    if columns.text_pair:
+        raise ConfigError("an index is of single texts; leave --text-pair out")
+    if not text and action != "info":
+        what = "files to read" if reads_files else "ids to remove" if action == "delete" else "query"
+        raise ConfigError(f"search {action} needs {what}; name them behind the index")
+    if text and action == "info":
+        raise ConfigError(f"search info takes an index only, got {text[0]!r}")
+
+
+def _info(index: Path, common: Computing) -> None:
+    from bertkit.inference.retrieval.search_index import SearchIndex
+
+    facts = SearchIndex(index).check()
+    if common.json:
+        write_json(facts)
+        return
+    for name, value in facts.items():
+        write_line(
+            f"{name.replace('_', ' ')}: {value if value is None or isinstance(value, str) else format(value, ',')}"
+        )
+
+
+def _query(
+    index: Path,
+    text: tuple[str, ...],
+    model: str | None,
+    querying: Querying,
+    columns: IndexColumns,
+    common: Computing,
+    *,
+    truncate: bool,
+) -> None:
+    from bertkit.inference.retrieval.search_index import SearchIndex
+
+    opened = SearchIndex(index, model, device=common.device, **common.engine)
+    queries = list(read_texts(text, Source(encoding=columns.encoding)))
+    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    for query, hits in zip(queries, found, strict=True):
+        if common.json:
+            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
+            continue
+        if len(queries) > 1:
+            write_line(f"{query}")
+        for hit in hits:
+            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
+
+
+def _change(
+    action: Action,
+    index: Path,
+    text: tuple[str, ...],
+    model: str | None,
+    building: Building,
+    columns: IndexColumns,
+    common: Computing,
+    *,
+    truncate: bool,
+) -> None:
+    from bertkit.inference.retrieval.index_files import read_manifest
+    from bertkit.inference.retrieval.index_writer import IndexWriter
+    from bertkit.inference.retrieval.search_index import open_encoder
+    from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
+    from bertkit.tasks.reading.lines import check_file
+
+    if action != "delete":
+        for file in text:
+            if file != STANDARD_STREAM:
+                check_file(Path(file))  # before a model is loaded
+    computing: dict[str, Any] = {"device": common.device, **common.engine}
+    encoder: TextEncoder | None = None
+    if action == "build":
+        if model is None:
+            raise ConfigError("search build needs --model, an encoder such as one of sentence-transformers")
+        made = {name: value for name, value in asdict(building).items() if name != "numbers"}
+        encoder = TextEncoder(model, **made, **computing)
+    elif action != "delete":
+        encoder = open_encoder(index, read_manifest(index), model, **computing)
+    with IndexWriter(index, encoder, truncate=truncate) as writer:
+        if action == "delete":
+            changes = writer.delete(read_texts(text, Source(encoding=columns.encoding)))
+        elif action == "build":
+            changes = writer.build(_located(text, columns), model_name(str(model)), building.numbers)
+        elif action == "add":
+            changes = writer.add(_located(text, columns))
+        else:
+            changes = writer.update(_located(text, columns))
+    if common.json:
+        write_json({"index": str(index), **asdict(changes)})
+    else:
+        done = ", ".join(f"{count:,} {name}" for name, count in asdict(changes).items() if count and name != "total")
+        write_line(f"{index}: {changes.total:,} texts ({done or 'nothing changed'})")
+
+
+def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
+    """The texts of all files with their ids and places."""
+    from bertkit.inference.retrieval.index_writer import index_rows
+    from bertkit.inference.retrieval.source_texts import texts_with_ids
+
+    for file in files:
+        if file == STANDARD_STREAM:
+            lines = read_texts((file,), Source(encoding=columns.encoding))
+            yield from index_rows("-", ((None, line) for line in lines))
+        else:
+            yield from index_rows(*texts_with_ids(Path(file), columns.places, columns.id))

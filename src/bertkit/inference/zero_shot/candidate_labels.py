@@ -1,0 +1,111 @@
+"""The labels that a text may get, and the words that stand for each of them. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError, shorten
+from bertkit.inference.pipeline_inputs import Inputs, Request, Text, read_request
+
+#: Labels as a caller may pass them: names, or names with the words that stand for them.
+Labels = str | Sequence[str] | Mapping[str, str | Sequence[str]]
+#: ``sequence``, ``labels`` and ``scores``, the best first; and ``truncated`` where that was asked for.
+Answer = dict[str, str | list[str] | list[float] | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLabels:
+    """L different labels.
+
+    names: as they are in the answer.
+    words: of each label one text or more that stand for it; its name, where nothing else was given.
+    """
+
+    names: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def descriptions(self) -> list[str]:
+        """The one text of each label; InputError where there are several."""
+        for name, words in zip(self.names, self.words, strict=True):
+            if len(words) > 1:
+                raise InputError(
+                    f"label {name!r} has {len(words)} descriptions; a hypothesis is made of one, so give one text each"
+                )
+        return [words[0] for words in self.words]
+
+    def answer(self, text: str, scores: npt.NDArray[np.floating], truncated: bool | None) -> Answer:
+        """What is said of a text with these scores ``(L,)``; of equal ones the earlier label comes first."""
+        order = np.argsort(-scores, kind="stable")
+        note: Answer = {} if truncated is None else {"truncated": truncated}
+        return {
+            "sequence": text,
+            "labels": [self.names[number] for number in order.tolist()],
+            "scores": scores[order].tolist(),
+            **note,
+        }
+
+
+def read_labels(given: Labels | None) -> CandidateLabels:
+    """Labels in one form; ``a, b`` is two of them.
+
+    Raises:
+        InputError: no label, one that is no text or empty, one that occurs twice, or two with the same words.
+    """
+    if isinstance(given, str):
+        given = [name.strip() for name in given.split(",") if name.strip()]
+    if given is None or not isinstance(given, Iterable) or not len(given):
+        raise InputError(
+            "zero-shot classification needs candidate_labels: a list of labels, 'one, two', or a dict of labels and "
+            "the words that stand for them"
+        )
+    pairs = given.items() if isinstance(given, Mapping) else ((name, name) for name in given)
+    words: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, str] = {}
+    for name, texts in pairs:
+        listed = (texts,) if isinstance(texts, str) else tuple(texts) if isinstance(texts, Iterable) else (texts,)
+        if not listed or any(not isinstance(text, str) or not text.strip() for text in (name, *listed)):
+            raise InputError(f"a label and its words must be texts that are not empty, got {name!r}: {texts!r:.80}")
+        if name in words:
+            raise InputError(f"candidate_labels has {name!r} twice; give each label once")
+        for text in listed:
+            if text in owners:
+                raise InputError(f"{text!r} stands for {owners[text]!r} and for {name!r}; a label needs its own words")
+            owners[text] = name
+        words[name] = listed
+    return CandidateLabels(tuple(words), tuple(words.values()))
+
+
+def read_single_texts(inputs: Inputs) -> Request[Text]:
+    """The texts to label; an InputError for a pair and for a text without a word, when it is drawn."""
+    request = read_request(inputs, tuple_is_pair=False)
+
+    def checked() -> Iterable[Text]:
+        for number, (text, pair) in enumerate(request.items):
+            if pair is not None:
+                raise InputError(f"text {number} is a pair; zero-shot classification labels single texts")
+            if not text.strip():
+                raise InputError(f"text {number} is empty, so there is nothing to label; leave it out")
+            yield text, None
+
+    return Request(iter(checked()), request.shape, request.total)
+
+
+def fill_template(template: str, description: str) -> str:
+    """A hypothesis: the template with a description in the place of ``{}``."""
+    try:
+        filled = template.format(description)
+    except (IndexError, KeyError, ValueError, AttributeError):
+        filled = template
+    if filled == template:
+        fields = shorten(["{text}", "{mask}"])
+        more = f"; {fields} are for method='pattern'" if "{text}" in template or "{mask}" in template else ""
+        raise InputError(f"hypothesis_template={template!r} has no {{}} where the label goes{more}")
+    return filled

@@ -1,0 +1,246 @@
+"""How well models do that saw no labelled text, beside what a simple one learns from the labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError, did_you_mean, shorten
+from bertkit.inference.pipelines import METHODS, ZERO_SHOT, infer_task, pipeline
+from bertkit.inference.zero_shot.candidate_labels import CandidateLabels
+from bertkit.metrics.scores import METRICS, bootstrap_draws, interval_of
+from bertkit.ragged import Ints
+from bertkit.system.console import aligned, say
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.examples import SPLITS, Example, Examples, Split
+from bertkit.tasks.hold_out import deal
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.text.baseline import tfidf_predictions
+from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.text.workflow import TextWorkflow
+
+SCORES = ("accuracy", "macro_f1")
+#: Parts of a file that TF-IDF is trained without, one after the other, where there is no training file.
+PARTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MethodScores:
+    """What one method reached.
+
+    method: one of :data:`bertkit.inference.pipelines.METHODS`, ``majority`` or ``tf-idf``. model: which, or how it was
+    made. scores, intervals: by the names of :data:`SCORES`; 95 % of the values when examples are drawn with
+    replacement. seconds: for all rows, without opening the model. truncated: share of the texts that were cut.
+    """
+
+    method: str
+    model: str
+    scores: dict[str, float]
+    intervals: dict[str, list[float] | None]
+    seconds: float
+    truncated: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Methods on the same rows; ``labels`` has the words that stood for each label, ``notes`` what was left out."""
+
+    task: str
+    file: str
+    num_rows: int
+    labels: dict[str, list[str]]
+    methods: list[MethodScores]
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    def render(self) -> str:
+        """A table for people."""
+        rows = [["method", *(cell for name in SCORES for cell in (name, "95 % interval")), "seconds", "model"]]
+        for found in self.methods:
+            cells = [found.method]
+            for name in SCORES:
+                low, high = found.intervals[name] or (0.0, 0.0)
+                cells += [f"{found.scores[name]:.4f}", f"{low:.4f} to {high:.4f}"]
+            rows.append([*cells, f"{found.seconds:.1f}", found.model])
+        head = f"{self.task}, {self.file} ({self.num_rows:,} rows), {len(self.labels)} labels without training"
+        notes = [f"  note: {note}" for note in self.notes]
+        return "\n".join([head, *(f"  {line}" for line in aligned(rows)), *notes])
+
+
+def compare_methods(
+    task: TextTask,
+    data: str | Path,
+    models: Sequence[str | Path],
+    labels: CandidateLabels,
+    split: str | None = None,
+    *,
+    templates: Sequence[str] = (),
+    device: str | None = None,
+    on_error: OnError = "raise",
+) -> Comparison:
+    """Score every zero-shot method that the models have, on labelled texts.
+
+    Beside them stand two that learn from labels: always the most frequent label, and TF-IDF with a linear model. They
+    are trained on the train file; where there is none, for each of :data:`PARTS` parts of the rows on the others, equal
+    texts together.
+
+    Args:
+        task: of single texts with one label each; its labels are those of ``labels``.
+        data: a labelled file, or the task's folder.
+        models: each is used in every way its head allows: any as an encoder.
+        labels: the words that stand for the labels.
+        split: train, dev or test; None: dev of a folder, all of a file.
+        templates: in place of a method's own: one with ``{}``, and one with ``{text}`` and ``{mask}``.
+        device: as for :func:`bertkit.pipeline`.
+        on_error: "skip" leaves bad rows out and says how many.
+
+    Raises:
+        ConfigError: a task of another kind or with other labels, a template that no method takes, two of a kind.
+        DataError: no such split, or rows without labels.
+        BertkitError: what keeps the last method from working, if none works.
+    """
+    labels = _in_order(labels, task)
+    chosen = _templates(templates)
+    workflow = TextWorkflow(task)
+    there = workflow.splits(data)
+    name = _split_of(split, there)
+    rows = workflow.read(data, name, on_error=on_error)
+    if rows.skipped:
+        say(f"left out {len(rows.skipped):,} bad rows; the first: {rows.skipped[0].message}")
+    if not workflow.has_labels(rows):
+        raise DataError(f"{rows.path} has no labels, so there is nothing to score")
+    right = task.label_array([row.label for row in rows]).astype(np.int64)
+    texts, found = [row.text for row in rows], []
+    faults: dict[str, BertkitError] = {}
+    for model in models:
+        for method in _methods_of(resolve(model)):
+            try:
+                found.append(_score(texts, right, labels, model, method, chosen, device))
+            except (InputError, CheckpointError) as error:  # a word that is no token, a head without entailment
+                faults[f"{method} of {model}"] = error
+    if not found:
+        raise next(iter(faults.values()))
+    notes = [f"{what} is left out: {error}" for what, error in faults.items()]
+    train = workflow.read(data, "train", on_error=on_error) if "train" in there and name != "train" else None
+    found += _baselines(task, rows, right, train, notes)
+    file = "" if rows.path is None else rows.path.name
+    words = {label: list(given) for label, given in zip(labels.names, labels.words, strict=True)}
+    return Comparison(task.name, file, len(rows), words, found, notes)
+
+
+def _in_order(labels: CandidateLabels, task: TextTask) -> CandidateLabels:
+    """The labels in the order of the task's, which must be the same ones."""
+    if task.is_pair or task.multi_label or task.labels is None:
+        raise ConfigError(f"labels without training are scored on single texts with one label each; {task.name} is not")
+    words = dict(zip(labels.names, labels.words, strict=True))
+    for name in words:
+        if name not in task.labels:
+            near = did_you_mean(name, task.labels)
+            raise ConfigError(
+                f"{name!r} is no label of task {task.name}{near}; it has {shorten(task.labels, limit=12)}"
+            )
+    absent = [name for name in task.labels if name not in words]
+    if absent:
+        raise ConfigError(f"task {task.name} also has the labels {shorten(absent)}; name all of them")
+    return CandidateLabels(task.labels, tuple(words[name] for name in task.labels))
+
+
+def _split_of(given: str | None, there: Mapping[Split, Path]) -> Split:
+    if given is None:
+        return "dev" if "dev" in there else next(iter(there))
+    for split in SPLITS:
+        if split == given:
+            return split
+    raise ConfigError(f"unknown split {given!r}: use {', '.join(SPLITS)}")
+
+
+def _templates(given: Sequence[str]) -> dict[bool, str]:
+    """Whether it is a pattern -> the template."""
+    found: dict[bool, str] = {}
+    for template in given:
+        is_pattern = "{mask}" in template
+        if is_pattern in found:
+            raise ConfigError(
+                f"two templates of a kind, {found[is_pattern]!r} and {template!r}; give one with {{}} "
+                "and perhaps one with {text} and {mask}"
+            )
+        found[is_pattern] = template
+    return found
+
+
+def _methods_of(path: Path) -> Iterator[str]:
+    """What the head of a model allows; any model has vectors."""
+    try:
+        head = infer_task(path)
+    except BertkitError:
+        head = ""
+    for method, (_, _, needed) in METHODS.items():
+        if method == "embedding" or needed == head:
+            yield method
+
+
+def _score(
+    texts: Sequence[str],
+    right: Ints,
+    labels: CandidateLabels,
+    model: str | Path,
+    method: str,
+    templates: Mapping[bool, str],
+    device: str | None,
+) -> MethodScores:
+    pipe = pipeline(ZERO_SHOT, model=model, method=method, device=device)
+    template = templates.get(method == "pattern")
+    options = {} if template is None else {"hypothesis_template": template}
+    words = dict(zip(labels.names, labels.words, strict=True))
+    started = time.perf_counter()
+    answers = pipe(list(texts), words, truncation=True, **options)
+    seconds = time.perf_counter() - started
+    number = {name: place for place, name in enumerate(labels.names)}
+    predicted = np.array([number[answer["labels"][0]] for answer in answers], dtype=np.int64)
+    cut = float(np.mean([answer["truncated"] for answer in answers]))
+    return _scored(method, checkpoint_folder(resolve(model)).name, predicted, right, seconds, round(cut, 6))
+
+
+def _scored(
+    method: str, model: str, predicted: Ints, right: Ints, seconds: float, truncated: float = 0.0
+) -> MethodScores:
+    draws = bootstrap_draws(len(right))
+    scores = {name: METRICS[name](predicted, right) for name in SCORES}
+    intervals = {name: interval_of([METRICS[name](predicted[draw], right[draw]) for draw in draws]) for name in SCORES}
+    return MethodScores(method, model, scores, intervals, round(seconds, 3), truncated)
+
+
+def _baselines(
+    task: TextTask, rows: Examples[Example], right: Ints, train: Examples[Example] | None, notes: list[str]
+) -> list[MethodScores]:
+    """Majority and TF-IDF, trained on a file of their own or on the other parts of the rows."""
+    if train is not None:
+        how, halves = f"trained on {len(train):,} labelled rows", [(list(train), np.arange(len(rows)))]
+    else:
+        part, how = np.array(deal(rows, PARTS, seed=0)), f"trained on the other {PARTS - 1} of {PARTS} parts"
+        mine = [np.flatnonzero(part == number) for number in np.unique(part)]
+        halves = [([rows[row] for row in np.flatnonzero(part != part[held[0]])], held) for held in mine]
+    majority, linear = np.zeros_like(right), np.zeros_like(right)
+    started, fault = time.perf_counter(), ""
+    for learned, held in halves:
+        labels = task.label_array([row.label for row in learned]).astype(np.int64)
+        majority[held] = np.bincount(labels).argmax() if len(labels) else 0
+        try:
+            linear[held] = tfidf_predictions(learned, [rows[row] for row in held], task)[0]
+        except DataError as error:
+            fault = str(error)
+    seconds = time.perf_counter() - started
+    found = [_scored("majority", f"the most frequent label, {how}", majority, right, 0.0)]
+    if fault:
+        notes.append(f"tf-idf is left out: {fault}")
+        return found
+    return [*found, _scored("tf-idf", f"TF-IDF and logistic regression, {how}", linear, right, seconds)]

@@ -1,0 +1,122 @@
+"""Zero-shot labels by vectors: the label whose description lies nearest to the text. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from bertkit.engine.backend import Network, Pooling
+from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.errors import InputError
+from bertkit.inference.feature_extraction import SHORTEST, FeatureExtractionPipeline
+from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_inputs import Inputs, Shaped
+from bertkit.inference.pipeline_results import Embedding
+from bertkit.inference.zero_shot.candidate_labels import (
+    Answer,
+    CandidateLabels,
+    Labels,
+    fill_template,
+    read_labels,
+    read_single_texts,
+)
+from bertkit.metrics.probabilities import softmax
+from bertkit.ragged import Floats
+from bertkit.tokenization import PreTrainedTokenizer
+
+#: What cosines are divided by before the softmax: one over the scale of 20 that sentence encoders are trained with.
+TEMPERATURE = 0.05
+
+
+class LabelVectorsPipeline(Pipeline):
+    """Zero-shot classification by any encoder.
+
+    Made by ``pipeline("zero-shot-classification", model=...)`` of an encoder without a head, or with
+    ``method="embedding"`` of any model.
+    """
+
+    task: ClassVar[str] = "zero-shot-classification"
+    #: No score says that a label applies by itself.
+    threshold: ClassVar[float | None] = None
+
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
+        super().__init__(model, tokenizer)
+        self.vectors = FeatureExtractionPipeline(self.engine, tokenizer)
+
+    def __call__(
+        self,
+        inputs: Inputs,
+        candidate_labels: Labels | None = None,
+        *,
+        hypothesis_template: str = "{}",
+        multi_label: bool = False,
+        temperature: float = TEMPERATURE,
+        pooling: Pooling = "mean",
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Shaped[Answer]:
+        """Label texts; each is encoded once, however many labels there are.
+
+        Args:
+            inputs: a text, a collection or an iterable of texts.
+            candidate_labels: a list of labels; a text with commas between them; or a dict of labels and their
+                descriptions. Of several descriptions of a label the mean of their vectors counts.
+            hypothesis_template: has ``{}`` where the description goes.
+            multi_label: the scores are the cosines, from -1 to 1. They have no natural threshold: nothing here knows
+                what a text without the label looks like. Otherwise the scores of a text sum to 1: the softmax of the
+                cosines, divided by ``temperature``. A single label is scored as if this were True.
+            temperature: above 0; the smaller, the nearer to 1 is the best score.
+            pooling: ``"cls"``, ``"mean"`` or ``"max"``; by default as the model says (``1_Pooling``), else the mean.
+            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+
+        Returns:
+            ``{"sequence": text, "labels": [...], "scores": [...]}`` a text, the best label first. With
+            ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: no labels, one that occurs twice, a template without ``{}``, an empty text or a long one, a
+                temperature that is not above 0.
+        """
+        labels = read_labels(candidate_labels)
+        if not temperature > 0:
+            raise InputError(f"temperature must be above 0, got {temperature!r}")
+        if pooling is None:
+            raise InputError("zero-shot classification compares one vector a text: pooling 'cls', 'mean' or 'max'")
+        centres_LD = self._centres(labels, hypothesis_template, pooling)
+        request = read_single_texts(inputs)
+        waiting: deque[str] = deque()
+
+        def noted() -> Iterator[str]:
+            for text, _ in request.items:
+                waiting.append(text)
+                yield text
+
+        def answer(vector: Embedding) -> Answer:
+            scores = np.clip(centres_LD @ np.asarray(vector), -1.0, 1.0)
+            if not multi_label and len(labels) > 1:
+                scores = softmax(scores / np.float32(temperature))
+            return labels.answer(waiting.popleft(), scores, bool(vector.truncated) if truncation else None)
+
+        texts = noted() if request.shape == "lazy" else list(noted())
+        found = self.vectors(
+            texts, pooling=pooling, normalize=True, truncation=truncation, max_length=max_length, progress=progress
+        )
+        answers = map(answer, found)
+        if request.shape == "lazy":
+            return answers
+        return next(answers) if request.shape == "one" else list(answers)
+
+    def _centres(self, labels: CandidateLabels, template: str, pooling: Pooling) -> Floats:
+        """A vector of length 1 of each label, ``(L, D)``."""
+        filled = [fill_template(template, text) for words in labels.words for text in words]
+        vectors = np.stack(list(self.vectors(filled, pooling=pooling, normalize=True, progress=False)))
+        first = np.cumsum([0, *map(len, labels.words[:-1])])
+        sums = np.add.reduceat(vectors, first, axis=0)
+        found: Floats = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), SHORTEST)
+        return found

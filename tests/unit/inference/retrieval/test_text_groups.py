@@ -1,0 +1,144 @@
+"""Clusters, the words of topics, and texts that say the same."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import silhouette_score
+
+from bertkit.errors import InputError
+from bertkit.inference.retrieval import near_texts, text_clusters
+from bertkit.inference.retrieval.near_texts import find_near_texts, similar_pairs
+from bertkit.inference.retrieval.text_clusters import cluster_texts
+from bertkit.inference.retrieval.topic_words import class_tfidf, words_of_classes
+from bertkit.metrics.clusters import v_measure
+from bertkit.metrics.nearest import directions
+
+
+def blobs(sizes: list[int], spread: float = 0.1, width: int = 8, seed: int = 0):
+    """Texts and vectors of length 1 around as many directions, in random order, and the group of each."""
+    chance = np.random.default_rng(seed)
+    groups = chance.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    vectors = directions(np.eye(width, dtype=np.float32)[groups] + spread * chance.standard_normal((sum(sizes), width)))
+    return [f"group{group} text {number}" for number, group in enumerate(groups)], vectors, groups
+
+
+@pytest.mark.parametrize("method", ["kmeans", "agglomerative"])
+def test_clusters_are_found(method) -> None:
+    texts, vectors, groups = blobs([10, 30, 20])
+    found = cluster_texts(texts, vectors, method=method)
+    assert v_measure(found.assigned, groups) == pytest.approx(1.0)
+    assert [each.size for each in found.clusters] == [30, 20, 10]
+    assert np.bincount(found.assigned).tolist() == [30, 20, 10]
+    assert found.chosen
+    assert found.silhouette == pytest.approx(silhouette_score(vectors, groups, metric="cosine"), abs=1e-3)
+    for each in found.clusters:
+        mine = np.flatnonzero(found.assigned == each.number)
+        centre = vectors[mine].mean(axis=0)
+        cosines = vectors[mine] @ centre / np.linalg.norm(centre)
+        np.testing.assert_allclose(found.nearness[mine], cosines, atol=1e-5)
+        assert each.examples == [texts[row] for row in mine[np.argsort(-cosines)][:3]]
+    assert len(cluster_texts(texts, vectors, 5, method=method).clusters) == 5
+    assert "group1" in found.render()
+    one = cluster_texts(texts, vectors, 1, method=method)
+    assert (len(one.clusters), one.silhouette, one.clusters[0].silhouette) == (1, None, None)
+
+
+def test_a_threshold_joins_clusters_up_to_it() -> None:
+    texts, vectors, groups = blobs([5, 4], spread=0.01, width=2)
+    far = cluster_texts(texts, vectors, method="agglomerative", threshold=0.5)
+    assert v_measure(far.assigned, groups) == pytest.approx(1.0)
+    assert len(cluster_texts(texts, vectors, method="agglomerative", threshold=-0.5).clusters) == 1
+
+
+def test_many_texts_are_sampled_and_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_clusters, "SAMPLED", 40)
+    monkeypatch.setattr(text_clusters, "ALL_AT_ONCE", 50)
+    texts, vectors, groups = blobs([50, 40, 30])
+    found = cluster_texts(texts, vectors)
+    assert v_measure(found.assigned, groups) == pytest.approx(1.0)
+    assert len(found.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"k": 0}, "cannot be put into 0 clusters"),
+        ({"k": 10}, "9 different texts cannot be put into 10"),
+        ({"threshold": 0.5}, "for method='agglomerative'"),
+        ({"threshold": 0.5, "k": 2, "method": "agglomerative"}, "in place of k"),
+        ({"threshold": 2.0, "method": "agglomerative"}, "a cosine from -1 to 1"),
+    ],
+)
+def test_clusters_that_cannot_be(options, told: str) -> None:
+    texts, vectors, _ = blobs([5, 4])
+    with pytest.raises(InputError, match=told):
+        cluster_texts(texts, vectors, **options)
+    with pytest.raises(InputError, match="1 different text cannot be put into two or more clusters"):
+        cluster_texts(["a", "a"], vectors[:2])
+
+
+def test_agglomerative_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_clusters, "MOST_DISTANCES", 8)
+    texts, vectors, _ = blobs([5, 4])
+    with pytest.raises(InputError, match="at most 8 texts, got 9"):
+        cluster_texts(texts, vectors, method="agglomerative")
+
+
+def test_class_tfidf_by_hand() -> None:
+    """Words a, b, c; the classes have 4, 2 and 3 words, 3 on average."""
+    counts = np.array([[3, 1, 0], [0, 2, 0], [1, 1, 1]])
+    idf = {"a": math.log(1 + 3 / 4), "b": math.log(1 + 3 / 4), "c": math.log(1 + 3 / 1)}
+    expected = [
+        [3 / 4 * idf["a"], 1 / 4 * idf["b"], 0],
+        [0, idf["b"], 0],
+        [idf["a"] / 3, idf["b"] / 3, idf["c"] / 3],
+    ]
+    np.testing.assert_allclose(class_tfidf(counts), expected, rtol=1e-12)
+    np.testing.assert_allclose(class_tfidf(np.zeros((2, 3), np.int64)), np.zeros((2, 3)))
+
+
+def test_the_words_of_a_topic_are_those_of_no_other() -> None:
+    texts = ["the card is lost", "the card was lost 7", "the rate is high", "The rates and the rate, 7"]
+    found = words_of_classes([*texts, "the the the"], np.array([0, 0, 1, 1, 2]))
+    assert found == [["card", "lost"], ["rate"], []]  # "the" and "is" are everywhere, "7" is no word, "rates" is once
+    assert words_of_classes(texts, np.array([0, 0, 1, 1]), 1) == [["card"], ["rate"]]
+
+
+def test_pairs_are_those_of_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_texts, "ROWS", 7)
+    _, vectors, _ = blobs([20, 10, 5], spread=0.4)
+    products = vectors @ vectors.T
+    for threshold in (0.95, 0.5, -0.999):
+        rows, others = np.nonzero(np.triu(products >= threshold, k=1))
+        first, second, cosines, total = similar_pairs(vectors, threshold, 10_000)
+        assert total == len(rows) == len(first)
+        assert set(zip(first.tolist(), second.tolist(), strict=True)) == set(
+            zip(rows.tolist(), others.tolist(), strict=True)
+        )
+        np.testing.assert_allclose(cosines, products[first, second], atol=1e-6)
+        assert (np.diff(cosines) <= 0).all()
+    every = np.sort(products[np.triu_indices(35, k=1)])[::-1]
+    *_, cosines, total = similar_pairs(vectors, -0.999, 12)
+    assert total == 35 * 34 / 2
+    np.testing.assert_allclose(cosines, every[:12], atol=1e-6)
+    for threshold, limit in ((1.5, 1), (-1.0, 1), (0.5, 0)):
+        with pytest.raises(InputError, match="threshold must be a cosine"):
+            similar_pairs(vectors, threshold, limit)
+
+
+def test_equal_texts_come_first_and_are_encoded_once() -> None:
+    texts = ["A film", "good end", "a  film ", "the end", "GOOD END", "a film"]
+    asked: list[list[int]] = []
+
+    def encode(rows: list[int]):
+        asked.append(rows)
+        return directions(np.array([[1, 0], [1, 1], [0.9, 1]], np.float32))
+
+    found = find_near_texts(texts, encode, 0.9, 10)
+    assert found.same == [[0, 2, 5], [1, 4]]
+    assert asked == [[0, 1, 3]]
+    assert [pair[:2] for pair in found.pairs] == [(1, 3)]
+    assert found.num_pairs == 1
