@@ -53,8 +53,9 @@ StepWeights = Mapping[str, Floats]
 _MAX_BYTES = 1 << 20
 _TYPES = "sentence_transformers."
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
-_ACTIVATIONS = {f"torch.nn.modules.activation.{name}": name for name in get_args(Activation)} | {
-    "torch.nn.modules.linear.Identity": "Identity"
+#: An activation, and the name of its class as files write it.
+_CLASSES: dict[Activation, str] = {
+    name: f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}" for name in get_args(Activation)
 }
 FileT = TypeVar("FileT", bound=Settings)
 _Nothing = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[list[Any], Field(max_length=0)] | None
@@ -335,16 +336,17 @@ def _step(place: _Place) -> Step:
     if place.kind == "LayerNorm":
         return LayerNorm(dimension=_checked(file, _LayerNormFile, values).dimension)
     found = _checked(file, _DenseFile, values)
-    if found.activation_function not in _ACTIVATIONS:
+    known = {theirs: ours for ours, theirs in _CLASSES.items()}
+    if found.activation_function not in known:
         raise CheckpointError(
             f"{file} has the activation {found.activation_function[:120]!r}, which bertkit does not have; it has "
-            f"{', '.join(_ACTIVATIONS)}"
+            f"{', '.join(known)}"
         )
     return Dense(
         in_features=found.in_features,
         out_features=found.out_features,
         bias=found.bias,
-        activation=_ACTIVATIONS[found.activation_function],
+        activation=known[found.activation_function],
         residual=found.use_residual,
     )
 
@@ -376,12 +378,11 @@ def _write_step(folder: Path, step: Step, weights: StepWeights) -> None:
         case LayerNorm():
             said: dict[str, Json] = {"dimension": step.dimension}
         case Dense():
-            path = next(path for path, name in _ACTIVATIONS.items() if name == step.activation)
             said = {
                 "in_features": step.in_features,
                 "out_features": step.out_features,
                 "bias": step.bias,
-                "activation_function": path,
+                "activation_function": _CLASSES[step.activation],
                 **({"use_residual": True} if step.residual else {}),
             }
     write_json(folder / "config.json", said)
