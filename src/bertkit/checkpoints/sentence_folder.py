@@ -7,17 +7,26 @@ skipped: without it the vectors would look like any others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import numpy as np
-from pydantic import Field
 from safetensors.numpy import save
 
 from bertkit import __version__
 from bertkit.checkpoints.safetensors_format import read_floats, read_header
+from bertkit.checkpoints.sentence_files import (
+    DenseFile,
+    LayerNormFile,
+    ModuleEntry,
+    NormalizeFile,
+    PoolingFile,
+    ReadingFile,
+    SettingsFile,
+    flag_of,
+)
 from bertkit.config.sentence_config import (
     POOLING_MODES,
     Activation,
@@ -26,7 +35,6 @@ from bertkit.config.sentence_config import (
     Normalize,
     PoolingMode,
     SentenceConfig,
-    Similarity,
     Step,
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, shorten
@@ -58,98 +66,6 @@ _CLASSES: dict[Activation, str] = {
     name: f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}" for name in get_args(Activation)
 }
 FileT = TypeVar("FileT", bound=Settings)
-_Nothing = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[list[Any], Field(max_length=0)] | None
-_Vector = Literal["sentence_embedding"]
-
-
-class _ModuleEntry(Settings):
-    idx: int
-    name: str
-    path: str
-    type: str
-    kwargs: _Nothing = None
-
-
-class _PoolingFile(Settings):
-    """Newer releases write ``pooling_mode``, older ones a flag for each mode."""
-
-    embedding_dimension: int | None = None
-    word_embedding_dimension: int | None = None
-    pooling_mode: PoolingMode | tuple[PoolingMode, ...] | None = None
-    pooling_mode_cls_token: bool = False
-    pooling_mode_max_tokens: bool = False
-    pooling_mode_mean_tokens: bool = False
-    pooling_mode_mean_sqrt_len_tokens: bool = False
-    pooling_mode_weightedmean_tokens: bool = False
-    pooling_mode_lasttoken: bool = False
-    include_prompt: bool = True
-
-    @property
-    def modes(self) -> tuple[PoolingMode, ...]:
-        """The modes in the order of their vectors; none if the file names none."""
-        if self.pooling_mode is not None:
-            return (self.pooling_mode,) if isinstance(self.pooling_mode, str) else self.pooling_mode
-        flags = self.model_dump()
-        return tuple(mode for mode in POOLING_MODES if flags[_flag(mode)])
-
-
-class _DenseFile(Settings):
-    in_features: int
-    out_features: int
-    bias: bool = True
-    activation_function: str = "torch.nn.modules.activation.Tanh"
-    module_input_name: _Vector = "sentence_embedding"
-    module_output_name: _Vector | None = None
-    use_residual: bool = False
-
-
-class _LayerNormFile(Settings):
-    dimension: int
-
-
-class _NormalizeFile(Settings):
-    module_input_name: _Vector = "sentence_embedding"
-    module_output_name: _Vector | None = None
-
-
-class _SettingsFile(Settings):
-    versions: dict[str, Any] | None = Field(None, alias="__version__")
-    model_type: Literal["SentenceTransformer"] = "SentenceTransformer"
-    prompts: Mapping[str, str | None] = Field({})
-    default_prompt_name: str | None = None
-    similarity_fn_name: Similarity | None = None
-    truncate_dim: int | None = None
-
-
-class _TextMethod(Settings):
-    method: Literal["forward"]
-    method_output_name: Literal["last_hidden_state"]
-
-
-class _Modalities(Settings):
-    text: _TextMethod
-
-
-class _ReadingFile(Settings):
-    """``unpad_inputs`` only says how to compute."""
-
-    max_seq_length: int | None = None
-    do_lower_case: bool = False
-    transformer_task: Literal["feature-extraction"] = "feature-extraction"
-    modality_config: _Modalities | None = None
-    module_output_name: Literal["token_embeddings"] = "token_embeddings"
-    unpad_inputs: bool | None = None
-    processing_kwargs: _Nothing = None
-    model_args: _Nothing = None
-    model_kwargs: _Nothing = None
-    tokenizer_args: _Nothing = None
-    processor_kwargs: _Nothing = None
-    config_args: _Nothing = None
-    config_kwargs: _Nothing = None
-    tokenizer_name_or_path: None = None
-    query_length: None = None
-    document_length: None = None
-    query_expansion: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +81,27 @@ def is_sentence_folder(folder: Path) -> bool:
     return (folder / MODULES).is_file() or (folder / POOLING).is_file()
 
 
-def read_sentence_parts(folder: Path, hidden_size: int) -> SentenceParts | None:
+def step_files(folder: Path) -> list[Path]:
+    """The weights of the steps of a folder, in its modules' order as far as their names have it."""
+    return sorted(folder.glob(f"[0-9]*_*/{WEIGHTS}")) if (folder / MODULES).is_file() else []
+
+
+def saved_pooling(folder: Path) -> tuple[PoolingMode, ...]:
+    """How a folder pools, whatever follows; empty if it does not say.
+
+    Raises:
+        CheckpointError: a damaged file, or one with a field or mode that bertkit does not have.
+    """
+    return _pooling(folder / POOLING, None).modes if (folder / POOLING).is_file() else ()
+
+
+def read_sentence_parts(
+    folder: Path, hidden_size: int, opened: Callable[[Path], Path] | None = None
+) -> SentenceParts | None:
     """What a folder says of vectors of texts, for an encoder of this width; None if it says nothing.
 
     A folder with ``1_Pooling`` and no ``modules.json``, which earlier versions of bertkit exported, pools, and no more.
+    ``opened`` turns a trusted pickle into a file of safetensors; without it, pickles are refused.
 
     Raises:
         CheckpointError: a damaged file; a module, field or value that bertkit does not have; weights that do not fit,
@@ -179,7 +112,7 @@ def read_sentence_parts(folder: Path, hidden_size: int) -> SentenceParts | None:
     pooling_at, *steps_at = _modules(folder)
     pooling = _pooling(pooling_at.folder / "config.json", hidden_size)
     steps = [_step(at) for at in steps_at]
-    said, reading = _read(folder / SETTINGS, _SettingsFile), _reading(folder)
+    said, reading = _read(folder / SETTINGS, SettingsFile), _reading(folder)
     try:
         config = SentenceConfig(
             pooling=pooling.modes,
@@ -195,7 +128,7 @@ def read_sentence_parts(folder: Path, hidden_size: int) -> SentenceParts | None:
         config.widths(hidden_size)
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{folder} is no sentence model that bertkit can use: {error}") from None
-    return SentenceParts(config, tuple(_weights(at, step) for at, step in zip(steps_at, steps, strict=True)))
+    return SentenceParts(config, tuple(_weights(at, step, opened) for at, step in zip(steps_at, steps, strict=True)))
 
 
 def write_sentence_parts(folder: Path, parts: SentenceParts, hidden_size: int) -> None:
@@ -248,7 +181,7 @@ def _modules(folder: Path) -> list[_Place]:
         raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckpointError(f"{file} holds no list of modules")
-    entries = [_checked(file, _ModuleEntry, entry) for entry in listed]
+    entries = [_checked(file, ModuleEntry, entry) for entry in listed]
     places = [_Place(folder / _safe(file, entry.path), _kind(file, entry.type)) for entry in entries]
     kinds = [place.kind for place in places]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
@@ -293,27 +226,20 @@ def _checked(file: Path, kind: type[FileT], values: Mapping[str, Json]) -> FileT
         raise CheckpointError(f"{file} says what bertkit does not have: {error}") from None
 
 
-def _reading(folder: Path) -> _ReadingFile:
-    return _read(
-        next((file for name in READING if (file := folder / name).exists()), folder / READING[0]), _ReadingFile
-    )
+def _reading(folder: Path) -> ReadingFile:
+    return _read(next((file for name in READING if (file := folder / name).exists()), folder / READING[0]), ReadingFile)
 
 
-def _pooling(file: Path, hidden_size: int) -> _PoolingFile:
-    found = _checked(file, _PoolingFile, read_object(file, max_bytes=_MAX_BYTES))
+def _pooling(file: Path, hidden_size: int | None) -> PoolingFile:
+    found = _checked(file, PoolingFile, read_object(file, max_bytes=_MAX_BYTES))
     if not found.modes:
         raise CheckpointError(f"{file} names no way of pooling; there are {', '.join(POOLING_MODES)}")
     width = found.embedding_dimension or found.word_embedding_dimension
-    if width not in (None, hidden_size):
+    if width is not None and hidden_size not in (None, width):
         raise CheckpointError(
             f"{file} is for token vectors of {width:,} numbers, but those of the encoder have {hidden_size:,}"
         )
     return found
-
-
-def _flag(mode: PoolingMode) -> str:
-    """The name of a mode in older files."""
-    return f"pooling_mode_{mode}" + {"cls": "_token"}.get(mode, "" if mode.endswith(("token", "tokens")) else "_tokens")
 
 
 def _pooling_json(config: SentenceConfig, hidden_size: int) -> dict[str, Json]:
@@ -322,7 +248,7 @@ def _pooling_json(config: SentenceConfig, hidden_size: int) -> dict[str, Json]:
     if modes != tuple(mode for mode in POOLING_MODES if mode in modes):
         said: dict[str, Json] = {"embedding_dimension": hidden_size, "pooling_mode": list(modes)}
     else:
-        flags = {_flag(mode): mode in modes for mode in POOLING_MODES}
+        flags = {flag_of(mode): mode in modes for mode in POOLING_MODES}
         said = {"word_embedding_dimension": hidden_size, **flags}
     return {**said, "include_prompt": config.include_prompt}
 
@@ -330,12 +256,12 @@ def _pooling_json(config: SentenceConfig, hidden_size: int) -> dict[str, Json]:
 def _step(place: _Place) -> Step:
     file = place.folder / "config.json"
     if place.kind == "Normalize":
-        _read(file, _NormalizeFile)
+        _read(file, NormalizeFile)
         return Normalize()
     values = read_object(file, max_bytes=_MAX_BYTES)
     if place.kind == "LayerNorm":
-        return LayerNorm(dimension=_checked(file, _LayerNormFile, values).dimension)
-    found = _checked(file, _DenseFile, values)
+        return LayerNorm(dimension=_checked(file, LayerNormFile, values).dimension)
+    found = _checked(file, DenseFile, values)
     known = {theirs: ours for ours, theirs in _CLASSES.items()}
     if found.activation_function not in known:
         raise CheckpointError(
@@ -351,16 +277,22 @@ def _step(place: _Place) -> Step:
     )
 
 
-def _weights(place: _Place, step: Step) -> StepWeights:
+def _weights(place: _Place, step: Step, opened: Callable[[Path], Path] | None) -> StepWeights:
     if not step.tensors:
         return {}
     file = place.folder / WEIGHTS
     if not file.exists() and (place.folder / PICKLE).exists():
+        if opened is not None:
+            return _fitting(opened(place.folder / PICKLE), place, step)
         raise CheckpointError(
             f"{place.folder} has its weights as a pickle, and opening a pickle can run any code hidden in it. If you "
             f"trust its origin, convert the model once:\n  bertkit convert --trust-pickle {place.folder.parent} "
             "NEW_FOLDER"
         )
+    return _fitting(file, place, step)
+
+
+def _fitting(file: Path, place: _Place, step: Step) -> StepWeights:
     found = read_header(file)
     shapes = {name: info.shape for name, info in found.items()}
     if shapes != step.tensors:

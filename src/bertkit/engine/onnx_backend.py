@@ -136,7 +136,7 @@ class OnnxBackend:
         found = self.run(pack.ids, pack.token_type_ids, bounds)
         values = {name: found[name] for name in wanted.outputs}
         if wanted.pooling is not None:
-            values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling)
+            values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)
         return values
 
     def _at(self, rows: Ints, pack: Pack, bounds: Ints, wanted: Wanted) -> Values:

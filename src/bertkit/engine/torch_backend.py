@@ -23,7 +23,7 @@ from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import MODEL_CLASSES
-from bertkit.model.heads import pool_tokens
+from bertkit.model.heads import pool_sentences
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertModel, HeadModel
@@ -246,8 +246,8 @@ class TorchBackend:
                 f"{len(pack.lengths)} sequences: {str(error).splitlines()[0]}. Use truncation=True with a "
                 "smaller max_length, or device='cpu'"
             ) from None
-        if device.type == "cpu" and wanted.pooling in ("mean", "max"):
-            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling)}
+        if device.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
+            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)}
         return values
 
     def num_threads(self, num_packs: int) -> int:
@@ -336,11 +336,11 @@ def _hidden(encoder: BertModel, batch: Batch, wanted: Wanted) -> Tensor:
     On a CPU they are pooled by :meth:`Pack.pool`, which a single text waits less for.
     """
     x_TD, layout = encoder.embeddings(batch), batch.layout
-    rows = ChosenRows.first(layout, x_TD.device) if wanted.pooling == "cls" else None
+    rows = ChosenRows.first(layout, x_TD.device) if wanted.first_token else None
     hidden: Tensor = encoder.encoder(x_TD, layout, rows)[0]
-    if wanted.pooling in (None, "cls") or hidden.device.type == "cpu":
+    if wanted.pooling is None or wanted.first_token or hidden.device.type == "cpu":
         return hidden
-    return pool_tokens(hidden, layout, wanted.pooling)
+    return pool_sentences(hidden, layout, wanted.pooling, wanted.skipped)
 
 
 def _pooled(encoder: BertModel, batch: Batch) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -63,6 +64,8 @@ class Pipeline:
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
     #: :mod:`bertkit.config.reading_settings`.
     decision: Mapping[str, Any] = MappingProxyType({})
+    #: Where the model was loaded from; None for a model object.
+    folder: Path | None = None
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
 

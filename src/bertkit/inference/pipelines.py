@@ -117,7 +117,7 @@ def pipeline(
             path, model_class, device=device, dtype=dtype, precision=precision, threads=threads
         )
         made = pipeline_class(engine, chosen)
-        made.decision = read_decision(folder)
+        made.decision, made.folder = read_decision(folder), folder
     else:
         _check_class(name, model_class, model)
         if tokenizer is None:

@@ -127,7 +127,7 @@ def frozen_vectors(
         return found
 
     pooled = model.config.pooling == "cls" and not has_own_pooler(model)
-    wanted = Wanted(("pooler_output",)) if pooled else Wanted(("last_hidden_state",), model.config.pooling)
+    wanted = Wanted(("pooler_output",)) if pooled else Wanted(("last_hidden_state",), (model.config.pooling,))
     vectors = InferenceEngine.for_scoring(model).encoder().row_outputs(features, wanted, label=label)
     if file is not None:
         write_features(file, vectors)
