@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, Similarity
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import FileSettings
 
 _Nothing = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[list[Any], Field(max_length=0)] | None
 _Vector = Literal["sentence_embedding"]
@@ -19,7 +19,7 @@ def flag_of(mode: PoolingMode) -> str:
     return f"pooling_mode_{mode}" + {"cls": "_token"}.get(mode, "" if mode.endswith(("token", "tokens")) else "_tokens")
 
 
-class ModuleEntry(Settings):
+class ModuleEntry(FileSettings):
     """An entry of ``modules.json``."""
 
     idx: int
@@ -29,7 +29,7 @@ class ModuleEntry(Settings):
     kwargs: _Nothing = None
 
 
-class PoolingFile(Settings):
+class PoolingFile(FileSettings):
     """``1_Pooling/config.json``: newer releases write ``pooling_mode``, older ones a flag for each mode."""
 
     embedding_dimension: int | None = None
@@ -52,7 +52,7 @@ class PoolingFile(Settings):
         return tuple(mode for mode in POOLING_MODES if flags[flag_of(mode)])
 
 
-class DenseFile(Settings):
+class DenseFile(FileSettings):
     """``2_Dense/config.json``; ``activation_function`` is a class of ``torch.nn``."""
 
     in_features: int
@@ -64,20 +64,20 @@ class DenseFile(Settings):
     use_residual: bool = False
 
 
-class LayerNormFile(Settings):
+class LayerNormFile(FileSettings):
     """``2_LayerNorm/config.json``."""
 
     dimension: int
 
 
-class NormalizeFile(Settings):
+class NormalizeFile(FileSettings):
     """``2_Normalize/config.json``, which most releases leave out."""
 
     module_input_name: _Vector = "sentence_embedding"
     module_output_name: _Vector | None = None
 
 
-class SettingsFile(Settings):
+class SettingsFile(FileSettings):
     """``config_sentence_transformers.json``."""
 
     versions: dict[str, Any] | None = Field(None, alias="__version__")
@@ -88,20 +88,20 @@ class SettingsFile(Settings):
     truncate_dim: int | None = None
 
 
-class TextMethod(Settings):
+class TextMethod(FileSettings):
     """What is called with a text, and what is taken of its result."""
 
     method: Literal["forward"]
     method_output_name: Literal["last_hidden_state"]
 
 
-class Modalities(Settings):
+class Modalities(FileSettings):
     """Kinds of input: texts."""
 
     text: TextMethod
 
 
-class ReadingFile(Settings):
+class ReadingFile(FileSettings):
     """``sentence_bert_config.json``; ``unpad_inputs`` only says how to compute."""
 
     max_seq_length: int | None = None

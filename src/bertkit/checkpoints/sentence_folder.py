@@ -37,7 +37,7 @@ from bertkit.config.sentence_config import (
     SentenceConfig,
     Step,
 )
-from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, shorten
+from bertkit.errors import CheckpointError, ConfigError, InputError, shorten
 from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import write_json
@@ -202,8 +202,8 @@ def _kind(file: Path, name: str) -> str:
     kind = name.rpartition(".")[2]
     if not name.startswith(_TYPES) or kind not in _KINDS:
         raise CheckpointError(
-            f"{file} names the module {name[:120]!r}{did_you_mean(kind, _KINDS)}, which bertkit does not have; it has "
-            f"{', '.join(_KINDS)} of sentence-transformers. Vectors without it would be others"
+            f"{file} names the module {name[:120]!r}, which bertkit does not have; it has {', '.join(_KINDS)} of "
+            "sentence-transformers. Vectors without it would be others"
         )
     return kind
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -185,4 +184,4 @@ def _module_of(step: Step) -> nn.Module:
 
 
 def _arrays(module: nn.Module) -> StepWeights:
-    return {name: np.array(x.detach().cpu().float()) for name, x in module.state_dict().items()}
+    return {name: x.detach().float().cpu().numpy().copy() for name, x in module.state_dict().items()}
