@@ -245,7 +245,7 @@ def overhead(model: Path) -> list[float]:
     text = " ".join(["film"] * 14)
     rows = pipe.tokenizer.encode_ragged([text])
     assert rows.lengths.tolist() == [16]
-    wanted, read = hidden_states("mean")
+    wanted, read = hidden_states(("mean",))
 
     def seconds(call: object) -> float:
         start = time.perf_counter()

@@ -47,7 +47,7 @@ from bertkit.ragged import Floats, Ragged, boundaries_of
 from machine import about, about_device, block, publish
 
 LARGEST_DIFFERENCE, LEAST_COSINE = 1e-3, 0.999
-MEAN = Wanted(("last_hidden_state",), pooling="mean")
+MEAN = Wanted(("last_hidden_state",), pooling=("mean",))
 #: Tokens or padded places that are computed at once.
 PLACES = 32_768
 #: The system that the ratios refer to, if the machine has it, else the first.

@@ -176,7 +176,7 @@ def make_bertkit(job: Job, rows: list[np.ndarray]) -> Any:
 
     engine = InferenceEngine.load(Path(job.folder), "BertModel", device="cpu", threads=job.threads)
     lengths, ids = np.array(job.lengths), np.concatenate(rows).astype(np.int32)
-    wanted = Wanted(("last_hidden_state",), "mean")
+    wanted = Wanted(("last_hidden_state",), ("mean",))
 
     def ragged(ids: np.ndarray, lengths: np.ndarray) -> Ragged:
         return Ragged(ids, boundaries_of(lengths), np.zeros(len(ids), np.int8), lengths)

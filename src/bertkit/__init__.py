@@ -52,6 +52,7 @@ _NAMES = {
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.inference.pipelines": "pipeline",
+    "bertkit.inference.sentence_encoder": "SentenceEncoder",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

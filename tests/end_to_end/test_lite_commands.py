@@ -19,20 +19,22 @@ from bertkit.cli import NAMES, main
 from bertkit.errors import NOT_IN_LITE
 from bertkit.export.onnx_export import export_onnx, load_for_export
 from pipeline_helpers import save_tiny
+from sentence_folders import dense, pooling, sentence_folder
 
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).resolve().parents[1]
 RUNS = TESTS / "compatibility" / "first_release" / "finetuned"
 DATA = TESTS / "compatibility" / "first_release" / "data"
-MODELS = {
-    "encoder": "BertModel", "masked": "BertForMaskedLM", "follows": "BertForNextSentencePrediction",
-}  # fmt: skip
+MODELS = {"masked": "BertForMaskedLM", "follows": "BertForNextSentencePrediction"}
+#: What follows the encoder.
+MODULES = [pooling("max", "weightedmean", include_prompt=False), dense(64, 16, "activation.GELU"), ("Normalize", {})]
 
 
 def export(model: Path, folder: Path) -> Path:
     given = load_for_export(model)
-    export_onnx(given.model, given.tokenizer, folder, decision=given.decision, beside=given.beside, check=False)
+    beside = {"decision": given.decision, "beside": given.beside, "sentence": given.sentence}
+    export_onnx(given.model, given.tokenizer, folder, **beside, check=False)
     return folder
 
 
@@ -41,9 +43,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, P
     """Name -> model or run folder, exported folder."""
     root = tmp_path_factory.mktemp("lite")
     models = {name: save_tiny(root / name, getattr(bertkit, cls)) for name, cls in MODELS.items()}
-    pooling = models["encoder"] / "1_Pooling"
-    pooling.mkdir()
-    (pooling / "config.json").write_text('{"word_embedding_dimension": 32, "pooling_mode_max_tokens": true}')
+    said = {"prompts": {"query": "it is "}, "similarity_fn_name": "euclidean"}
+    models["encoder"] = sentence_folder(root / "encoder", MODULES, said, {"max_seq_length": 30})
     models |= {name: RUNS / name for name in ("text", "ner", "squad", "swag")}
     return {name: (model, export(model, root / f"{name}-onnx")) for name, model in models.items()}
 
@@ -71,6 +72,7 @@ def near(found: Any, expected: Any) -> None:
 
 USES: list[tuple[str, str, list[str]]] = [
     ("embed", "encoder", ["the film is good", "bad", "--normalize"]),
+    ("embed", "encoder", ["the film is good", "bad", "--prompt-name", "query", "--dimensions", "5"]),
     ("similarity", "encoder", ["the film is good", "a great film", "dull"]),
     ("fill-mask", "masked", ["the [MASK] is [MASK]", "[MASK] film", "--top-k", "3"]),
     ("next-sentence", "follows", ["the film was good", "it was great"]),

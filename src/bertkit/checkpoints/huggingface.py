@@ -1,7 +1,7 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
-Also what lies beside them: how sentences are pooled, and a vocabulary, each token of which must have a row in the
-embedding table. Only headers are looked at, so no weights are allocated. Imports no torch.
+Also the vocabulary that lies beside them, each token of which must have a row in the embedding table. Only headers are
+looked at, so no weights are allocated. Imports no torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import BertConfig
@@ -28,15 +28,6 @@ INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
 
-Pooling = Literal["cls", "mean", "max"]
-#: Where sentence-transformers writes how it pools token vectors.
-POOLING = Path("1_Pooling", "config.json")
-_MAX_POOLING_BYTES = 100_000
-_POOLING_MODES: dict[str, Pooling] = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-}
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
@@ -200,18 +191,6 @@ def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
     if target.parent not in homes:
         raise CheckpointError(f"{index} names {name}, a link out of the folder (to {target}): copy the file itself")
     return read_header(shard)
-
-
-def saved_pooling(folder: Path) -> Pooling | None:
-    """How a sentence-transformers checkpoint pools; None if it does not say, or bertkit does not have it."""
-    file = folder / POOLING
-    if not file.exists():
-        return None
-    values = read_object(file, max_bytes=_MAX_POOLING_BYTES)
-    chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
-    if not chosen:  # the short form of newer releases
-        return next((mode for mode in _POOLING_MODES.values() if mode == values.get("pooling_mode")), None)
-    return _POOLING_MODES.get(chosen[0]) if len(chosen) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

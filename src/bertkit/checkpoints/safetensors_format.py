@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard
-from bertkit.system.untrusted_files import Json, open_regular, strict_json
+from bertkit.system.untrusted_files import Json, open_regular, read_at, strict_json
 
 MAX_HEADER_BYTES = 8 << 20
 #: Size of one value by type.
@@ -157,6 +157,24 @@ def first_not_finite(values: npt.NDArray[np.uint8], dtype: str) -> int | None:
     wrong = (bits & bits.dtype.type(mask)) == mask
     place = int(wrong.argmax())
     return place if wrong[place] else None
+
+
+def read_floats(info: TensorInfo) -> npt.NDArray[np.float32]:
+    """The values of a small tensor as float32.
+
+    Raises:
+        CheckpointError: not floats, a value that is not finite, or a file that was cut off.
+    """
+    if info.dtype not in _EXPONENT:
+        raise CheckpointError(f"{info.file}: {info.name[:160]!r} has the type {info.dtype}, expected floats")
+    raw = np.empty(info.end - info.start, np.uint8)
+    with open_regular(info.file) as stream:
+        read_at(stream, memoryview(raw), info.start, repr(info.name[:160]))  # type: ignore[arg-type]
+    if (place := first_not_finite(raw, info.dtype)) is not None:
+        raise CheckpointError(f"{info.file}: value {place} of {info.name[:160]!r} is not finite")
+    if info.dtype == "BF16":  # the upper half of a float32
+        return (raw.view("<u2").astype("<u4") << 16).view("<f4").reshape(info.shape)
+    return raw.view(f"<f{ITEM_BYTES[info.dtype]}").astype(np.float32).reshape(info.shape)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:

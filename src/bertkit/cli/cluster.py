@@ -36,8 +36,10 @@ GROUP = Group("Clusters", sort_key=1)
 class Encoding:
     """How texts become vectors."""
 
-    pooling: Pool = None
-    prompt: Annotated[str, Parameter(help="Put before each text, as the model was trained.")] = ""
+    pooling: Pool = "model"
+    prompt: Annotated[
+        str | None, Parameter(help="Put this before each text; default: what the model has for texts.")
+    ] = None
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
     ] = False

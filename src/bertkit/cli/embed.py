@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,7 +18,6 @@ from bertkit.cli.common_options import (
     Model,
     Reading,
     Texts,
-    answers,
     check_format,
     open_pipeline,
     read_texts,
@@ -30,12 +30,44 @@ from bertkit.system.console import say
 
 if TYPE_CHECKING:
     from bertkit.inference.pipeline_results import Embedding
+    from bertkit.metrics.vector_precision import VectorPrecision
+    from bertkit.ragged import Floats
 
     Row = tuple[str, Embedding]
 
+
 Pool = Annotated[
-    Literal["cls", "mean", "max"] | None,
-    Parameter(help="How token vectors are combined into one; default: as the model says (1_Pooling), otherwise mean."),
+    Literal["model", "mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"],
+    Parameter(
+        help="How a text gets its vector: as the model says (the modules, prompt and length of a folder of "
+        "sentence-transformers; otherwise the mean of its tokens), or by one way of pooling alone."
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class VectorOptions:
+    """How texts become vectors."""
+
+    pooling: Pool = "model"
+    prompt: Annotated[str | None, Parameter(help="Put this before each text.")] = None
+    prompt_name: Annotated[
+        str | None, Parameter(help="The same, by the model's name for it, for example query or document.")
+    ] = None
+    dimensions: Annotated[
+        int | None, Parameter(help="Keep only the first numbers of each vector, of models trained for that.")
+    ] = None
+
+    @property
+    def call(self) -> dict[str, str | int | None]:
+        """For the call of a pipeline."""
+        return asdict(self)
+
+
+Bits = Annotated[
+    Literal["float32", "int8", "uint8", "binary", "ubinary"],
+    Parameter(help="Numbers of a vector as float32, as whole numbers (needs --calibration), or one bit each."),
 ]
 #: Rows of one Parquet row group.
 ROW_GROUP = 4096
@@ -50,8 +82,15 @@ def embed(
         Path | None,
         Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead; with --sparse .npz or .jsonl."),
     ] = None,
-    pooling: Pool = None,
-    normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
+    making: VectorOptions = VectorOptions(),
+    normalize: Annotated[
+        bool | None, Parameter(help="Scale vectors to length 1, or do not; default: as the model says.")
+    ] = None,
+    vector_precision: Bits = "float32",
+    calibration: Annotated[
+        Path | None,
+        Parameter(help="Vectors of typical texts, the .npy file of an earlier 'embed', from which ranges are taken."),
+    ] = None,
     sparse: Annotated[
         bool, Parameter(negative=(), help="Weights of words instead, by a masked-LM head (SPLADE).")
     ] = False,
@@ -63,23 +102,30 @@ def embed(
     Without --out, prints one line of numbers per text; with --json one object with
     the text, its vector, its number of tokens and whether it was truncated. A .npy
     file holds the vectors alone, one row per text, in order; with --sparse a .npz
-    file, a matrix for scipy.sparse.load_npz.
+    file, a matrix for scipy.sparse.load_npz. With --calibration, what fewer bits cost
+    on those vectors is measured and said.
 
     For example:
 
         bertkit embed --model DIR "A sentence." "Another one."
         bertkit embed --model DIR --file sentences.txt --normalize \
             --out vectors.npy
+        bertkit embed --model DIR --file more.txt --vector-precision int8 \
+            --calibration vectors.npy --out more.npy
         bertkit embed --model SPLADE --sparse "A sentence."
     """
     if sparse:
-        if pooling is not None or normalize:
-            raise ConfigError("--pooling and --normalize are for dense vectors; leave them out with --sparse")
+        if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
+            raise ConfigError("options of dense vectors, such as --pooling and --normalize, have no use with --sparse")
         _embed_sparse(text, model, out, reading, common)
         return
     if out is not None:
         check_format(out, WRITERS)
-    rows = vectors(model, common, read_texts(text, reading), reading, pooling, normalize=normalize)
+    fewer = in_fewer_bits(vector_precision, calibration)
+    pipe = open_pipeline("feature-extraction", model, common)
+    options = {**making.call, **reading.limits, "normalize": normalize}
+    found = with_texts(read_texts(text, reading), lambda texts: pipe(texts, **options))
+    rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
         for asked, vector in rows:
             if common.json:
@@ -123,22 +169,58 @@ def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: 
         write_json({"out": str(out), "rows": count, "width": words, "weights": weights})
 
 
-def vectors(
-    model: str, common: Computing, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
-) -> Iterator[Row]:
-    """The texts with their vectors, lazily and in order."""
-    from bertkit.checkpoints.huggingface import checkpoint_folder, saved_pooling
-    from bertkit.system.model_sources import resolve
+def in_fewer_bits(precision: VectorPrecision, calibration: Path | None) -> Callable[[Embedding], Embedding]:
+    """What brings a vector to a precision; what that costs on the vectors of the file ``calibration`` is said."""
+    if precision == "float32":
+        if calibration is not None:
+            raise ConfigError("--calibration is for --vector-precision other than float32")
+        return lambda vector: vector
+    import numpy as np
 
-    pooling = pooling or saved_pooling(checkpoint_folder(resolve(model))) or "mean"
-    return answers("feature-extraction", model, common, texts, pooling=pooling, normalize=normalize, **reading.limits)
+    from bertkit.inference.pipeline_results import Embedding
+    from bertkit.metrics.vector_precision import precision_loss, quantized, ranges_of
+
+    ranges = None
+    if calibration is not None:
+        known = read_vectors(calibration)
+        ranges = ranges_of(known)
+        say(str(precision_loss(known, precision, ranges)))
+    elif precision in ("int8", "uint8"):
+        raise ConfigError(
+            f"--vector-precision {precision} needs ranges: embed some hundred typical texts with the same options and "
+            "--out vectors.npy, and give that file with --calibration"
+        )
+
+    def fewer(vector: Embedding) -> Embedding:
+        found = quantized(vector.view(np.ndarray), precision, ranges)
+        return Embedding.of(found, num_tokens=vector.num_tokens, truncated=vector.truncated)
+
+    return fewer
+
+
+def read_vectors(path: Path) -> Floats:
+    """The float32 vectors ``(N, D)`` of a ``.npy`` file; DataError if it holds something else."""
+    import numpy as np
+
+    try:
+        found = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"no file {str(path)!r} with vectors") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a .npy file of vectors: {error}") from None
+    if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.ndim != 2:
+        kind = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise DataError(
+            f"{path} holds {kind}, expected float32 vectors (texts, numbers), as 'bertkit embed' writes them"
+        )
+    return found
 
 
 def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
     """What ``embed --json`` writes for one text."""
     return {
         "text": text,
-        "embedding": [float(number) for number in vector.tolist()],
+        "embedding": vector.tolist(),
         "num_tokens": vector.num_tokens,
         "truncated": vector.truncated,
     }
@@ -148,14 +230,15 @@ def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     """Write vectors one by one, and last the header with their number. Returns rows and width."""
     import numpy as np
 
-    count = width = 0
+    count, width, kind = 0, 0, "<f4"
     with path.open("wb") as file:
         file.write(b"\0" * NPY_HEADER)
         for _, vector in rows:
-            file.write(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+            kind = vector.dtype.newbyteorder("<").str
+            file.write(np.ascontiguousarray(vector, dtype=kind).tobytes())
             count, width = count + 1, len(vector)
         file.seek(0)
-        facts = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+        facts = {"descr": kind, "fortran_order": False, "shape": (count, width)}
         np.lib.format.write_array_header_1_0(file, facts)
         assert file.tell() == NPY_HEADER
     return count, width
@@ -172,7 +255,7 @@ def write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
 
 
 def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
-    """Columns ``text``, ``embedding`` (fixed-size list of float32), ``num_tokens``, ``truncated``."""
+    """Columns ``text``, ``embedding`` (fixed-size list), ``num_tokens``, ``truncated``."""
     import numpy as np
 
     with needs_bertkit("a .parquet file"):
@@ -186,7 +269,7 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     schema = pa.schema(
         {
             "text": pa.string(),
-            "embedding": pa.list_(pa.float32(), width),
+            "embedding": pa.list_(pa.from_numpy_dtype(first[1].dtype), width),
             "num_tokens": pa.int32(),
             "truncated": pa.bool_(),
         }

@@ -60,6 +60,7 @@ def export(
         seed=common.seed,
         decision=given.decision,
         beside=given.beside,
+        sentence=given.sentence,
     )
     if common.json:
         write_json({**asdict(exported), "folder": str(exported.folder), "format": format})

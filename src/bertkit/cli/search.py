@@ -27,9 +27,13 @@ Action = Literal["build", "add", "update", "delete", "query", "info"]
 class Building:
     """How the vectors of an index are made and kept; it remembers all of it."""
 
-    pooling: Pool = None
-    prompt: Annotated[str, Parameter(help="Put before each text, as the model was trained: 'passage: '.")] = ""
-    query_prompt: Annotated[str, Parameter(help="Put before each query: 'query: '.")] = ""
+    pooling: Pool = "model"
+    prompt: Annotated[
+        str | None, Parameter(help="Put this before each text; default: what the model has for that ('passage: ').")
+    ] = None
+    query_prompt: Annotated[
+        str | None, Parameter(help="Put this before each query; default: what the model has for that ('query: ').")
+    ] = None
     max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
     numbers: Annotated[
         Literal["float32", "float16", "int8"],

@@ -9,15 +9,24 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, OtherReading, read_texts, write_json, write_line
-from bertkit.cli.embed import Pool, vectors
+from bertkit.cli.common_options import (
+    Computing,
+    Model,
+    OtherReading,
+    open_pipeline,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+from bertkit.cli.embed import VectorOptions
 from bertkit.errors import ConfigError
 
 
 def similarity(
     *text: Annotated[str, Parameter(help="A text, then those to compare with it; - reads these from standard input.")],
     model: Model,
-    pooling: Pool = None,
+    making: VectorOptions = VectorOptions(),
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
     reading: OtherReading = OtherReading(),
     common: Computing = Computing(),
@@ -25,7 +34,8 @@ def similarity(
     r"""Compare texts with the first one: cosine similarity, from -1 to 1.
 
     Prints one line per text: cosine, text; in the given order, or with --top-k the
-    most similar ones first.
+    most similar ones first. Of a folder of sentence-transformers that compares by
+    something else, such as the dot product, it prints that.
 
     For example:
 
@@ -40,11 +50,14 @@ def similarity(
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     source, others = text[0], read_texts(text[1:], reading)
-    rows = vectors(model, common, chain([source], others), reading, pooling, normalize=True)
+    pipe = open_pipeline("feature-extraction", model, common)
+    measure = pipe.measure(making.pooling)
+    options = {**making.call, **reading.limits}
+    rows = with_texts(chain([source], others), lambda texts: pipe(texts, **options))
     _, first = next(rows)
-    scored: Iterable[tuple[float, str]] = (
-        (max(-1.0, min(1.0, float(first @ vector))), asked) for asked, vector in rows
-    )
+    from bertkit.inference.feature_extraction import compare
+
+    scored: Iterable[tuple[float, str]] = ((compare(first, found, measure), asked) for asked, found in rows)
     if top_k is not None:
         scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
     for score, asked in scored:

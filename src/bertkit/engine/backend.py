@@ -14,10 +14,10 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.errors import ConfigError
 from bertkit.ragged import Floats, Ints, Ragged, gather
 
-Pooling = Literal["cls", "mean", "max"]
 Precision = Literal["auto", "fp32", "fp16", "bf16", "int8"]
 #: Outputs of a pack by name: ``(T, ...)`` of tokens, ``(B, ...)`` of rows.
 Values = Mapping[str, Floats]
@@ -76,16 +76,25 @@ class Pack:
         """What is known of each token, row by row: B views."""
         return [values_T[start:end] for start, end in self.spans()]
 
-    def pool(self, x_TD: Floats, pooling: Pooling) -> Floats:
-        """One vector of each row, ``(B, D)``; see :attr:`Wanted.pooling`."""
-        if pooling == "cls":
-            return x_TD[list(self.boundaries[:-1])]
-        reduce = np.add.reduce if pooling == "mean" else np.maximum.reduce
+    def pool(self, x_TD: Floats, modes: Sequence[PoolingMode], skipped: int = 0) -> Floats:
+        """One vector of each row, ``(B, D * modes)``: :func:`bertkit.model.heads.pool_sentences` without torch."""
+        found = [self._pooled(x_TD, mode, skipped) for mode in modes]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def _pooled(self, x_TD: Floats, mode: PoolingMode, skipped: int) -> Floats:
+        if mode in ("cls", "lasttoken"):
+            return x_TD[[start + skipped if mode == "cls" else end - 1 for start, end in self.spans()]]
         found_BD = np.empty((len(self.lengths), x_TD.shape[1]), np.float32)
         for row, (start, end) in enumerate(self.spans()):  # reduceat would take three times as long
-            reduce(x_TD[start:end], axis=0, out=found_BD[row])
-        if pooling == "mean":
-            found_BD /= np.array(self.lengths, np.float32)[:, None]
+            if mode == "weightedmean":
+                weights_S = np.arange(1 + skipped, 1 + end - start, dtype=np.float32)
+                np.matmul(weights_S / weights_S.sum(), x_TD[start + skipped : end], out=found_BD[row])
+            else:
+                reduce = np.maximum.reduce if mode == "max" else np.add.reduce
+                reduce(x_TD[start + skipped : end], axis=0, out=found_BD[row])
+        if mode in ("mean", "mean_sqrt_len_tokens"):
+            sizes_B = np.array(self.lengths, np.float32) - skipped
+            found_BD /= (sizes_B if mode == "mean" else np.sqrt(sizes_B))[:, None]
         return found_BD
 
 
@@ -102,17 +111,24 @@ class Wanted:
     """What a caller needs to know of each row. A back-end computes no more than that where it can.
 
     outputs: names as in :class:`bertkit.model.output.ModelOutput`: ``logits``, ``last_hidden_state`` ...
-    pooling: a vector for each row, ``(B, D)``, in place of ``last_hidden_state`` of each token: that of the first
-        token, or the mean or maximum over all of them. The back-end does it, so that a GPU hands over no more.
+    pooling: a vector for each row, ``(B, D * modes)``, in place of ``last_hidden_state`` of each token. The back-end
+        does it, so that a GPU hands over no more.
+    skipped: first tokens of each row that are not pooled; every row has more.
     only_at: outputs of tokens at the tokens with this id only (the mask), ``(R, ...)`` in their order.
     words: a weight of every word of the vocabulary for each row, ``word_weights`` ``(B, V)``, in place of the logits of
         each token, which are never all in memory.
     """
 
     outputs: tuple[str, ...]
-    pooling: Pooling | None = None
+    pooling: tuple[PoolingMode, ...] | None = None
+    skipped: int = 0
     only_at: int | None = None
     words: WordPooling | None = None
+
+    @property
+    def first_token(self) -> bool:
+        """Whether the vectors of the first tokens are all that is wanted."""
+        return self.pooling == ("cls",) and not self.skipped
 
 
 #: Of the heads that give one row of numbers for each row, or for each token.

@@ -139,7 +139,7 @@ class OnnxBackend:
         found = self.run(pack.ids, pack.token_type_ids, bounds)
         values = {name: found[name] for name in wanted.outputs}
         if wanted.pooling is not None:
-            values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling)
+            values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)
         return values
 
     def _word_weights(self, pack: Pack, span: tuple[int, int], words: WordPooling) -> Floats:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import Pack, Pooling, Precision, Values, Wanted, check_options
+from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.fused_modules import can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
@@ -24,7 +24,7 @@ from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
-from bertkit.model.heads import pool_tokens
+from bertkit.model.heads import pool_sentences
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
@@ -250,8 +250,8 @@ class TorchBackend:
                 f"{len(pack.lengths)} sequences: {str(error).splitlines()[0]}. Use truncation=True with a "
                 "smaller max_length, or device='cpu'"
             ) from None
-        if device.type == "cpu" and wanted.pooling in ("mean", "max"):
-            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling)}
+        if device.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
+            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)}
         return values
 
     def num_threads(self, num_packs: int) -> int:
@@ -345,7 +345,7 @@ def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[st
     out = model.forward_packed(batch)
     found: dict[str, Tensor] = {name: out[name] for name in wanted.outputs}
     if wanted.pooling is not None:
-        found = {name: _pool(x, batch.layout, wanted.pooling) for name, x in found.items()}
+        found = {name: _pool(x, batch.layout, wanted) for name, x in found.items()}
     if model.has_choices:  # all in one row, as if they belonged to one question
         found = {name: x.reshape(-1, 1) for name, x in found.items()}
     return found
@@ -354,16 +354,17 @@ def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[st
 def _hidden(encoder: BertModel, batch: Batch, wanted: Wanted) -> Tensor:
     """The last hidden vectors, without the pooler's matrix and tanh; of [CLS] alone the top layer is computed there."""
     x_TD, layout = encoder.embeddings(batch), batch.layout
-    rows = ChosenRows.first(layout, x_TD.device) if wanted.pooling == "cls" else None
+    rows = ChosenRows.first(layout, x_TD.device) if wanted.first_token else None
     hidden: Tensor = encoder.encoder(x_TD, layout, rows)[0]
-    return hidden if wanted.pooling in (None, "cls") else _pool(hidden, layout, wanted.pooling)
+    return hidden if wanted.pooling is None or wanted.first_token else _pool(hidden, layout, wanted)
 
 
-def _pool(x_TD: Tensor, layout: Layout, pooling: Pooling) -> Tensor:
-    """A vector of each row. On a CPU the mean and the maximum are left to :meth:`Pack.pool`, which takes less time."""
-    if pooling == "cls":
+def _pool(x_TD: Tensor, layout: Layout, wanted: Wanted) -> Tensor:
+    """A vector of each row. On a CPU all but the first token's is left to :meth:`Pack.pool`, which takes less time."""
+    assert wanted.pooling is not None
+    if wanted.first_token:
         return x_TD[layout.first_rows(x_TD.device)]
-    return x_TD if x_TD.device.type == "cpu" else pool_tokens(x_TD, layout, pooling)
+    return x_TD if x_TD.device.type == "cpu" else pool_sentences(x_TD, layout, wanted.pooling, wanted.skipped)
 
 
 def _pooled(encoder: BertModel, batch: Batch) -> Tensor:

@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.export import Dim
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import POOLING, checkpoint_folder
+from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.int8_folder import Quantization
+from bertkit.checkpoints.sentence_folder import MODULES, SentenceParts, read_sentence_parts, write_sentence_parts
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
@@ -43,7 +44,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 from bertkit.system.atomic_files import check_new_folder, disk_guard, make_folder, new_folder, sha256_file
 from bertkit.system.console import say
-from bertkit.system.json_files import read_json, write_json
+from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
@@ -68,7 +69,11 @@ HEADS = {
     "pre-training": "PreTraining",
 }
 
-
+#: Of a sentence model, for its card.
+_AFTER_THE_GRAPH = (
+    f"- `{MODULES}`: what makes the vector of a text of the graph's vectors of tokens, in the layout of "
+    "sentence-transformers; `bertkit embed` and `bertkit.SentenceEncoder` compute it."
+)
 #: Why an encoder-decoder is refused, and what there is instead.
 _NO_GRAPH = (
     "is an encoder-decoder, which is neither exported to ONNX nor quantized: a decoder that writes runs once for each "
@@ -112,6 +117,7 @@ def export_onnx(
     seed: int = 0,
     decision: Mapping[str, Fact] | None = None,
     beside: Mapping[str, Json] | None = None,
+    sentence: SentenceParts | None = None,
     linear_nodes: LinearNodes | None = None,
 ) -> Exported:
     """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
@@ -125,7 +131,9 @@ def export_onnx(
         check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
         seed: of these batches.
         decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.config.reading_settings`.
-        beside: further JSON files, content by name, such as how sentences are pooled; see :func:`load_for_export`.
+        beside: further JSON files, content by name; see :func:`load_for_export`.
+        sentence: what follows the encoder of a sentence model. It is written beside the graph, which gives vectors of
+            tokens; :func:`bertkit.pipeline` and ``bertkit embed`` compute it.
         linear_nodes: how linear layers are computed instead; see :mod:`bertkit.export.onnx_weights`.
 
     Raises:
@@ -154,10 +162,12 @@ def export_onnx(
         exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
         model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
         write_beside(draft, tokenizer, decision, beside)
+        if sentence is not None:
+            write_sentence_parts(draft, sentence, model.config.hidden_size)
         facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
         del facts["folder"]
         (draft / MANIFEST).write_text(json.dumps({**facts, "files": describe_files(draft)}, indent=2) + "\n")
-        (draft / CARD).write_text(_card(exported, model), encoding="utf-8")
+        (draft / CARD).write_text(_card(exported, model, sentence), encoding="utf-8")
     return exported
 
 
@@ -166,7 +176,7 @@ def _num_bytes(model: PackedModel) -> int:
     return sum({x.data_ptr(): x.nbytes for x in model.state_dict().values()}.values())
 
 
-def _card(exported: Exported, model: PackedModel) -> str:
+def _card(exported: Exported, model: PackedModel, sentence: SentenceParts | None) -> str:
     """What a user of the graphs must know that the files do not say."""
     bits = "" if model.quantization is None else f" in {model.quantization.bits} bits"
     lines = [f"# {exported.model}{bits} as ONNX, opset {exported.opset}", ""]
@@ -175,6 +185,7 @@ def _card(exported: Exported, model: PackedModel) -> str:
         lines.append(f"- `{facts['file']}` ({variant}): {', '.join(shapes)}; inputs are int64, outputs float32.")
     lines += [
         f"- `{WEIGHTS}`: the weights; it must lie beside the graphs.",
+        *([] if sentence is None else [_AFTER_THE_GRAPH]),
         *([] if model.quantization is None else _cost(model.quantization)),
         "",
         "`bertkit.pipeline(model=folder)` runs texts and checks its input, without torch. A graph raises no errors: "
@@ -200,20 +211,23 @@ def _cost(facts: Quantization) -> list[str]:
 class Exportable(NamedTuple):
     """A model and what belongs to it, as :func:`export_onnx` takes them.
 
-    beside: how a sentence model pools, and of a fine-tuning run its task and how it reads.
+    beside: of a fine-tuning run its task and how it reads.
+    sentence: of a sentence model what follows the encoder.
     """
 
     model: PackedModel
     tokenizer: PreTrainedTokenizer
     decision: dict[str, Json]
     beside: dict[str, Json]
+    sentence: SentenceParts | None
 
 
 def load_for_export(name_or_path: str | Path, task: str | None = None) -> Exportable:
     """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it.
 
     Raises:
-        CheckpointError: no model there, or one without the head.
+        CheckpointError: no model there, or one without the head; of a bare encoder also modules of
+            sentence-transformers that bertkit does not have.
         ConfigError: an unknown task, a model that does not say what it is for, one that is exported already, an
             encoder-decoder.
     """
@@ -237,13 +251,14 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
     if loader is None:
         named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
         raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
-    beside: dict[str, Json] = {}
-    if (folder / POOLING).exists():
-        beside[POOLING.as_posix()] = read_json(folder / POOLING, dict)
-    if settings := settings_for_use(folder):
-        beside[SETTINGS] = settings
+    model = loader.from_pretrained(path)
+    settings = settings_for_use(folder)
     return Exportable(
-        loader.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder), beside
+        model,
+        AutoTokenizer.from_pretrained(folder),
+        read_decision(folder),
+        {SETTINGS: settings} if settings else {},
+        None if head else read_sentence_parts(folder, model.config.hidden_size),
     )
 
 
@@ -258,7 +273,6 @@ def write_beside(
         tokenizer.save_pretrained(folder)
     write_decision(folder, decision or {})
     for name, content in (beside or {}).items():
-        (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, content)
 
 

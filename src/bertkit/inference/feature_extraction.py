@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, get_args
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bertkit.engine.backend import Network, Pooling, Wanted
+from bertkit.checkpoints.sentence_folder import SentenceParts, read_sentence_parts
+from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, SentenceConfig, Similarity
+from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read, rows_of, tokens_of
 from bertkit.errors import InputError, did_you_mean
 from bertkit.inference.pipeline_base import Pipeline, TextRow
-from bertkit.inference.pipeline_inputs import Inputs, Shaped, read_request
+from bertkit.inference.pipeline_inputs import Inputs, Request, Shaped, Text, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
+from bertkit.inference.sentence_steps import sentence_vectors
+from bertkit.metrics.vector_similarity import paired_similarities, unit_vectors
 from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 
-POOLINGS = get_args(Pooling)
-#: Below this length a vector is not scaled up: its direction is noise.
-SHORTEST = 1e-12
+#: How a text gets one vector: as its model says, or by one way of pooling alone.
+Pooling = Literal["model"] | PoolingMode
+POOLINGS: tuple[Pooling, ...] = ("model", *POOLING_MODES)
 
 
-def hidden_states(pooling: Pooling | None) -> tuple[Wanted, Read[Floats]]:
+def hidden_states(modes: tuple[PoolingMode, ...] | None, skipped: int = 0) -> tuple[Wanted, Read[Floats]]:
     """What is wanted of each text, and how it is read: a vector ``(D,)``, or the matrix ``(S, D)`` of its tokens."""
-    if pooling is not None and pooling not in POOLINGS:
-        raise InputError(
-            f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), POOLINGS)}; choose from {', '.join(POOLINGS)}, "
-            "or None for one vector a token"
-        )
-    return Wanted(("last_hidden_state",), pooling), tokens_of if pooling is None else rows_of
+    return Wanted(("last_hidden_state",), modes, skipped), tokens_of if modes is None else rows_of
 
 
 class FeatureExtractionPipeline(Pipeline):
@@ -44,12 +46,32 @@ class FeatureExtractionPipeline(Pipeline):
         super().__init__(model, tokenizer)
         self.engine = self.engine.encoder()
 
+    @cached_property
+    def sentence(self) -> SentenceParts:
+        """How the model makes vectors of texts: as its folder says, otherwise the mean of the token vectors.
+
+        Raises:
+            CheckpointError: the folder says something that bertkit does not have.
+        """
+        parts = None if self.folder is None else read_sentence_parts(self.folder, self.config.hidden_size)
+        return parts or SentenceParts(SentenceConfig())
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of one input, special tokens included; what a sentence model says overrules its tokenizer."""
+        known: SentenceParts | None = vars(self).get("sentence")
+        said = None if known is None else known.config.max_length
+        return min(self.config.max_input_length, max(said or 0, self.tokenizer.model_max_length))
+
     def __call__(
         self,
         inputs: Inputs,
         *,
         pooling: Pooling | None = None,
-        normalize: bool = False,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
@@ -58,9 +80,16 @@ class FeatureExtractionPipeline(Pipeline):
 
         Args:
             inputs: a text, a collection of texts, or an iterable of texts; a pair may take the place of a text.
-            pooling: ``"cls"``, ``"mean"`` or ``"max"``: one vector per text; None: one vector per token, as in
-                ``transformers``.
-            normalize: scale each vector to length 1, so that a dot product is the cosine.
+            pooling: ``"model"``: one vector per text, as the model says: in a folder of sentence-transformers its
+                modules, its default prompt and its length; otherwise the mean. ``"mean"``, ``"cls"``, ``"max"``,
+                ``"lasttoken"``, ``"weightedmean"`` or ``"mean_sqrt_len_tokens"``: this alone. None: one vector per
+                token, as in ``transformers``.
+            prompt: put before each text. None: with ``"model"`` its default prompt, otherwise none.
+            prompt_name: the same, by a name that the model has for it.
+            normalize: True scales each vector to length 1, so that a dot product is the cosine. None leaves that to the
+                model; False leaves out a normalization at the end of its modules.
+            dimensions: keep only the first numbers of each vector of a text (of models that are trained for it, see
+                Kusupati et al. 2022, Matryoshka representations). None: as the model says, or all.
             truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
@@ -70,20 +99,81 @@ class FeatureExtractionPipeline(Pipeline):
             without pooling, with the attributes ``truncated`` and ``num_tokens``.
 
         Raises:
-            InputError: an input that is no text, one that is too long, or an unknown pooling.
-            CheckpointError: the model computes values that are not finite.
+            InputError: an input that is no text, one that is too long, an unknown pooling or prompt, more dimensions
+                than there are.
+            CheckpointError: the model computes values that are not finite, or has modules that bertkit has not.
 
         Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
         """
+        parts = None if pooling is None else self.parts(pooling)
+        named = self.sentence.config.prompt if pooling == "model" or prompt_name is not None else None
+        before = named(prompt, prompt_name) if named else prompt or ""
+        limit = max_length
+        if parts is not None and parts.config.max_length is not None and max_length is None:
+            limit = min(parts.config.max_length, self.max_length)
+        request = self._prepared(read_request(inputs, tuple_is_pair=False), before, parts)
+        skipped = 0 if parts is None or parts.config.include_prompt else self._prompt_tokens(before, limit)
+
+        def vectors(pack: Pack, values: Values) -> Sequence[Floats]:
+            assert parts is not None
+            (pooled_BD,) = values.values()
+            found = sentence_vectors(pooled_BD, parts, normalize=normalize, dimensions=dimensions)
+            return [row.copy() for row in found]  # one result does not keep its whole pack
 
         def present(values: Floats, row: TextRow) -> Embedding:
-            if normalize:
-                values /= np.maximum(np.sqrt((values * values).sum(axis=-1, keepdims=True)), SHORTEST)
+            if parts is None and normalize:
+                values = unit_vectors(values)
             return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)
 
-        wanted, read = hidden_states(pooling)
-        request = read_request(inputs, tuple_is_pair=False)
-        return self._answer_texts(request, wanted, read, present, truncation, max_length, progress)
+        wanted, read = hidden_states(None if parts is None else parts.config.pooling, skipped)
+        if parts is None and dimensions is not None:
+            raise InputError("dimensions are kept of vectors of texts: choose a pooling, such as pooling='model'")
+        return self._answer_texts(
+            request, wanted, read if parts is None else vectors, present, truncation, limit, progress
+        )
+
+    def measure(self, pooling: Pooling) -> Similarity:
+        """How vectors of a pooling are compared."""
+        return self.sentence.config.similarity if pooling == "model" else "cosine"
+
+    def parts(self, pooling: Pooling) -> SentenceParts:
+        """How vectors of texts are made by a pooling; InputError if there is no such."""
+        if pooling not in POOLINGS:
+            raise InputError(
+                f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), POOLINGS)}; choose from "
+                f"{', '.join(POOLINGS)}, or None for one vector a token"
+            )
+        return self.sentence if pooling == "model" else SentenceParts(SentenceConfig(pooling=(pooling,)))
+
+    def _prepared(self, request: Request[Text], prompt: str, parts: SentenceParts | None) -> Request[Text]:
+        """The texts as the tokenizer gets them: behind the prompt, and in lower case if the model wants it."""
+        lowers = parts is not None and parts.config.lower_case and not getattr(self.tokenizer, "do_lower_case", False)
+        if not prompt and not lowers:
+            return request
+        special = "|".join(map(re.escape, self.tokenizer.all_special_tokens))
+
+        def lowered(text: str) -> str:
+            pieces = re.split(f"({special})", text)  # special tokens stay as they are
+            return "".join(piece if odd % 2 else "".join(map(str.lower, piece)) for odd, piece in enumerate(pieces))
+
+        def prepared(text: Text) -> Text:
+            first, second = prompt + text[0], text[1]
+            return (lowered(first), None if second is None else lowered(second)) if lowers else (first, second)
+
+        return replace(request, items=map(prepared, request.items))
+
+    def _prompt_tokens(self, prompt: str, limit: int | None) -> int:
+        """Tokens before a text that are not pooled: [CLS] and the prompt."""
+        if not prompt:
+            return 0
+        ids = self.tokenizer.encode_ragged([prompt]).ids
+        count = len(ids) - int(ids[-1] in self.tokenizer.all_special_ids)
+        if count >= (most := self.max_length if limit is None else limit):
+            raise InputError(
+                f"the prompt {prompt!r:.60} has {count} tokens, and at most {most} are read, so that nothing of a text "
+                "would be left: give a shorter prompt or a larger max_length"
+            )
+        return count
 
 
 class SentenceSimilarityPipeline(FeatureExtractionPipeline):
@@ -96,18 +186,24 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
         inputs: Inputs | Mapping[str, str | Sequence[str]],
         sentences: str | Sequence[str] | None = None,
         *,
-        pooling: Pooling = "mean",
+        pooling: Pooling = "model",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[Score]:
-        """Cosine of the two texts' vectors.
+        """How near the two texts' vectors are: their cosine, or what a sentence model says in its place.
 
         Args:
             inputs: the source text, with ``sentences``; or ``{"source_sentence": ..., "sentences": [...]}``; or one
                 pair ``("first", "second")``; or a collection or iterable of pairs.
             sentences: what the source is compared with: a text or a list of texts.
-            pooling: ``"mean"``, ``"cls"`` or ``"max"``.
+            pooling: see :class:`FeatureExtractionPipeline`; with another than ``"model"`` the cosine is computed.
+            prompt: see :class:`FeatureExtractionPipeline`; of both texts.
+            prompt_name: see :class:`FeatureExtractionPipeline`.
+            dimensions: see :class:`FeatureExtractionPipeline`.
             truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
@@ -120,23 +216,28 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
             InputError: as feature extraction; also neither pairs nor a source with its sentences.
         """
         if pooling is None:
-            raise InputError("sentence-similarity compares one vector per text: choose pooling 'cls', 'mean' or 'max'")
+            raise InputError(
+                f"sentence-similarity compares one vector per text: choose a pooling of {', '.join(POOLINGS)}"
+            )
         keywords: dict[str, Any] = {
             "pooling": pooling,
-            "normalize": True,
+            "prompt": prompt,
+            "prompt_name": prompt_name,
+            "dimensions": dimensions,
             "truncation": truncation,
             "max_length": max_length,
         }
+        measure = self.measure(pooling)
         source, sentences = _read_source(inputs, sentences)
         if source is not None:
             listed = [sentences] if isinstance(sentences, str) else list(sentences)
             first, *others = super().__call__([source, *listed], progress=progress, **keywords)
-            compared = [_cosine(first, other) for other in others]
+            compared = [compare(first, other, measure) for other in others]
             return compared[0] if isinstance(sentences, str) else compared
         request = read_request(inputs, tuple_is_pair=True, pair_required=True)
         halves = (half for pair in request.items for half in pair if half is not None)
         vectors = iter(super().__call__(halves, progress=progress, **keywords))
-        scores = (_cosine(first, next(vectors)) for first in vectors)
+        scores = (compare(first, next(vectors), measure) for first in vectors)
         if request.shape == "lazy":
             return scores
         return next(scores) if request.shape == "one" else list(scores)
@@ -154,6 +255,9 @@ def _read_source(inputs: Any, sentences: Any) -> tuple[str | None, Any]:
     return inputs, sentences
 
 
-def _cosine(a: Embedding, b: Embedding) -> Score:
-    # Rounding may push the product of two unit vectors a little past 1.
-    return Score(float(np.clip(np.dot(a, b), -1.0, 1.0)), truncated=bool(a.truncated or b.truncated))
+def compare(a: Embedding, b: Embedding, measure: Similarity) -> Score:
+    """How near two vectors ``(D,)`` are."""
+    found = float(paired_similarities(np.asarray(a), np.asarray(b), measure))
+    if measure == "cosine":
+        found = max(-1.0, min(1.0, found))  # rounding may push it a little past 1
+    return Score(found, truncated=bool(a.truncated or b.truncated))

@@ -66,6 +66,8 @@ class Pipeline:
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
     #: :mod:`bertkit.config.reading_settings`.
     decision: Mapping[str, Any] = MappingProxyType({})
+    #: Where the model was loaded from; None for a model object.
+    folder: Path | None = None
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
 
@@ -83,7 +85,7 @@ class Pipeline:
 
     def read_folder(self, folder: Path) -> None:
         """Take over what lies beside the weights, in the folder that the model was loaded from."""
-        self.decision = read_decision(folder)
+        self.decision, self.folder = read_decision(folder), folder
 
     @property
     def model(self) -> Any:

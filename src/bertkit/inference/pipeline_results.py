@@ -22,7 +22,7 @@ class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
     truncated: bool | None
 
     @classmethod
-    def of(cls, values: NDArray[np.float32], *, num_tokens: int | None, truncated: bool | None) -> Self:
+    def of(cls, values: NDArray[Any], *, num_tokens: int | None, truncated: bool | None) -> Self:
         """``values`` as an Embedding, without a copy."""
         embedding = values.view(cls)
         embedding.num_tokens = num_tokens
@@ -42,7 +42,7 @@ def _rebuild_embedding(values: NDArray[np.float32], num_tokens: int | None, trun
 
 
 class Score(float):
-    """A similarity in [-1, 1]: a float that knows whether one of its two texts was cut (``truncated``)."""
+    """A similarity, a cosine unless the model says otherwise: a float that knows whether a text was ``truncated``."""
 
     truncated: bool
 

@@ -11,7 +11,8 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path, saved_pooling
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.engine.backend import Network, Precision
@@ -137,7 +138,7 @@ def pipeline(
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         made = pipeline_class(InferenceEngine.of(model, **computing), _load_tokenizer(tokenizer, revision))
-    made.options = {**made.options, **options}
+    made.options = options
     return made
 
 
@@ -157,8 +158,6 @@ def _open(
     words = tokenizer or AutoTokenizer.from_pretrained(folder)
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
     made.read_folder(folder)
-    if pipeline_class is LabelVectorsPipeline:
-        made.options = {"pooling": saved_pooling(folder) or "mean"}
     return made
 
 
@@ -223,7 +222,7 @@ def method_of(model: Path | Network, given: str | None = None) -> str:
             near = did_you_mean(str(given), METHODS)
             raise InputError(f"method must be one of {', '.join(METHODS)}, or None, got {given!r}{near}")
         return given
-    if isinstance(model, Path) and saved_pooling(checkpoint_folder(model)) is not None:
+    if isinstance(model, Path) and is_sentence_folder(checkpoint_folder(model)):
         return "embedding"
     task = infer_task(model)
     for method, (_, _, head) in METHODS.items():

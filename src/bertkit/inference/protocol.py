@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.sentence_folder import step_files
 from bertkit.engine.onnx_backend import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
@@ -26,7 +27,8 @@ def _weight_files(path: Path) -> Sequence[Path]:
     if is_export(path):
         return exported_files(path)
     folder = checkpoint_folder(path)
-    return (folder / INT8_WEIGHTS,) if is_int8(folder) else find_weights(path).files
+    encoder = (folder / INT8_WEIGHTS,) if is_int8(folder) else find_weights(path).files
+    return (*encoder, *step_files(folder))
 
 
 def versions() -> dict[str, str]:

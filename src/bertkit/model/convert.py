@@ -20,8 +20,15 @@ from bertkit.checkpoints.huggingface import INDEX, WEIGHTS
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
+from bertkit.checkpoints.sentence_folder import (
+    MODULES,
+    is_sentence_folder,
+    read_sentence_parts,
+    write_sentence_parts,
+)
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
@@ -36,7 +43,7 @@ from bertkit.tokenization import AutoTokenizer
 _ROUNDING = 1e-5
 #: Lock file in the working folder of a conversion.
 _LOCK = "lock"
-_PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX)
+_PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX, f"*_Dense/{PICKLE}", f"*_LayerNorm/{PICKLE}")
 #: Files of TensorFlow checkpoints, besides ``.json``; fetched from the Hub only for a conversion.
 _TENSORFLOW_FILES = (
     "*.index", "*.data-*-of-*", "checkpoint", "saved_model.pb", "variables/*", "vocab*.txt", "assets/vocab.txt",
@@ -125,14 +132,15 @@ def convert(
             (draft / CONFIG).write_text(found.config_json(), encoding="utf-8")
             for name, content in found.generation_files().items():
                 (draft / name).write_bytes(content)
-            notes = (*found.notes, *_write_tokenizer(draft, found))
+            notes = (*found.notes, *_write_tokenizer(draft, found), *_write_modules(draft, found, work, trust_pickle))
             compared = _verify(draft, found)
         report = inspect(draft, hash_files=False)
         mark = fingerprint(draft)
         (draft / FINGERPRINT).write_text(json.dumps(mark.to_dict(), indent=1) + "\n", encoding="utf-8")
-        for file in draft.iterdir():
-            file.chmod(0o644)
-            sync_file(file)
+        for file in draft.rglob("*"):
+            if file.is_file():
+                file.chmod(0o644)
+                sync_file(file)
         sync_folder(draft)
         _check_target(folder)
         if folder.is_dir():
@@ -215,6 +223,32 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
             ) from None
         return (f"the files of the tokenizer were copied, but bertkit cannot read them: {reason}",)
     return ()
+
+
+def _write_modules(draft: Path, found: Source, work: Path, trust_pickle: bool) -> tuple[str, ...]:
+    """Write what follows the encoder of a sentence model; returns notes for the user."""
+    home = found.home
+    if home is None or not is_sentence_folder(home):
+        return ()
+    if not isinstance(found.config, BertConfig):
+        return (f"{MODULES} was left out: bertkit makes no vectors of texts with encoder-decoders",)
+
+    def opened(pickle: Path) -> Path:
+        raw = work / f"raw-{pickle.parent.name}"
+        raw.mkdir()
+        unpickle((pickle,), raw)
+        return raw / WEIGHTS
+
+    try:
+        parts = read_sentence_parts(home, found.config.hidden_size, opened if trust_pickle else None)
+    except CheckpointError as error:
+        if not any("For" in name for name in found.config.architectures or ()):
+            raise
+        return (f"{MODULES} was left out, and the model with its head converted: {error}",)
+    assert parts is not None
+    write_sentence_parts(draft, parts, found.config.hidden_size)
+    steps = ", ".join(type(step).__name__ for step in parts.config.steps)
+    return (f"vectors of texts: pooling {', '.join(parts.config.pooling)}{steps and ', then '}{steps}",)
 
 
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:

@@ -85,6 +85,7 @@ class Source(ABC):
     runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
     opened: held while values are read.
     makes_tokenizer: whether the settings of the tokenizer are written here, so that bertkit must be able to load it.
+    home: the folder of the Hub's layout that it lies in; None for another layout.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Source(ABC):
     runs_at: Path | None = None
     opened: AbstractContextManager[object] = nullcontext()
     makes_tokenizer: bool = False
+    home: Path | None = None
 
     @abstractmethod
     def read(self, name: str) -> Values:
@@ -221,10 +223,12 @@ class HubSource(Source):
     Of an encoder-decoder the settings of generation come along. The files of the tokenizer are in the folder ``home``.
     """
 
+    home: Path
+
     def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
         weights = find_weights(path)
         self.kind, self.where, self.runs_at = kind, str(home), path
-        self.config, self._home = read_any_config(config_path(path)), home
+        self.config, self.home = read_any_config(config_path(path)), home
         if isinstance(self.config, EncoderDecoderConfig):
             self.config = with_own_output(self.config, weights.tensors)
         table, ties = any_table(self.config), any_ties(self.config)
@@ -261,7 +265,7 @@ class HubSource(Source):
         return json.dumps({**kept, **self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
 
     def generation_files(self) -> dict[str, bytes]:
-        file = self._home / GENERATION
+        file = self.home / GENERATION
         if not isinstance(self.config, EncoderDecoderConfig) or not file.is_file():
             return {}
         return {GENERATION: read_regular(file, max_bytes=MAX_CONFIG_BYTES)}
@@ -273,7 +277,7 @@ class HubSource(Source):
         return not np.array_equal(written, self.read(name))
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        files = (self._home / name for name in AUTO_FILES if name != CONFIG)
+        files = (self.home / name for name in AUTO_FILES if name != CONFIG)
         return {file.name: read_regular(file, max_bytes=_MAX_BYTES) for file in files if file.is_file()}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.errors import ConfigError
 from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.kernels.dropout import Dropout
@@ -38,6 +41,33 @@ def pool_tokens(x_TD: Tensor, layout: Layout, pooling: str) -> Tensor:
     """
     sequences = x_TD.split(layout.lengths)
     return torch.stack([x_SD.mean(dim=0) if pooling == "mean" else x_SD.amax(dim=0) for x_SD in sequences])
+
+
+def pool_sentences(x_TD: Tensor, layout: Layout, modes: Sequence[PoolingMode], skipped: int = 0) -> Tensor:
+    """Token vectors to one vector of each sequence, ``(B, D * modes)``: what each mode gives, side by side.
+
+    Modes as in sentence-transformers: ``cls`` the first token, ``lasttoken`` the last, ``max`` and ``mean`` over all,
+    ``mean_sqrt_len_tokens`` the sum over the root of their number, ``weightedmean`` by position, counted from 1
+    (Muennighoff 2022, SGPT). ``skipped``: first tokens of each sequence that are left out, their positions counted; no
+    sequence is as short.
+    """
+    sequences = x_TD.split(layout.lengths)
+    return torch.cat([torch.stack([_POOL[mode](x_SD[skipped:], skipped) for x_SD in sequences]) for mode in modes], 1)
+
+
+def _by_position(x_SD: Tensor, skipped: int) -> Tensor:
+    weights_S = torch.arange(1 + skipped, 1 + skipped + len(x_SD), dtype=x_SD.dtype, device=x_SD.device)
+    return weights_S @ x_SD / weights_S.sum()
+
+
+_POOL: dict[PoolingMode, Callable[[Tensor, int], Tensor]] = {
+    "cls": lambda x_SD, skipped: x_SD[0],
+    "max": lambda x_SD, skipped: x_SD.amax(dim=0),
+    "mean": lambda x_SD, skipped: x_SD.mean(dim=0),
+    "mean_sqrt_len_tokens": lambda x_SD, skipped: x_SD.sum(dim=0) / len(x_SD) ** 0.5,
+    "weightedmean": _by_position,
+    "lasttoken": lambda x_SD, skipped: x_SD[-1],
+}
 
 
 class MaskedLMTransform(nn.Module):

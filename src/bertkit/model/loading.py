@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict, TypeVar, Unpack
+from typing import Literal, TypedDict, TypeVar, Unpack
 
 import torch
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import (
-    Pooling,
-    check_vocabulary,
-    config_path,
-    find_weights,
-    saved_pooling,
-)
+from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder
+from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
@@ -37,6 +32,8 @@ from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
+#: What a sequence classifier may read.
+Pooling = Literal["cls", "mean", "max"]
 
 #: Keywords of ``from_pretrained`` in transformers without a counterpart here, and what to do instead.
 OTHER_KEYWORDS = {
@@ -220,7 +217,8 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
         raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
     trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
     if not trained or new_head:
-        return wanted or saved_pooling(folder) or (config.pooling if config.family.head_layer else "cls")
+        own: dict[object, Pooling] = {("cls",): "cls", ("mean",): "mean", ("max",): "max"}
+        return wanted or own.get(saved_pooling(folder)) or (config.pooling if config.family.head_layer else "cls")
     if wanted not in (None, config.pooling):
         raise ConfigError(
             f"the checkpoint's classifier was trained with pooling={config.pooling!r}, got {wanted!r}; leave pooling "

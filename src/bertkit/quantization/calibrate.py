@@ -31,7 +31,7 @@ MOST_HELD = 4 * MAX_TEXTS
 #: Texts with a larger share of unknown tokens are not in the model's language.
 MAX_UNKNOWN = 0.1
 #: What stands for a text when models are compared: the mean over its tokens of the top layer.
-VECTORS = Wanted(("last_hidden_state",), pooling="mean")
+VECTORS = Wanted(("last_hidden_state",), pooling=("mean",))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from bertkit import __version__
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder
 from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
 from bertkit.checkpoints.int8_folder import FACTS, VERSION, Bits, Quantization, best_bits
+from bertkit.checkpoints.sentence_folder import write_sentence_parts
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.module_views import module_view
@@ -181,6 +182,8 @@ def _write(
             original_bytes=sum(p.numel() * p.element_size() for p in given.model.parameters()),
         )
         write_beside(draft, given.tokenizer, given.decision, given.beside)
+        if given.sentence is not None:
+            write_sentence_parts(draft, given.sentence, given.model.config.hidden_size)
         _write_card(draft, result)
     return result
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, did_you_mean
 from bertkit.system.paths import looked_in, user_path
 
-#: Files fetched from a Hub repository: safetensors, configs, vocabularies. Never pickles, never code.
+#: Files fetched from a Hub repository: safetensors (also of the modules of sentence-transformers), configs,
+#: vocabularies. Never pickles, never code.
 HUB_FILES = (
     "model*.safetensors",
     "*.json",
@@ -27,6 +28,8 @@ HUB_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "*/config.json",
+    "*_Dense/model.safetensors",
+    "*_LayerNorm/model.safetensors",
 )
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")

@@ -141,5 +141,5 @@ def test_many_callers_at_once(folder: Path, tmp_path: Path, exported: bool) -> N
 def test_results_do_not_keep_their_pack(folder: Path) -> None:
     """A caller who keeps one vector of a million must not keep the others with it."""
     engine = InferenceEngine.of(BertModel.from_pretrained(folder))
-    found = engine.run(rows(5, 5, 5), Wanted(("last_hidden_state",), "mean"), rows_of)
+    found = engine.run(rows(5, 5, 5), Wanted(("last_hidden_state",), ("mean",)), rows_of)
     assert all(vector.base is None for vector in found)

@@ -458,7 +458,7 @@ def test_an_id_that_the_model_does_not_know_is_reported(folder: Path) -> None:
     ids = np.array([2, 7, 30_000, 3], np.int32)
     rows = Ragged(ids, boundaries_of([4]), np.zeros(4, np.int8), np.array([4]))
     with pytest.raises(InputError, match="input_ids has 30000, outside 0"):
-        engine.run(rows, Wanted(("last_hidden_state",), "mean"), rows_of)
+        engine.run(rows, Wanted(("last_hidden_state",), ("mean",)), rows_of)
 
 
 def test_a_damaged_weight_is_reported(tmp_path: Path) -> None:

@@ -286,6 +286,6 @@ def test_the_engine_s_precision_decides_on_a_gpu(monkeypatch, precision, pooling
     ids = np.arange(5, 5 + sum(RAGGED)) % 50
     pack = Pack(ids, np.zeros_like(ids), RAGGED)
     with Called() as called, mode:
-        found = backend.compute(pack, Wanted(("last_hidden_state",), pooling=pooling))
+        found = backend.compute(pack, Wanted(("last_hidden_state",), pooling=(pooling,)))
     assert found["last_hidden_state"].shape == (len(RAGGED), 32)
     assert called.names.count(OPERATOR) == calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bertkit import pipeline
-from bertkit.engine.backend import Pooling
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.engine.onnx_backend import is_export
 from bertkit.inference.feature_extraction import hidden_states
 from bertkit.ragged import Ragged
@@ -26,15 +26,15 @@ class Runner:
         self._engine = pipe.engine
 
     def vectors(self, texts: Texts) -> Floats:
-        return np.stack(self._run(texts, "mean"))
+        return np.stack(self._run(texts, ("mean",)))
 
     def hidden(self, texts: Texts) -> list[Floats]:
         return self._run(texts, None)
 
-    def _run(self, texts: Texts, pooling: Pooling | None) -> list[Floats]:
+    def _run(self, texts: Texts, modes: tuple[PoolingMode, ...] | None) -> list[Floats]:
         ids, segments = texts.ids.astype(np.int32), texts.segments.astype(np.int8)
         rows: list[Floats] = self._engine.run(
-            Ragged(ids, texts.boundaries, segments, texts.lengths), *hidden_states(pooling)
+            Ragged(ids, texts.boundaries, segments, texts.lengths), *hidden_states(modes)
         )
         return rows
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, saved_pooling
+from bertkit.config.sentence_config import QUERY
 from bertkit.data.store.store_manifest import tokenizer_digest
-from bertkit.engine.backend import Pooling
 from bertkit.errors import InputError
+from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.ragged import Flags, Floats
@@ -36,9 +36,9 @@ class TextEncoder:
 
     Args:
         model: folder or Hub name of an encoder.
-        pooling: ``"cls"``, ``"mean"`` or ``"max"``; None: as the model says, else the mean.
-        prompt: put before each text that is searched; ``query_prompt`` before what is searched for.
-        query_prompt: see ``prompt``.
+        pooling: see :class:`bertkit.inference.feature_extraction.FeatureExtractionPipeline`.
+        prompt: put before each text that is searched; None: what the model has for that.
+        query_prompt: put before what is searched for; None: what the model has for that.
         max_length: most tokens of a text, prompt included; None: what the model reads.
         device, precision, threads: see :func:`bertkit.pipeline`.
     """
@@ -47,21 +47,23 @@ class TextEncoder:
         self,
         model: str | Path,
         *,
-        pooling: Pooling | None = None,
-        prompt: str = "",
-        query_prompt: str = "",
+        pooling: Pooling = "model",
+        prompt: str | None = None,
+        query_prompt: str | None = None,
         max_length: int | None = None,
         **computing: Any,
     ) -> None:
         self.path = resolve(model)
-        self.pipe = pipeline("feature-extraction", model=self.path, **computing)
-        self.pooling = pooling or saved_pooling(checkpoint_folder(self.path)) or "mean"
-        self.prompt, self.query_prompt, self.max_length = prompt, query_prompt, max_length
+        self.pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model=self.path, **computing)
+        self.pooling, self.max_length = pooling, max_length
+        self._config = config = self.pipe.parts(pooling).config
+        self.prompt = config.prompt(prompt_name=config.document_prompt) if prompt is None else prompt
+        self.query_prompt = config.prompt(prompt_name=QUERY) if query_prompt is None else query_prompt
 
     @property
     def width(self) -> int:
         """D."""
-        return int(self.pipe.config.hidden_size)
+        return self._config.dimensions or self._config.widths(self.pipe.config.hidden_size)[-1]
 
     @cached_property
     def facts(self) -> Facts:
@@ -70,6 +72,7 @@ class TextEncoder:
             "model_sha256": model_hash(self.path),
             "tokenizer_sha256": tokenizer_digest(self.pipe.tokenizer),
             "pooling": self.pooling,
+            "sentence": self._config.model_dump_json(),
             "prompt": self.prompt,
             "query_prompt": self.query_prompt,
             "max_length": self.max_length,
@@ -81,18 +84,27 @@ class TextEncoder:
         """Vectors of texts that are searched, or of a ``query``; ``advance`` is called with the number that is done."""
         prompt = self.query_prompt if query else self.prompt
         vectors, truncated = [], []
-        options = {"pooling": self.pooling, "normalize": True, "truncation": True, "max_length": self.max_length}
-        for vector in self.pipe(iter([prompt + text for text in texts]), progress=False, **options):
+        found = self.pipe(
+            iter(texts),
+            pooling=self.pooling,
+            prompt=prompt,
+            normalize=True,
+            truncation=True,
+            max_length=self.max_length,
+            progress=False,
+        )
+        for vector in found:
             vectors.append(np.asarray(vector))
             truncated.append(vector.truncated)
             advance(1)
-        found = np.stack(vectors) if vectors else np.zeros((0, self.width), np.float32)
-        return Encoded(found, np.array(truncated, np.bool_))
+        stacked = np.stack(vectors) if vectors else np.zeros((0, self.width), np.float32)
+        return Encoded(stacked, np.array(truncated, np.bool_))
 
     @property
     def longest(self) -> int:
         """Most tokens that are read of a text."""
-        return self.max_length or int(self.pipe.max_length)
+        own = self.pipe.max_length
+        return self.max_length or min(self._config.max_length or own, own)
 
 
 def model_name(model: str | Path) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import Network, Pooling
+from bertkit.engine.backend import Network
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError
-from bertkit.inference.feature_extraction import SHORTEST, FeatureExtractionPipeline
+from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Inputs, Shaped
 from bertkit.inference.pipeline_results import Embedding
@@ -24,6 +25,7 @@ from bertkit.inference.zero_shot.candidate_labels import (
     read_single_texts,
 )
 from bertkit.metrics.probabilities import softmax
+from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -46,6 +48,10 @@ class LabelVectorsPipeline(Pipeline):
         super().__init__(model, tokenizer)
         self.vectors = FeatureExtractionPipeline(self.engine, tokenizer)
 
+    def read_folder(self, folder: Path) -> None:
+        super().read_folder(folder)
+        self.vectors.read_folder(folder)
+
     def __call__(
         self,
         inputs: Inputs,
@@ -54,7 +60,7 @@ class LabelVectorsPipeline(Pipeline):
         hypothesis_template: str = "{}",
         multi_label: bool = False,
         temperature: float = TEMPERATURE,
-        pooling: Pooling = "mean",
+        pooling: Pooling = "model",
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
@@ -70,7 +76,7 @@ class LabelVectorsPipeline(Pipeline):
                 what a text without the label looks like. Otherwise the scores of a text sum to 1: the softmax of the
                 cosines, divided by ``temperature``. A single label is scored as if this were True.
             temperature: above 0; the smaller, the nearer to 1 is the best score.
-            pooling: ``"cls"``, ``"mean"`` or ``"max"``; by default as the model says (``1_Pooling``), else the mean.
+            pooling: see :class:`~bertkit.inference.feature_extraction.FeatureExtractionPipeline`.
             truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
@@ -87,7 +93,7 @@ class LabelVectorsPipeline(Pipeline):
         if not temperature > 0:
             raise InputError(f"temperature must be above 0, got {temperature!r}")
         if pooling is None:
-            raise InputError("zero-shot classification compares one vector a text: pooling 'cls', 'mean' or 'max'")
+            raise InputError("zero-shot classification compares one vector a text: choose a pooling, such as 'model'")
         centres_LD = self._centres(labels, hypothesis_template, pooling)
         request = read_single_texts(inputs)
         waiting: deque[str] = deque()
@@ -118,5 +124,4 @@ class LabelVectorsPipeline(Pipeline):
         vectors = np.stack(list(self.vectors(filled, pooling=pooling, normalize=True, progress=False)))
         first = np.cumsum([0, *map(len, labels.words[:-1])])
         sums = np.add.reduceat(vectors, first, axis=0)
-        found: Floats = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), SHORTEST)
-        return found
+        return unit_vectors(sums)

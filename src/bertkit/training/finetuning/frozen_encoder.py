@@ -143,7 +143,7 @@ def frozen_vectors(
     if not isinstance(model, BartForSequenceClassification) and (
         model.config.pooling != "cls" or has_own_pooler(model)
     ):
-        wanted = Wanted(("last_hidden_state",), model.config.pooling)
+        wanted = Wanted(("last_hidden_state",), (model.config.pooling,))
     vectors = InferenceEngine.for_scoring(model).encoder().row_outputs(features, wanted, label=label)
     if file is not None:
         write_features(file, vectors)
