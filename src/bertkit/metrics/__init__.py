@@ -1,7 +1,7 @@
-"""Scores of predictions, confidence intervals, calibration, tags, ROUGE: numpy only.
+"""Scores of predictions and of rankings, confidence intervals, calibration, tags, ROUGE, BM25: numpy only.
 
-The metrics of GLUE are importable from here; ``multilabel``, ``calibration``, ``tags`` and ``rouge`` are modules of
-their own.
+The metrics of GLUE are importable from here; ``multilabel``, ``calibration``, ``tags``, ``rouge``, ``ranking`` and
+``bm25`` are modules of their own.
 """
 
 from bertkit.metrics.scores import (

@@ -1,0 +1,83 @@
+"""BM25: search by words, the baseline of every search by vectors, and a source of hard negatives. Numpy only.
+
+Robertson and Zaragoza 2009 ("The Probabilistic Relevance Framework"), in the form and with the defaults of Lucene: the
+weight of a word is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, which is never below 0, and the constant factor ``k1 + 1`` is
+left out. Words are lower-cased, not stemmed, and no word is left out as too frequent. In scripts that Lucene's standard
+tokenizer also cuts into characters (Chinese characters, kana) each character is a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.ragged import boundaries_of
+
+_CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
+_word = re.compile(rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}]+")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, as BM25 counts them."""
+    return _word.findall(text.lower())
+
+
+class BM25:
+    """An index of documents in memory: about 12 bytes for each different word of each document.
+
+    Args:
+        documents: the texts; their numbers 0, 1, ... are what a search returns.
+        k1: how soon more of the same word stops to count.
+        b: how much long documents are marked down, from 0 to 1.
+    """
+
+    def __init__(self, documents: Iterable[str], k1: float = 1.2, b: float = 0.75) -> None:
+        self._numbers: dict[str, int] = {}
+        parts = [
+            np.array([self._numbers.setdefault(word, len(self._numbers)) for word in words_of(text)], np.int64)
+            for text in documents
+        ]
+        self._size = len(parts)
+        lengths = np.array([len(part) for part in parts], np.int64)
+        words = np.concatenate([*parts, np.zeros(0, np.int64)])
+        # One key for each word of each document, so that equal keys are counted and sorted by word at once.
+        keys, counts = np.unique(words * max(self._size, 1) + np.arange(self._size).repeat(lengths), return_counts=True)
+        word_of, document_of = np.divmod(keys, max(self._size, 1))
+        in_documents = np.bincount(word_of, minlength=len(self._numbers))
+        self._boundaries = boundaries_of(in_documents)
+        self._documents = document_of.astype(np.int32)
+        mean_length = lengths.mean() if lengths.any() else 1.0
+        saturation = counts / (counts + k1 * (1 - b + b * lengths[document_of] / mean_length))
+        rarity = np.log1p((self._size - in_documents + 0.5) / (in_documents + 0.5))
+        self._weights = rarity[word_of] * saturation
+
+    def __len__(self) -> int:
+        return self._size
+
+    def scores(self, query: str) -> npt.NDArray[np.float64]:
+        """Score of every document, ``(documents,)``: 0 if it shares no word with the query.
+
+        A word that stands twice in the query counts twice.
+        """
+        found = np.zeros(self._size)
+        for word in words_of(query):
+            number = self._numbers.get(word)
+            if number is not None:
+                span = slice(self._boundaries[number], self._boundaries[number + 1])
+                found[self._documents[span]] += self._weights[span]
+        return found
+
+    def search(self, query: str, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The best documents that share a word with the query, at most ``k``: their numbers and scores, best first.
+
+        Of equal scores the document that was given first comes first.
+        """
+        scores = self.scores(query)
+        found = np.flatnonzero(scores)
+        if len(found) > k:  # sort few: those above the k-th score, and its equals
+            found = found[scores[found] >= np.partition(scores[found], -k)[-k]] if k else found[:0]
+        best = found[np.argsort(-scores[found], kind="stable")][:k]
+        return best, scores[best]
