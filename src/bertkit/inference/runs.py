@@ -140,7 +140,7 @@ def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, s
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
-    return config.model_copy(update={"max_length": longest})
+    return workflow.settings_for(folder, config.model_copy(update={"max_length": longest}))
 
 
 def settings_for_use(folder: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _nearest_of_all(queries_QD: Floats, documents_ND: Floats, k: int) -> tuple[I
         numbers = np.concatenate([numbers, best + first], axis=1)
         scores = np.concatenate([scores, np.take_along_axis(products, best, axis=1)], axis=1)
         kept = _largest(scores, k)
-        numbers, scores = (np.take_along_axis(each, kept, axis=1) for each in (numbers, scores))
+        numbers, scores = np.take_along_axis(numbers, kept, axis=1), np.take_along_axis(scores, kept, axis=1)
     order = np.lexsort((numbers, -scores), axis=1)
     return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
 

@@ -6,7 +6,8 @@ Letters of the array shapes: B rows, C texts of a row, A different anchors, U te
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,10 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.model.cached_vectors import vectors_in_parts
 from bertkit.model.losses import LossTerm
+from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import TEMPERATURE, at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
 
 LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
-#: The losses that compare each row with the others, so that the rows of a step belong together.
-COMPARES_ROWS: frozenset[LossName] = frozenset({"in-batch", "cosent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,13 @@ class Objective:
         anchors_BD, positives_BD = vectors_UD[batch.columns[:, 0]], vectors_UD[batch.columns[:, 1]]
         if self.loss == "in-batch":
             places_B = batch.columns[:, 1] - batch.num_anchors
-            options = {"temperature": self.temperature, "symmetric": self.symmetric}
-            return in_batch_loss(anchors_BD, vectors_UD[batch.num_anchors :], places_B, **options)
+            return in_batch_loss(
+                anchors_BD,
+                vectors_UD[batch.num_anchors :],
+                places_B,
+                temperature=self.temperature,
+                symmetric=self.symmetric,
+            )
         if self.loss == "triplet":
             negatives = batch.columns[:, 2:]
             rows = (negatives >= 0).nonzero()[:, 0]
@@ -97,15 +102,22 @@ class Compared:
 class TextComparison(nn.Module):
     """A sentence encoder in training.
 
-    sentences: from a packed batch to vectors ``(U, D)``.
+    sentences: what is trained.
     objective: the loss.
     max_tokens: what is computed at once; a larger batch is computed in parts, with the same result, see
         :func:`bertkit.model.cached_vectors.vectors_in_parts`.
     """
 
-    def __init__(self, sentences: nn.Module, objective: Objective, max_tokens: int = 4096) -> None:
+    #: What it is called where settings depend on the kind of model.
+    kind: ClassVar[str] = "embedding"
+
+    def __init__(self, sentences: SentenceModel, objective: Objective, max_tokens: int = 4096) -> None:
         super().__init__()
         self.sentences, self.objective, self.max_tokens = sentences, objective, max_tokens
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the sentence model; the tokenizer is saved by itself."""
+        self.sentences.save_pretrained(folder)
 
     def forward_packed(self, batch: ComparedTexts) -> Compared:
         """The loss of a batch."""

@@ -84,7 +84,9 @@ def cosent_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor, *, temperature: fl
     return LossTerm(torch.logsumexp(torch.cat([excess.new_zeros(1), excess]), dim=0), 1.0)
 
 
-def at_widths(loss: Callable[[Sequence[Tensor]], LossTerm], vectors: Sequence[Tensor], widths: Sequence[int]) -> LossTerm:
+def at_widths(
+    loss: Callable[[Sequence[Tensor]], LossTerm], vectors: Sequence[Tensor], widths: Sequence[int]
+) -> LossTerm:
     """The sum of a loss over the first numbers of all vectors (Kusupati et al. 2022, "Matryoshka", equation 1).
 
     Every width counts the same; cosines are those of the shortened vectors.
@@ -94,6 +96,8 @@ def at_widths(loss: Callable[[Sequence[Tensor]], LossTerm], vectors: Sequence[Te
     """
     whole = min(vector.shape[-1] for vector in vectors)
     if not widths or min(widths) < 1 or max(widths) > whole:
-        raise InputError(f"vectors of {whole} numbers cannot be shortened to {list(widths)}; give widths from 1 to {whole}")
+        raise InputError(
+            f"vectors of {whole} numbers cannot be shortened to {list(widths)}; give widths from 1 to {whole}"
+        )
     terms = [loss([vector[..., :width] for vector in vectors]) for width in widths]
     return LossTerm(torch.stack([term.total for term in terms]).sum(), terms[0].num_targets)

@@ -15,15 +15,17 @@ from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.task import TextTask
 
 
-def embedding_baseline(
-    train: Sequence[EmbeddingExample], dev: Sequence[EmbeddingExample], task: EmbeddingTask
-) -> Row:
+def embedding_baseline(train: Sequence[EmbeddingExample], dev: Sequence[EmbeddingExample], task: EmbeddingTask) -> Row:
     """Scores of dev; only those of scored pairs learn from train."""
     if task.compares == "scores":
         regression = TextTask(task.name, None, task.metrics, task.main_metric, task.columns)
         return tfidf_baseline(_as_texts(train), _as_texts(dev), regression)
     scores = _triplet_scores(dev) if task.compares == "triplets" else _search_scores(dev, task.metrics)
-    return {"name": "BM25", "model": "BM25 in Lucene's form, k1 1.2, b 0.75, over the other texts of dev", "metrics": scores}
+    return {
+        "name": "BM25",
+        "model": "BM25 in Lucene's form, k1 1.2, b 0.75, over the other texts of dev",
+        "metrics": scores,
+    }
 
 
 def _as_texts(rows: Sequence[EmbeddingExample]) -> list[Example]:
@@ -34,9 +36,7 @@ def _search_scores(dev: Sequence[EmbeddingExample], metrics: Sequence[str]) -> d
     numbered = number_texts(dev)
     queries, documents = Queries.of(numbered.columns), np.flatnonzero(~numbered.is_anchor)
     index = BM25(numbered.texts[number] for number in documents.tolist())
-    ranked = [
-        documents[index.search(numbered.texts[number], DEPTH)[0]].tolist() for number in queries.anchors.tolist()
-    ]
+    ranked = [documents[index.search(numbered.texts[number], DEPTH)[0]].tolist() for number in queries.anchors.tolist()]
     return {name: float(values.mean()) for name, values in queries.values(ranked, metrics).items()}
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from bertkit.ragged import Flags, Floats, Ints, Ragged
 from bertkit.tasks.embeddings.task import EmbeddingExample
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.text.features import featurize_texts
+from bertkit.tokenization import PreTrainedTokenizer
 
 #: Number of a text in :attr:`TextColumns.columns` where a row has fewer texts than others.
 NONE = -1
@@ -51,10 +53,16 @@ class TextColumns:
         return cut
 
     @property
+    def has_negatives(self) -> Flags:
+        """Which rows have a negative of their own ``(R,)``."""
+        found: Flags = (self.columns[:, 2:] != NONE).any(axis=1)
+        return found
+
+    @property
     def documents(self) -> Ints:
         """Numbers of the texts that are searched, those of all columns but the first: int64, each once, in order."""
-        found = np.unique(self.columns[:, 1:])
-        return found[found != NONE]
+        found: Ints = np.unique(self.columns[:, 1:][self.columns[:, 1:] != NONE])
+        return found
 
     def _sums(self, values_U: Ints) -> Ints:
         found: Ints = (values_U[self.columns] * (self.columns != NONE)).sum(axis=1)
@@ -91,8 +99,20 @@ def number_texts(examples: Sequence[EmbeddingExample]) -> NumberedTexts:
     )
 
 
-def scores_of(examples: Sequence[EmbeddingExample]) -> Floats | None:
-    """The scores of examples, of which all have one or none has."""
-    if examples[0].score is None:
-        return None
-    return np.array([example.score for example in examples], np.float32)
+def featurize_columns(
+    examples: Sequence[EmbeddingExample],
+    tokenizer: PreTrainedTokenizer,
+    *,
+    max_length: int | None,
+    prompts: tuple[str, str] = ("", ""),
+    scored: bool = False,
+) -> TextColumns:
+    """Token ids of the texts of examples, each behind its prompt and cut at its end.
+
+    ``prompts`` are that of anchors and that of other texts; ``scored`` takes the scores along.
+    """
+    numbered = number_texts(examples)
+    texts = [prompts[not first] + text for text, first in zip(numbered.texts, numbered.is_anchor.tolist(), strict=True)]
+    rows = featurize_texts(texts, None, tokenizer, max_length=max_length)
+    scores = np.array([example.score for example in examples], np.float32) if scored else None
+    return TextColumns(rows, numbered.columns, numbered.same, scores)

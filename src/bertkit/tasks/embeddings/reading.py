@@ -23,8 +23,8 @@ def read_embeddings(
     """The examples of one file; scores may be absent from test alone.
 
     Raises:
-        DataError: a missing column, no rows, or rows with an empty text, a score that is no finite number, or a negative
-            that is the positive: each with file, line, what was found, what was expected.
+        DataError: a missing column, no rows, or rows with an empty text, a score that is no finite number, or a
+            negative that is the positive: each with file, line, what was found, what was expected.
     """
     bad = BadRows(on_error, gather=True)
     table = open_table(path, task.columns, bad)
@@ -48,9 +48,7 @@ def read_embeddings(
     return Examples(rows, path, split, bad.skipped)
 
 
-def _columns_of(
-    task: EmbeddingTask, path: Path, table: Table, split: Split
-) -> tuple[list[str], list[str], list[str]]:
+def _columns_of(task: EmbeddingTask, path: Path, table: Table, split: Split) -> tuple[list[str], list[str], list[str]]:
     """Names of the columns of the two texts, of the negatives, and of the score."""
     layout = task.columns
     first = find_column(path, table.columns, layout.text, "text", "choose one with --text")

@@ -21,6 +21,7 @@ POSITIVE_NAMES = tuple(
     "positive pos answer passage document context sentence2 text2 text_b sentence_b hypothesis text_pair".split()
 )
 SCORE_NAMES = tuple("score similarity similarity_score label".split())
+USUAL_COLUMNS = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class EmbeddingTask:
     compares: Comparison
     metrics: tuple[str, ...]
     main_metric: str
-    columns: Columns = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
+    columns: Columns = USUAL_COLUMNS
     negatives: tuple[str, ...] | None = None
     folders: tuple[str, ...] = ()
     about: str = ""
