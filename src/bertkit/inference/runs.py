@@ -134,13 +134,13 @@ def open_run(
 def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: Any) -> ReadingSettings:
     """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
     saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
-    config = parsed(saved, ReadingSettings, str(folder / SETTINGS))
+    config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
-    return workflow.settings_for(folder, config.model_copy(update={"max_length": longest}))
+    return config.model_copy(update={"max_length": longest})
 
 
 def settings_for_use(folder: Path) -> dict[str, Any]:

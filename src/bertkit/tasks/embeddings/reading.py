@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, shorten
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.hold_out import plain_text
@@ -46,6 +46,14 @@ def read_embeddings(
     if split == "test" and score:
         all_or_none(rows, [row.score is not None for row in rows], f"score in column {score[0]!r}")
     return Examples(rows, path, split, bad.skipped)
+
+
+def columns_note(task: EmbeddingTask, path: Path) -> str:
+    """Which columns of a file are read, in words."""
+    texts, negatives, score = _columns_of(task, path, open_table(path, task.columns, BadRows("skip")), "test")
+    first, second = map(repr, texts)
+    more = f"; negatives {shorten(negatives, limit=12)}" if negatives else ""
+    return f"columns: {first} and {second}{more}{f'; score {score[0]!r}' if score else ''}"
 
 
 def _columns_of(task: EmbeddingTask, path: Path, table: Table, split: Split) -> tuple[list[str], list[str], list[str]]:

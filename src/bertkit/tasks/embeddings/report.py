@@ -11,14 +11,16 @@ from bertkit.errors import DataError, counted
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.embeddings.features import NONE, TextColumns
 from bertkit.tasks.embeddings.objectives import loss_of
+from bertkit.tasks.embeddings.reading import columns_note
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
+from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text, text_key
 from bertkit.tasks.text.report import add_lengths
 
 
 def embedding_report(
     task: EmbeddingTask,
-    splits: Mapping[str, Sequence[EmbeddingExample]],
+    splits: Mapping[str, Examples[EmbeddingExample]],
     encoded: Mapping[str, TextColumns],
     settings: ReadingSettings,
 ) -> DataReport:
@@ -26,6 +28,8 @@ def embedding_report(
     reports = {}
     for name, rows in splits.items():
         reports[name] = facts = SplitFacts(rows, "row")
+        if rows.path is not None:
+            facts.add(columns_note(task, rows.path))
         columns = encoded[name]
         add_lengths(facts, columns.texts.num_tokens_before, settings.max_length, name="texts")
         _add_texts(facts, columns)
@@ -69,8 +73,8 @@ def check_negatives(rows: Sequence[EmbeddingExample], columns: TextColumns) -> N
     if not columns.has_negatives.all():
         without = int(np.flatnonzero(~columns.has_negatives)[0])
         raise DataError(
-            f"{rows[without].where}: no negative, which the loss triplet needs in every row ({rows[without].text!r:.60}). "
-            "Name their columns (--negative), let the model find some (--mine-negatives 3), or use the loss in-batch"
+            f"{rows[without].where}: no negative ({rows[without].text!r:.60}), which the loss triplet needs in every "
+            "row. Name their column (--negative), let the model find some (--mine-negatives), or use the loss in-batch"
         )
 
 

@@ -44,7 +44,7 @@ class Queries:
             positives[query][positive] = 1.0
         return cls(anchors, of_row, positives)
 
-    def values(self, ranked: Sequence[Sequence[int]], metrics: Sequence[str]) -> dict[str, Values]:
+    def values(self, ranked: Sequence[Sequence[Hashable]], metrics: Sequence[str]) -> dict[str, Values]:
         """Each metric of each query ``(Q,)``; ``ranked`` has the numbers of the texts found for each, best first."""
         return ranking_values(judge_documents(ranked, self.positives, DEPTH), metrics)
 
