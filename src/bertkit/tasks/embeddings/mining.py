@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from bertkit.tasks.run_rows import to_jsonl
 
 #: Texts whose vectors are written together: at most so many are computed again after a kill.
 PART = 4096
-#: For each negative wanted so many texts are looked at, beside the positives of an anchor: some of them are too near.
+#: For each negative wanted so many texts are looked at that are no positives: some of them are too near.
 LOOKED_AT = 10
 #: In the run folder: the vectors so far, by a hash of what they were made of; and what was found, for people.
 FOLDER, FOUND = "mining", "mined-negatives.jsonl"
@@ -95,7 +96,7 @@ def mine(
 def find_negatives(
     vectors_UD: Floats, rows: TextColumns, *, count: int, most: float, check: Check = stop_nothing
 ) -> Negatives:
-    """The texts nearest to each row's anchor that are no positive of it, nor too near; every text is looked at.
+    """The texts nearest to each row's anchor that are no positive of it, nor too near.
 
     A text is left out if it says the same as the anchor, as any positive or as a negative of the row, or if its cosine
     is above ``most`` times that of the row's positive (of a positive below 0, by as much further below).
@@ -117,15 +118,11 @@ def find_negatives(
     limits_R = positives_R - (1 - most) * np.abs(positives_R)
     found = Negatives(np.full((len(rows), count), NONE), np.zeros((len(rows), count), np.float32))
     for row, (query, limit) in enumerate(zip(queries.of_row.tolist(), limits_R.tolist(), strict=True)):
-        known, place = set(taken[query]), 0
-        for number, cosine in zip(documents[places_QK[query]].tolist(), cosines_QK[query].tolist(), strict=True):
-            if cosine > limit or rows.same[number] in known:
-                continue
+        near = zip(documents[places_QK[query]].tolist(), cosines_QK[query].tolist(), strict=True)
+        others = ((number, cosine) for number, cosine in near if rows.same[number] not in taken[query])
+        right = {int(rows.same[n]): (n, cosine) for n, cosine in islice(others, LOOKED_AT * count) if cosine <= limit}
+        for place, (number, cosine) in enumerate(islice(right.values(), count)):
             found.numbers[row, place], found.cosines[row, place] = number, cosine
-            known.add(int(rows.same[number]))
-            place += 1
-            if place == count:
-                break
     return found
 
 
@@ -194,7 +191,7 @@ def _summary(found: Negatives, count: int) -> str:
         )
     fewer = int((~there.all(axis=1)).sum())
     return (
-        f"mined {int(there.sum()):,} negatives for {counted(len(there), 'row')}, cosines "
+        f"mined {counted(int(there.sum()), 'negative')} for {counted(len(there), 'row')}, cosines "
         f"{np.percentile(found.cosines[there], 5):.2f} to {np.percentile(found.cosines[there], 95):.2f}"
         + (f"; {counted(fewer, 'row')} got fewer than {count}" if fewer else "")
         + f"; see {FOUND}"
