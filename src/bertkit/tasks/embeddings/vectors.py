@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from bertkit.batch import Layout
 from bertkit.engine.backend import Check, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.model.sentence_model import SentenceModel
@@ -34,7 +33,8 @@ class VectorEngine:
 
     def vectors(self, rows: Ragged, advance: Callable[[int], None]) -> Floats:
         """The vector of each row, float32 ``(B, D)``; ``advance`` gets the number of rows after each pack."""
-        return np.stack(self.engine.run(rows, Wanted(("last_hidden_state",)), self._read, advance))
+        wanted = Wanted(("last_hidden_state",), self.sentences.head.config.pooling)
+        return np.stack(self.engine.run(rows, wanted, self._read, advance))
 
     def shown_vectors(self, rows: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
         """The same; ``check`` is called between packs, and a progress bar says ``label``."""
@@ -48,9 +48,11 @@ class VectorEngine:
             return self.vectors(rows, advance)
 
     def _read(self, pack: Pack, values: Values) -> Sequence[Floats]:
-        (hidden_TD,) = values.values()
-        head = self.sentences.head
+        (pooled_BD,) = values.values()
+        encoder = self.sentences.encoder
         with torch.inference_mode():
-            given = torch.from_numpy(hidden_TD).to(self.sentences.encoder.device, self.sentences.encoder.dtype)
-            found: Floats = head(given, Layout(pack.lengths)).float().cpu().numpy()
+            x_BD = torch.from_numpy(pooled_BD).to(encoder.device, encoder.dtype)
+            for step in self.sentences.head.steps:
+                x_BD = step(x_BD)
+            found: Floats = x_BD.float().cpu().numpy()
         return list(found)
