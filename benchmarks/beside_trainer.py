@@ -34,9 +34,9 @@ def take_turns(
     return runs
 
 
-def time_ratio(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> float:
-    """Seconds of bertkit divided by transformers', median over the seeds."""
-    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+def time_ratio(runs: Mapping[str, Sequence[Mapping[str, float]]], peer: str = "transformers") -> float:
+    """Seconds of bertkit divided by the peer's, median over the seeds."""
+    pairs = zip(runs["bertkit"], runs[peer], strict=True)
     return round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3)
 
 
@@ -73,12 +73,17 @@ def train_workflow(task: Any, train: Any, dev: Any, **settings: Any) -> tuple[An
     return workflow, Predicted(dev, encoded, outputs, {})
 
 
-def training_arguments(folder: str, *, epochs: int, rate: float, batch: int, seed: int, **more: Any) -> Any:
-    """``TrainingArguments`` matching bertkit's defaults: AdamW with bias correction, 10 % warm-up, decay to 0."""
+def training_arguments(
+    folder: str, *, epochs: int, rate: float, batch: int, seed: int, kind: Any = None, **more: Any
+) -> Any:
+    """``TrainingArguments`` matching bertkit's defaults: AdamW with bias correction, 10 % warm-up, decay to 0.
+
+    ``kind`` is a class derived from them.
+    """
     import transformers
 
     settings = {"eval_strategy": "no", "save_strategy": "no", "logging_strategy": "no", "report_to": [], **more}
-    return transformers.TrainingArguments(
+    return (kind or transformers.TrainingArguments)(
         output_dir=folder, num_train_epochs=epochs, learning_rate=rate, seed=seed,
         per_device_train_batch_size=batch, per_device_eval_batch_size=batch,
         weight_decay=0.01, adam_epsilon=1e-6, warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0,

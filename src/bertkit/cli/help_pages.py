@@ -22,12 +22,13 @@ EVERYDAY = {
     "Files of your own (tasks csv, rerank)": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
     "CoNLL files (task ner)": set[str](),
     "Text to text (tasks summarize, text2text)": {"--source", "--target", "--prefix"},
+    "Texts to compare (tasks pairs, triplets, scored-pairs)": {"--negative", "--score"},
     "Masked-LM training": {"--adapt-epochs", "--adapt-steps"},
     "Generation": set("--max-new-tokens --num-beams --num-return-sequences --do-sample --temperature".split()),
     "Training": set(
         """--protocol --objective --learning-rate --epochs --batch-size --max-length --max-seq-length --max-steps --seed
         --seeds --freeze-encoder --pooling --patience --metric-for-best --keep --class-weights --max-train-rows
-        --on-error --precision""".split()
+        --on-error --precision --loss --mine-negatives --matryoshka""".split()
     ),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }
@@ -54,6 +55,9 @@ OTHER_NAMES = {
     "--label-column": "--label",
     "--vocab-size": "--size",
     "--gpu": "--device",
+    "--scale": "--temperature",
+    "--hard-negatives": "--mine-negatives",
+    "--matryoshka-dims": "--matryoshka",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from bertkit.errors import ConfigError
 if TYPE_CHECKING:
     from bertkit.tasks import Columns, TextTask
     from bertkit.tasks import Task as AnyTask
+    from bertkit.tasks.embeddings.task import EmbeddingTask
     from bertkit.tasks.reading.bad_rows import OnError
     from bertkit.tasks.rerank.task import RerankTask
     from bertkit.tasks.seq2seq.task import Seq2SeqTask
@@ -21,10 +22,13 @@ Task = Annotated[
     str,
     Parameter(
         help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
-        "codah, arc; imdb, tweets; rerank; summarize, text2text; or csv for a file of your own."
+        "codah, arc; imdb, tweets; summarize, text2text; pairs, triplets, scored-pairs for vectors of texts; rerank; "
+        "or csv for a file of your own."
     ),
 ]
 FILE_GROUP = Group("Files of your own (tasks csv, rerank)", sort_key=1)
+#: The tasks of :class:`bertkit.tasks.embeddings.task.EmbeddingTask`.
+EMBEDDINGS = ("pairs", "triplets", "scored-pairs")
 Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
 
 
@@ -174,8 +178,30 @@ class Negatives:
     ] = "bm25"
 
 
+@Parameter(name="*", group=Group("Texts to compare (tasks pairs, triplets, scored-pairs)", sort_key=1))
+@dataclass(frozen=True)
+class ComparedColumns:
+    """How a table holds texts that are compared, beside ``--text`` and ``--text-pair``."""
+
+    negative: Annotated[
+        str | None, Parameter(help="Column, or several (a,b,c), of texts unlike --text; default: those named so.")
+    ] = None
+    score: Annotated[str | None, Parameter(help="Column of how alike two texts are; any range of numbers.")] = None
+
+    def task(self, task: EmbeddingTask, texts: TextColumns) -> EmbeddingTask:
+        """A task with these columns."""
+        usual, given = task.columns, texts.places
+        columns = replace(
+            given,
+            text=given.text or usual.text,
+            text_pair=given.text_pair or usual.text_pair,
+            label=(self.score,) if self.score else usual.label,
+        )
+        return replace(task, columns=columns, negatives=tuple(self.negative.split(",")) if self.negative else None)
+
+
 TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
-PAIR_COLUMNS, NEGATIVES = PairColumns(), Negatives()
+PAIR_COLUMNS, COMPARED_COLUMNS, NEGATIVES = PairColumns(), ComparedColumns(), Negatives()
 
 
 @Parameter(name="*")
@@ -187,35 +213,41 @@ class FileColumns:
     conll: TagColumns = TAG_COLUMNS
     pairs: PairColumns = PAIR_COLUMNS
     negatives: Negatives = NEGATIVES
+    compared: ComparedColumns = COMPARED_COLUMNS
 
     def given(self, task: str) -> dict[str, Any]:
         """The options for files of a task that were given, without the encoding; those of another task are errors."""
-        found: dict[str, dict[str, Any]] = {}
-        for kinds, columns, unset in (
-            (("rerank", "csv"), self.table, LABELLED_COLUMNS),
-            (("ner",), self.conll, TAG_COLUMNS),
-            (("summarize", "text2text"), self.pairs, PAIR_COLUMNS),
-            (("rerank",), self.negatives, NEGATIVES),
+        of_texts = {field.name for field in fields(TextColumns)} - {"encoding"}
+        of_labels = {field.name for field in fields(LabelledColumns)} - of_texts - {"encoding"}
+        found: dict[str, Any] = {}
+        for kinds, columns, unset, names in (
+            ((*EMBEDDINGS, "rerank", "csv"), self.table, LABELLED_COLUMNS, of_texts),
+            (("rerank", "csv"), self.table, LABELLED_COLUMNS, of_labels),
+            (("ner",), self.conll, TAG_COLUMNS, None),
+            (("summarize", "text2text"), self.pairs, PAIR_COLUMNS, None),
+            (("rerank",), self.negatives, NEGATIVES, None),
+            (("scored-pairs",), self.compared, COMPARED_COLUMNS, {"score"}),
+            (("triplets", "pairs"), self.compared, COMPARED_COLUMNS, {"negative"}),
         ):
-            default = asdict(unset)
-            values = asdict(columns).items()
-            given = {name: value for name, value in values if value != default[name] and name != "encoding"}
-            for kind in kinds:
-                found.setdefault(kind, {}).update(given)
-            if task not in kinds and given:
+            default, values = asdict(unset), asdict(columns)
+            given = {name: values[name] for name in names or values if values[name] != default[name]}
+            if task in kinds:
+                found |= given
+            elif given:
                 options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
                 them = "it" if len(given) == 1 else "them"
                 raise ConfigError(
                     f"task {task} does not take {options}, only task {kinds[-1]} does; leave {them} out, or use task "
                     f"{kinds[-1]} for a file of your own"
                 )
-        if "label_separator" in found["csv"] and not self.table.multi_label:
+        if "label_separator" in found and not self.table.multi_label:
             raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")
-        return found.get(task, {})
+        return found
 
     def task(self, name: str, data: Path, on_error: OnError) -> AnyTask:
         """The task of that name, with these columns."""
         from bertkit.tasks import get_task, ner_task
+        from bertkit.tasks.embeddings.task import EmbeddingTask
         from bertkit.tasks.rerank.task import RerankTask
         from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
@@ -227,7 +259,9 @@ class FileColumns:
         task = get_task(name)
         if isinstance(task, Seq2SeqTask):
             task = self.pairs.task(task)
-        if isinstance(task, RerankTask):
+        elif isinstance(task, EmbeddingTask):
+            task = self.compared.task(task, self.table)
+        elif isinstance(task, RerankTask):
             task = self._reranking(task)
         return in_encoding(task, self.table.encoding)
 
@@ -248,11 +282,12 @@ class FileColumns:
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
     """A task of texts whose files are read in an encoding; None leaves it as it is."""
     from bertkit.tasks import TextTask
+    from bertkit.tasks.embeddings.task import EmbeddingTask
     from bertkit.tasks.rerank.task import RerankTask
     from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
     if encoding is None:
         return task
-    if not isinstance(task, TextTask | RerankTask | Seq2SeqTask):
+    if not isinstance(task, TextTask | RerankTask | Seq2SeqTask | EmbeddingTask):
         raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
     return replace(task, columns=replace(task.columns, encoding=encoding))

@@ -87,6 +87,40 @@ class ReadingSettings(Settings):
     label_all_pieces: bool = Field(
         False, description="ner: the loss looks at every piece of a word; otherwise at the first only"
     )
+    max_tokens: int = Field(
+        4096, ge=1, description="tokens in memory at once; larger batches are split, with the same result"
+    )
+    loss: Literal["in-batch", "triplet", "cosine", "cosent"] | None = Field(
+        None,
+        description="pairs, triplets: in-batch (default: all other texts of a batch are negatives) or triplet; "
+        "scored-pairs: cosent (default: the order of the scores) or cosine (their values)",
+    )
+    temperature: float | None = Field(
+        None, gt=0, le=10, description="in-batch, cosent: cosines are divided by it; default 0.05"
+    )
+    symmetric: bool = Field(False, description="in-batch: positives search their anchors, too")
+    margin: float | None = Field(
+        None, gt=0, le=2, description="triplet: by how much the positive's cosine should be larger; default 0.1"
+    )
+    matryoshka: str | None = Field(
+        None,
+        pattern=r"^[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*$",
+        description="widths at which vectors cut short are trained as well, such as 256,128,64",
+    )
+    mine_negatives: int | None = Field(
+        None, ge=1, le=100, description="pairs: negatives a row that the model finds among the texts before training"
+    )
+    max_negative: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="with mine_negatives: the largest share of the positive's cosine that a negative may have; "
+        "default 0.95",
+    )
+    query_prompt: str | None = Field(
+        None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
+    )
+    document_prompt: str | None = Field(None, description="pairs, triplets: put before each other text, likewise")
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:

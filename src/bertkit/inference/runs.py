@@ -135,7 +135,7 @@ def open_run(
 def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: Any) -> ReadingSettings:
     """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
     saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
-    config = parsed(saved, ReadingSettings, str(folder / SETTINGS))
+    config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")

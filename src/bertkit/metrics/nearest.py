@@ -11,19 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
+from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats, Ints
 
 #: Queries and documents that are compared at once: 8 MB of products.
 QUERIES, DOCUMENTS = 256, 8192
-#: Below this length a vector is not scaled up: its direction is noise.
-_SHORTEST = 1e-12
 
 
 def directions(vectors: npt.ArrayLike) -> Floats:
-    """The vectors with length 1, float32 ``(N, D)``; products of them are cosines."""
-    given = np.asarray(vectors, np.float32)
-    found: Floats = given / np.maximum(np.linalg.norm(given, axis=-1, keepdims=True), _SHORTEST)
-    return found
+    """Vectors of any kind of numbers with length 1, float32 ``(N, D)``; products of them are cosines."""
+    return unit_vectors(np.asarray(vectors, np.float32))
 
 
 def nearest(

@@ -39,6 +39,11 @@ KINDS: dict[str, Kind] = {
     "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
     "rerank": Kind("bertkit.tasks.rerank", "Rerank", {"rerank": "task:RERANK"}),
     "seq2seq": Kind("bertkit.tasks.seq2seq", "Seq2Seq", {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"}),
+    "embedding": Kind(
+        "bertkit.tasks.embeddings",
+        "Embedding",
+        {"pairs": "task:PAIRS", "triplets": "task:TRIPLETS", "scored-pairs": "task:SCORED_PAIRS"},
+    ),
 }
 
 

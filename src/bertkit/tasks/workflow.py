@@ -8,7 +8,7 @@ question with all its choices one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
@@ -36,6 +36,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 if TYPE_CHECKING:
     from bertkit.batch import Batch
     from bertkit.model.auto import AnyModel
+    from bertkit.model.text_comparison import ComparedTexts
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -52,6 +53,15 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
     "num_beams": "text to text (summarize, text2text)",
     "rank_loss": "rerankers (rerank)",
     "label_all_pieces": "token classification (ner)",
+    "loss": "embeddings (pairs, triplets, scored-pairs)",
+    "temperature": "embeddings with the loss in-batch or cosent",
+    "symmetric": "embeddings with the loss in-batch",
+    "margin": "embeddings with the loss triplet",
+    "matryoshka": "embeddings (pairs, triplets, scored-pairs)",
+    "mine_negatives": "embeddings of pairs",
+    "max_negative": "embeddings of pairs with mine_negatives",
+    "query_prompt": "embeddings of pairs and triplets",
+    "document_prompt": "embeddings of pairs and triplets",
 }
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
@@ -101,6 +111,9 @@ class Card:
 
 EncodedT = TypeVar("EncodedT", bound=Encoded)
 OutputsT = TypeVar("OutputsT")
+SettingsT = TypeVar("SettingsT", bound=ReadingSettings)
+#: From an epoch to the rows of each of its steps, equally many steps in every epoch.
+Steps = Callable[[int], Sequence[Ints]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
         return ()
+
+    def settings_for(self, start: Path, settings: SettingsT) -> SettingsT:
+        """The settings, with what a checkpoint's folder says where they leave it open; by default it says nothing."""
+        return settings
 
     def check_settings(self, settings: ReadingSettings) -> None:
         """Raise ConfigError if a setting that this task has no use for has another value than its default."""
@@ -203,9 +220,28 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         settings is set.
         """
 
+    def prepare_training(
+        self,
+        rows: Examples[ExampleT],
+        train: EncodedT,
+        start: Path,
+        folder: Path,
+        settings: ReadingSettings,
+        device: str | None,
+    ) -> EncodedT:
+        """The encoded training rows with what the start checkpoint adds to them; once a run, whose folder keeps it."""
+        return train
+
+    def steps(self, train: EncodedT, size: int, seed: int, settings: ReadingSettings) -> Steps | None:
+        """Which rows belong together, where a step's loss compares its rows, so that it is one batch.
+
+        None: every row counts by itself; steps of ``size`` rows are drawn in any order and split to fit the memory.
+        """
+        return None
+
     @abstractmethod
-    def collate(self, encoded: EncodedT, rows: Sequence[int]) -> Batch:
-        """A packed batch of some labelled rows, with their targets."""
+    def collate(self, encoded: EncodedT, rows: Sequence[int]) -> Batch | ComparedTexts:
+        """A packed batch of some labelled rows, with their targets: what :meth:`new_model` computes a loss of."""
 
     def head(self) -> Head:
         """The labels of the head; none where they are fixed."""
@@ -274,8 +310,11 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return
 
     @abstractmethod
-    def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float:
-        """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
+    def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float | None:
+        """Training loss of the best answer that ignores the text: what a run has to get below to have learned.
+
+        None: there is no such bound, and no run is called dead.
+        """
 
     @abstractmethod
     def outputs(self, engine: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
@@ -294,7 +333,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:
-        """Every metric of the task, and ``loss``, the mean loss without class weights."""
+        """Every metric of the task, and ``loss``, the mean loss without class weights, where it needs no batches."""
 
     @abstractmethod
     def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[Row]:

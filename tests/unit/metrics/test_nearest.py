@@ -30,7 +30,7 @@ def test_blocks_find_what_sorting_all_products_finds(
 
 
 def test_equal_vectors_come_in_the_order_of_their_numbers() -> None:
-    documents = directions(np.array([[1, 0], [0, 1], [1, 0], [1, 0]]))
+    documents = np.array([[1, 0], [0, 1], [1, 0], [1, 0]], np.float32)
     assert nearest(documents[:1], documents, 3)[0].tolist() == [[0, 2, 3]]
 
 
@@ -40,7 +40,7 @@ def test_what_cannot_be_searched() -> None:
         nearest(vectors, np.ones((2, 4), np.float32), 1)
     with pytest.raises(InputError, match="of 0 documents"):
         nearest(vectors, vectors[:0], 1)
-    assert directions(np.zeros((1, 3))).tolist() == [[0, 0, 0]]
+    assert directions(np.zeros((1, 3), np.int8)).tolist() == [[0, 0, 0]]
 
 
 def test_v_measure_is_that_of_scikit_learn() -> None:

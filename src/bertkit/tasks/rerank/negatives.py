@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, saved_pooling
-from bertkit.engine.backend import Wanted
-from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.config.sentence_config import QUERY
 from bertkit.metrics.bm25 import BM25
+from bertkit.metrics.vector_similarity import unit_vectors
+from bertkit.model.sentence_model import SentenceModel
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import Progress, say
 from bertkit.system.model_sources import resolve
+from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.rerank.task import BM25_SEARCH, RerankExample
 from bertkit.tasks.text.features import featurize_texts
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: A document whose cosine reaches this share of the lowest one of the query's relevant documents may be relevant too.
 NEARLY = 0.95
@@ -73,10 +73,10 @@ def _by_words(examples: Sequence[RerankExample], documents: Sequence[str]) -> Se
 
 def _by_vectors(examples: Sequence[RerankExample], documents: Sequence[str], model: str) -> Search:
     path = resolve(model)
-    engine = InferenceEngine.load(path, "BertModel")
-    folder = checkpoint_folder(path)
-    vectors_DW = _vectors(engine, folder, documents, "documents")
-    queries_QW = _vectors(engine, folder, [example.query for example in examples], "queries")
+    engine, tokenizer = VectorEngine(SentenceModel.from_pretrained(path)), AutoTokenizer.from_pretrained(path)
+    config = engine.model.head.config
+    vectors_DW = _vectors(engine, tokenizer, documents, config.document_prompt, "documents")
+    queries_QW = _vectors(engine, tokenizer, [example.query for example in examples], QUERY, "queries")
     block: tuple[int, Floats] = (-1, vectors_DW)
 
     def search(row: int, relevant: Sequence[int], count: int) -> Ints:
@@ -94,12 +94,12 @@ def _by_vectors(examples: Sequence[RerankExample], documents: Sequence[str], mod
     return search
 
 
-def _vectors(engine: InferenceEngine, folder: Path, texts: Sequence[str], what: str) -> Floats:
-    """Vectors of length 1, ``(texts, width)``; long texts are cut."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    limit = min(engine.config.max_input_length, tokenizer.model_max_length)
-    rows = featurize_texts(texts, None, tokenizer, max_length=limit)
-    wanted = Wanted(("last_hidden_state",), saved_pooling(folder) or "mean")
-    found = engine.row_outputs(rows, wanted, label=f"encoding {what}")
-    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-    return found
+def _vectors(
+    engine: VectorEngine, tokenizer: PreTrainedTokenizer, texts: Sequence[str], prompt_name: str, what: str
+) -> Floats:
+    """Vectors of length 1, ``(texts, width)``, of texts behind a prompt; long texts are truncated."""
+    config, longest = engine.model.head.config, engine.model.encoder.config.max_input_length
+    prompt = config.prompt(prompt_name=prompt_name)
+    limit = min(longest, config.max_length or tokenizer.model_max_length)
+    rows = featurize_texts([prompt + text for text in texts], None, tokenizer, max_length=limit)
+    return unit_vectors(engine.shown_vectors(rows, label=f"encoding {what}"))

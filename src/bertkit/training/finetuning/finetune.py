@@ -121,6 +121,7 @@ def finetune(
         settings[EXAMPLES] = job.data.rows.hashes
         run.check(settings, resume=resume, free=free)
         run.begin(settings)
+        job = job.prepared()
         space = space_of(config, job.config)
         found = search(job, space, config.search, resume=resume) if space else None
         if found is not None:
@@ -163,6 +164,7 @@ def _prepare(
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow = workflow_of(task)
     workflow.check_settings(config)
+    config = workflow.settings_for(checkpoint_folder(start), config)
     rows = read_rows(workflow, data, config)
     shape = workflow.start_shape(start, config)
     if run.is_of_first_release:  # which never stopped early unless told to

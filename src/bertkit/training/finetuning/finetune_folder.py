@@ -118,7 +118,10 @@ class FinetuneFolder(RunFolder):
                 path.unlink()
         (self.path / METRICS).unlink(missing_ok=True)
         own = [path for path in self.seed(seed).iterdir() if path.is_file() and path.name not in (METRICS, BOOTSTRAP)]
-        for source in [*(self.seed(seed) / "best").iterdir(), *own]:
+        best = self.seed(seed) / "best"
+        for source in [path for path in best.rglob("*") if path.is_file()]:
+            _link(source, self.path / source.relative_to(best))
+        for source in own:
             _link(source, self.path / source.name)
 
 
@@ -126,6 +129,7 @@ def _link(source: Path, target: Path) -> None:
     """Give a file a second name without a second copy; copy it where the file system has no hard links."""
     if target.exists() and source.samefile(target):
         return  # renaming onto itself would leave the temporary name behind
+    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:

@@ -21,7 +21,8 @@ class SeedResult:
 
     scores: dev scores of the kept epoch. last_scores: those of the last epoch.
     best_epoch, epochs: the kept epoch and the number of epochs, counted from 1.
-    train_loss: mean over the last epoch. label_entropy: the loss of always answering with the label frequencies.
+    train_loss: mean over the last epoch. label_entropy: the loss of always answering with the label frequencies;
+        None for kinds of task that have no such bound.
     dead: ``train_loss`` is not 2 % below ``label_entropy``, so nothing was learned.
     seconds: time in training steps, without evaluation, reading and tokenization.
     interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
@@ -35,7 +36,7 @@ class SeedResult:
     epochs: int
     stopped_early: bool
     train_loss: float
-    label_entropy: float
+    label_entropy: float | None
     dead: bool
     seconds: float
     interval: Sequence[float] | None = None

@@ -41,9 +41,6 @@ class FinetuneConfig(ReadingSettings):
     epochs: int | None = Field(None, ge=1, le=1000, description="passes over the data; default 3, more on small data")
     batch_size: int = Field(32, ge=1, le=65_536, description="sequences in a batch")
     accumulation: int = Field(1, ge=1, le=4096, description="batches in one optimizer step")
-    max_tokens: int = Field(
-        4096, ge=1, description="tokens in memory at once; larger batches are split, with the same result"
-    )
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
     layer_decay: float | None = Field(
@@ -122,7 +119,7 @@ class FinetuneConfig(ReadingSettings):
                 "epochs": epochs,
                 "max_length": max_length,
                 "patience": patience or None,
-                "pooling": model.pooling if isinstance(model, BertConfig) and head == "sequence" else None,
+                "pooling": model.pooling if isinstance(model, BertConfig) and head == "sequence" else self.pooling,
                 "precision": self.precision or "fp32",
             }
         )

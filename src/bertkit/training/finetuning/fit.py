@@ -30,7 +30,7 @@ from bertkit.training.finetuning.frozen_encoder import (
     frozen_vectors,
     windows_apart,
 )
-from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.batch_plan import EpochPlan, Plan, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
@@ -53,14 +53,14 @@ class Fit:
     model: with the best weights, in eval mode.
     progression: epochs, best step, whether it stopped early.
     dead: the training loss never fell below what the label frequencies alone give.
-    label_entropy: that bound (nats; for regression the variance of the scores).
+    label_entropy: that bound (nats; for regression the variance of the scores); None: the kind of task has none.
     last_weights: the parameters after the last step, where they are not the best ones.
     """
 
     model: AnyModel
     progression: Progression
     dead: bool
-    label_entropy: float
+    label_entropy: float | None
     last_weights: Mapping[str, Tensor] | None
 
 
@@ -154,14 +154,14 @@ def fit(
     return Fit(model, at, bool(at.epochs) and _is_dead(at.epochs[-1], floor), floor, last)
 
 
-def _is_dead(epoch: Record, floor: float) -> bool:
-    return bool(epoch["train_loss"] > (1 - DEAD_MARGIN) * floor)
+def _is_dead(epoch: Record, floor: float | None) -> bool:
+    return floor is not None and bool(epoch["train_loss"] > (1 - DEAD_MARGIN) * floor)
 
 
 class _EndWhenDead(Callback):
     """Ends a run after an epoch in its second half if it has learned nothing; ``floor``: the entropy of the labels."""
 
-    def __init__(self, floor: float) -> None:
+    def __init__(self, floor: float | None) -> None:
         self.floor = floor
 
     def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
@@ -176,20 +176,24 @@ class _Parts:
     """What is trained: the module, its batches, and its outputs for dev (given what may stop the computation)."""
 
     module: nn.Module
-    plan: EpochPlan[Any]
+    plan: Plan[Any]
     outputs: Callable[[Callable[[], None]], Any]
 
 
 def _full_parts(
     model: AnyModel, workflow: AnyWorkflow, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int
 ) -> _Parts:
-    plan = EpochPlan(
-        train.lengths.tolist(),
-        lambda rows: workflow.collate(train, rows),
-        step_size=config.batch_size * config.accumulation,
-        max_tokens=config.max_tokens,
-        seed=seed,
-    )
+    lengths, size = train.lengths.tolist(), config.batch_size * config.accumulation
+    together = workflow.steps(train, size, seed, config)
+    plan: Plan[Any]
+
+    def collate(rows: list[int]) -> Any:
+        return workflow.collate(train, rows)
+
+    if together is not None:
+        plan = WholeSteps(lengths, collate, together)
+    else:
+        plan = EpochPlan(lengths, collate, step_size=size, max_tokens=config.max_tokens, seed=seed)
     encoded = None if dev is None else dev.encoded
 
     def outputs(check: Check) -> Any:

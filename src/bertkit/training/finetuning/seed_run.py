@@ -18,6 +18,7 @@ from bertkit.metrics.scores import interval_of
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
+from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
@@ -84,6 +85,11 @@ def encode(
 
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
+#: Settings that the first release did not have, where nothing is what it did.
+_LATER = set(
+    """metric_for_best max_target_length num_beams loss temperature symmetric margin matryoshka mine_negatives
+    max_negative query_prompt document_prompt""".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,17 @@ class Job:
         """The same with other settings."""
         return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
 
+    def prepared(self) -> Job:
+        """The same with training rows that the start checkpoint has added to; see :meth:`Workflow.prepare_training`."""
+        rows, data = self.data.rows.train, self.data.train
+        try:
+            train = self.workflow.prepare_training(rows, data, self.start, self.run.path, self.config, self.device)
+        except Interrupted as stop:
+            raise Interrupted(
+                f"{stop} before training; what was found is kept. {self.run.how_to_resume}", stop.signum
+            ) from None
+        return replace(self, data=replace(self.data, train=train))
+
     def train(self, seed: int, options: FitOptions) -> Fit:
         """Train once: a new head, data order and dropout from ``seed``."""
         with seeded(seed):
@@ -122,9 +139,7 @@ class Job:
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
-    # Settings that the first release did not have are left out at the value that stands for what it did.
-    later = ("metric_for_best", "max_target_length", "num_beams")
-    unset = {name for name in later if getattr(config, name) is None}
+    unset = {name for name in _LATER if getattr(config, name) in (None, False)}
     unset |= {"pooling"} if config.pooling in (None, "cls") else set()
     unset |= {"rank_loss"} if config.rank_loss == FinetuneConfig().rank_loss else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)

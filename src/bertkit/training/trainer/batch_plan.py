@@ -97,6 +97,41 @@ class EpochPlan(Generic[BatchT]):
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 
+class WholeSteps(Generic[BatchT]):
+    """Steps whose rows are compared with each other, so that each is one batch; for a single rank.
+
+    lengths: tokens of each example, for :meth:`size`.
+    collate: makes a batch of example numbers.
+    steps_of: from an epoch to the examples of its steps, a pure function with equally many steps for every epoch.
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        collate: Callable[[list[int]], BatchT],
+        steps_of: Callable[[int], Sequence[npt.NDArray[np.int64]]],
+    ) -> None:
+        self.lengths, self.collate, self.steps_of = lengths, collate, steps_of
+        self._epoch = (0, steps_of(0))
+        self.steps_per_epoch = len(self._epoch[1])
+
+    def rows(self, step: int) -> list[int]:
+        epoch, index = divmod(step, self.steps_per_epoch)
+        current = self._epoch  # read once: another thread may be in another epoch
+        if current[0] != epoch:
+            self._epoch = current = (epoch, self.steps_of(epoch))
+        rows: list[int] = current[1][index].tolist()
+        return rows
+
+    def size(self, step: int) -> int:
+        return sum(self.lengths[row] for row in self.rows(step))
+
+    def micro_batches(self, step: int) -> list[BatchT]:
+        return [self.collate(self.rows(step))]
+
+
 def epoch_order(num_examples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """A permutation that depends only on its arguments: int64 ``(num_examples,)``."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))

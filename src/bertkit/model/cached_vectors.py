@@ -1,0 +1,43 @@
+"""Vectors of many texts with gradients, in the memory of a few: a batch of any size for losses that compare its rows.
+
+Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (GradCache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bertkit.batch import Batch, split_by_budget
+
+
+def vectors_in_parts(encode: Callable[[Batch], Tensor], texts: Batch, max_tokens: int) -> Tensor:
+    """What ``encode`` makes of a batch, ``(B, D)``, computed in parts of at most ``max_tokens`` tokens.
+
+    Where there are several parts, each is computed without a graph, and again, with the same dropout, when the gradient
+    of its vectors has arrived: the gradients of the whole batch, in the memory of one part, for one more forward pass.
+    A text that is longer than ``max_tokens`` is a part of its own.
+    """
+    lengths = texts.layout.lengths
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    parts = split_by_budget(order, lengths, max_tokens)
+    if len(parts) == 1:
+        return encode(texts)
+    return _in_order([_computed_twice(encode, texts.select(part)) for part in parts], order)
+
+
+def _computed_twice(encode: Callable[[Batch], Tensor], part: Batch) -> Tensor:
+    if not torch.is_grad_enabled():
+        return encode(part)
+    # Without a graph in the first pass, where something must ask for a gradient: the parameters are no arguments.
+    asks = torch.zeros((), requires_grad=True)
+    found: Tensor = checkpoint(lambda _: encode(part), asks, use_reentrant=True, preserve_rng_state=True)
+    return found
+
+
+def _in_order(parts: Sequence[Tensor], order: Sequence[int]) -> Tensor:
+    places = torch.tensor(order, device=parts[0].device)
+    return torch.cat(list(parts)).index_select(0, places.argsort())

@@ -1,0 +1,130 @@
+"""What trains a sentence encoder: the vectors of a batch of texts, and a loss that compares them.
+
+Letters of the array shapes: B rows, C texts of a row, A different anchors, U texts in all, D width of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.model.cached_vectors import vectors_in_parts
+from bertkit.model.losses import LossTerm
+from bertkit.model.sentence_model import SentenceModel
+from bertkit.model.vector_losses import TEMPERATURE, at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
+
+LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTexts:
+    """A batch of rows of texts that are compared.
+
+    texts: U texts, packed: first the A different anchors, then the different texts that they are compared with.
+    columns: int64 ``(B, C)``, number of each row's anchor, positive and negatives; -1 where a row has fewer.
+    num_anchors: A.
+    scores: float ``(B,)``, how alike the two texts of a row are; None where there are no scores.
+    """
+
+    texts: Batch
+    columns: Tensor
+    num_anchors: int
+    scores: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> ComparedTexts:
+        """The same batch on ``device``."""
+        scores = None if self.scores is None else self.scores.to(device)
+        return ComparedTexts(self.texts.to(device), self.columns.to(device), self.num_anchors, scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Which loss, and its settings; see :mod:`bertkit.model.vector_losses`.
+
+    temperature, symmetric, margin: of the losses that have them.
+    widths: the loss is the sum over vectors shortened to each of these widths; empty: that of whole vectors.
+    scores: lowest and highest, for which the loss "cosine" wants cosines of 0 and 1.
+    """
+
+    loss: LossName
+    temperature: float = TEMPERATURE
+    symmetric: bool = False
+    margin: float = 0.1
+    widths: tuple[int, ...] = ()
+    scores: tuple[float, float] = (0.0, 1.0)
+
+    def num_targets(self, batch: ComparedTexts) -> float:
+        """What the sum of a batch's loss is divided by."""
+        if self.loss == "cosent":
+            return 1.0
+        return float((batch.columns[:, 2:] >= 0).sum() if self.loss == "triplet" else len(batch.columns))
+
+    def term(self, vectors_UD: Tensor, batch: ComparedTexts) -> LossTerm:
+        """The loss of a batch whose texts have these vectors."""
+        widths = self.widths or vectors_UD.shape[-1:]
+        return at_widths(lambda vectors: self._term(vectors[0], batch), [vectors_UD], widths)
+
+    def _term(self, vectors_UD: Tensor, batch: ComparedTexts) -> LossTerm:
+        anchors_BD, positives_BD = vectors_UD[batch.columns[:, 0]], vectors_UD[batch.columns[:, 1]]
+        if self.loss == "in-batch":
+            places_B = batch.columns[:, 1] - batch.num_anchors
+            return in_batch_loss(
+                anchors_BD,
+                vectors_UD[batch.num_anchors :],
+                places_B,
+                temperature=self.temperature,
+                symmetric=self.symmetric,
+            )
+        if self.loss == "triplet":
+            negatives = batch.columns[:, 2:]
+            rows = (negatives >= 0).nonzero()[:, 0]
+            negatives_ND = vectors_UD[negatives[negatives >= 0]]
+            return triplet_loss(anchors_BD[rows], positives_BD[rows], negatives_ND, margin=self.margin)
+        assert batch.scores is not None, "rows without a score were refused"
+        if self.loss == "cosent":
+            return cosent_loss(anchors_BD, positives_BD, batch.scores, temperature=self.temperature)
+        lowest, highest = self.scores
+        return cosine_loss(anchors_BD, positives_BD, (batch.scores - lowest) / (highest - lowest))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a forward pass found."""
+
+    loss_terms: dict[str, LossTerm] | None
+
+
+class TextComparison(nn.Module):
+    """A sentence encoder in training.
+
+    sentences: what is trained.
+    objective: the loss.
+    max_tokens: what is computed at once; a larger batch is computed in parts, with the same result, see
+        :func:`bertkit.model.cached_vectors.vectors_in_parts`.
+    """
+
+    #: What it is called where settings depend on the kind of model.
+    kind: ClassVar[str] = "embedding"
+
+    def __init__(self, sentences: SentenceModel, objective: Objective, max_tokens: int = 4096) -> None:
+        super().__init__()
+        self.sentences, self.objective, self.max_tokens = sentences, objective, max_tokens
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the sentence model; the tokenizer is saved by itself."""
+        self.sentences.save_pretrained(folder)
+
+    def forward_packed(self, batch: ComparedTexts) -> Compared:
+        """The loss of a batch."""
+        vectors_UD = vectors_in_parts(self.sentences, batch.texts, self.max_tokens)
+        with torch.autocast(vectors_UD.device.type, enabled=False):
+            return Compared({"loss": self.objective.term(vectors_UD, batch)})
+
+    def num_targets(self, batch: ComparedTexts) -> dict[str, float]:
+        """What the loss is divided by."""
+        return {"loss": self.objective.num_targets(batch)}

@@ -1,0 +1,103 @@
+"""Losses that compare the vectors of texts by their cosine: what a sentence encoder is trained with.
+
+Letters of the array shapes: B rows of a batch, K candidates, D width of a vector. Each returns a sum and what the mean
+divides it by, as :mod:`bertkit.model.losses` does. Cosines are of 32 bits or more whatever the vectors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bertkit.errors import InputError
+from bertkit.model.losses import LossTerm
+
+#: What cosines are divided by before a softmax, where nothing else is said: a scale of 20 (Reimers & Gurevych 2019's
+#: library, and Su's CoSENT).
+TEMPERATURE = 0.05
+
+
+def directions(x_BD: Tensor) -> Tensor:
+    """The vectors with length 1."""
+    wide = x_BD if x_BD.dtype == torch.float64 else x_BD.float()
+    return F.normalize(wide, dim=-1)
+
+
+def cosines(a_BD: Tensor, b_BD: Tensor) -> Tensor:
+    """Cosine of each vector and the one of the same number, ``(B,)``."""
+    return (directions(a_BD) * directions(b_BD)).sum(dim=-1)
+
+
+def in_batch_loss(
+    anchors_BD: Tensor,
+    candidates_KD: Tensor,
+    positives_B: Tensor,
+    *,
+    temperature: float = TEMPERATURE,
+    symmetric: bool = False,
+) -> LossTerm:
+    """Cross-entropy of finding each anchor's positive among all candidates (Henderson et al. 2017, section 4).
+
+    Args:
+        anchors_BD: the vectors that search.
+        candidates_KD: the vectors that are found: the positives of all rows, and hard negatives.
+        positives_B: int64, number of each anchor's positive among the candidates.
+        temperature: cosines are divided by it.
+        symmetric: the mean with the cross-entropy of finding each positive's anchor among all anchors; hard negatives
+            have none.
+    """
+    scores_BK = directions(anchors_BD) @ directions(candidates_KD).t() / temperature
+    total = F.cross_entropy(scores_BK, positives_B, reduction="sum")
+    if symmetric:
+        own_B = torch.arange(len(positives_B), device=positives_B.device)
+        backwards = F.cross_entropy(scores_BK[:, positives_B].t(), own_B, reduction="sum")
+        total = (total + backwards) / 2
+    return LossTerm(total, float(len(positives_B)))
+
+
+def triplet_loss(anchors_BD: Tensor, positives_BD: Tensor, negatives_BD: Tensor, *, margin: float) -> LossTerm:
+    """``max(0, cos(anchor, negative) - cos(anchor, positive) + margin)`` (Schroff et al. 2015, equation 3).
+
+    Deviates: the distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has.
+    """
+    excess_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD) + margin
+    return LossTerm(F.relu(excess_B).sum(), float(len(excess_B)))
+
+
+def cosine_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor) -> LossTerm:
+    """Squared error of the cosine against a score (Reimers & Gurevych 2019, section 3, "regression")."""
+    found_B = cosines(a_BD, b_BD)
+    return LossTerm(F.mse_loss(found_B, scores_B.to(found_B.dtype), reduction="sum"), float(len(found_B)))
+
+
+def cosent_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor, *, temperature: float = TEMPERATURE) -> LossTerm:
+    """``log(1 + sum exp((cos_i - cos_j) / temperature))`` over all rows i that should score lower than j.
+
+    Su 2022, https://kexue.fm/archives/8847. One number for the whole batch: only the order of the scores counts.
+    """
+    scaled_B = cosines(a_BD, b_BD) / temperature
+    lower_BB = scores_B[:, None] < scores_B[None, :]
+    excess = (scaled_B[:, None] - scaled_B[None, :])[lower_BB]
+    return LossTerm(torch.logsumexp(torch.cat([excess.new_zeros(1), excess]), dim=0), 1.0)
+
+
+def at_widths(
+    loss: Callable[[Sequence[Tensor]], LossTerm], vectors: Sequence[Tensor], widths: Sequence[int]
+) -> LossTerm:
+    """The sum of a loss over the first numbers of all vectors (Kusupati et al. 2022, "Matryoshka", equation 1).
+
+    Every width counts the same; cosines are those of the shortened vectors.
+
+    Raises:
+        InputError: a width that the vectors do not have.
+    """
+    whole = min(vector.shape[-1] for vector in vectors)
+    if not widths or min(widths) < 1 or max(widths) > whole:
+        raise InputError(
+            f"vectors of {whole} numbers cannot be shortened to {list(widths)}; give widths from 1 to {whole}"
+        )
+    terms = [loss([vector[..., :width] for vector in vectors]) for width in widths]
+    return LossTerm(torch.stack([term.total for term in terms]).sum(), terms[0].num_targets)

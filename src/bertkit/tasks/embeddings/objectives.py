@@ -1,0 +1,103 @@
+"""Which loss an embedding task is trained with, by its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from bertkit.config.reading_settings import ReadingSettings
+from bertkit.errors import ConfigError
+from bertkit.tasks.embeddings.task import Comparison, EmbeddingTask
+from bertkit.tasks.examples import Row
+
+if TYPE_CHECKING:
+    from bertkit.model.text_comparison import LossName, Objective
+
+#: The losses for what rows say, the default one first.
+LOSSES: dict[Comparison, tuple[LossName, ...]] = {
+    "pairs": ("in-batch", "triplet"),
+    "triplets": ("in-batch", "triplet"),
+    "scores": ("cosent", "cosine"),
+}
+#: The settings that a loss has.
+_OF_LOSS: dict[LossName, tuple[str, ...]] = {
+    "in-batch": ("temperature", "symmetric"),
+    "triplet": ("margin",),
+    "cosine": (),
+    "cosent": ("temperature",),
+}
+#: Temperature and margin where nothing is said; see :mod:`bertkit.model.vector_losses`.
+TEMPERATURE, MARGIN = 0.05, 0.1
+#: Largest share of a positive's cosine that a mined negative may have (NV-Retriever, Moreira et al. 2024).
+MAX_NEGATIVE = 0.95
+
+
+def loss_of(task: EmbeddingTask, settings: ReadingSettings) -> LossName:
+    """The loss that is asked for, or the default one of the task."""
+    return settings.loss or LOSSES[task.compares][0]
+
+
+def own_settings(task: EmbeddingTask, settings: ReadingSettings) -> Collection[str]:
+    """Which of the settings that only some tasks have this one has."""
+    own = ["pooling", "loss", "matryoshka", *_OF_LOSS[loss_of(task, settings)]]
+    if task.compares != "scores":
+        own += ["query_prompt", "document_prompt"]
+    if task.compares == "pairs":
+        own += ["mine_negatives", *(["max_negative"] if settings.mine_negatives else [])]
+    return own
+
+
+def check_objective(task: EmbeddingTask, settings: ReadingSettings) -> None:
+    """Refuse (ConfigError) a loss that the rows do not fit, and batches in which there is nothing to compare."""
+    loss, fitting = loss_of(task, settings), LOSSES[task.compares]
+    if loss not in fitting:
+        raise ConfigError(f"loss={loss!r} does not fit task {task.name}, which has {' and '.join(fitting)}")
+    size = getattr(settings, "batch_size", 2) * getattr(settings, "accumulation", 1)
+    if size < 2 and compares_rows(loss):
+        raise ConfigError(
+            f"batch_size=1: the loss {loss} compares the rows of a batch, so one alone teaches nothing; give 2 or more"
+        )
+
+
+def compares_rows(loss: LossName) -> bool:
+    """Whether the loss of a row depends on the others of its batch."""
+    return loss in ("in-batch", "cosent")
+
+
+def widths_of(settings: ReadingSettings) -> tuple[int, ...]:
+    """The widths of ``matryoshka``, the largest first; none without."""
+    given = () if settings.matryoshka is None else settings.matryoshka.split(",")
+    return tuple(sorted({int(width) for width in given}, reverse=True))
+
+
+def objective_of(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Objective:
+    """The loss of a model with vectors of ``width`` numbers; matryoshka's widths and whole vectors are both trained.
+
+    Raises:
+        ConfigError: shorter vectors that are not shorter.
+    """
+    from bertkit.model.text_comparison import Objective
+
+    widths = widths_of(settings)
+    if widths and widths[0] > width:
+        raise ConfigError(f"matryoshka={settings.matryoshka!r}: the model's vectors have {width} numbers; give fewer")
+    return Objective(
+        loss_of(task, settings),
+        temperature=settings.temperature or TEMPERATURE,
+        symmetric=settings.symmetric,
+        margin=settings.margin or MARGIN,
+        widths=tuple(dict.fromkeys((width, *widths))) if widths else (),
+    )
+
+
+def objective_facts(task: EmbeddingTask, settings: ReadingSettings) -> Row:
+    """What the protocol says of the loss."""
+    loss = loss_of(task, settings)
+    values: Row = {"temperature": settings.temperature or TEMPERATURE, "margin": settings.margin or MARGIN}
+    values["symmetric"] = settings.symmetric
+    found: Row = {"loss": loss, **{name: values[name] for name in _OF_LOSS[loss]}}
+    if settings.matryoshka:
+        found["matryoshka"] = list(widths_of(settings))
+    if settings.mine_negatives:
+        found |= {"mined_negatives": settings.mine_negatives, "max_negative": settings.max_negative or MAX_NEGATIVE}
+    return found

@@ -1,0 +1,95 @@
+"""What a start checkpoint says of the vectors of texts, and what the folder of a run will say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.sentence_folder import read_sentence_parts
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import ReadingSettings
+from bertkit.config.sentence_config import QUERY, SentenceConfig
+from bertkit.errors import ConfigError
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.embeddings.objectives import objective_of
+from bertkit.tasks.embeddings.task import EmbeddingTask
+from bertkit.tasks.workflow import SettingsT
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertkit.model.text_comparison import TextComparison
+
+
+def said_by(folder: Path) -> SentenceConfig | None:
+    """The settings of a sentence model; None for any other checkpoint.
+
+    Raises:
+        CheckpointError: a module or a value that bertkit does not have.
+    """
+    shape = BertConfig.from_json_file(config_path(folder))
+    parts = read_sentence_parts(folder, shape.hidden_size)
+    return None if parts is None else parts.config
+
+
+def with_choices_of(folder: Path, task: EmbeddingTask, settings: SettingsT) -> SettingsT:
+    """The settings, with prompts and length as a sentence model says where they leave them open.
+
+    Rows of scores have no query and no document: both texts get the prompt that the model puts before texts of no kind.
+    """
+    said = said_by(folder) or SentenceConfig()
+    prompts = {"query_prompt": said.known_prompts[QUERY], "document_prompt": said.known_prompts[said.document_prompt]}
+    if task.compares == "scores":
+        prompts = dict.fromkeys(prompts, said.prompt())
+    found = {"max_length": said.max_length, **prompts}
+    return settings.model_copy(update={name: own for name, own in found.items() if getattr(settings, name) is None})
+
+
+def check_start(folder: Path, settings: ReadingSettings) -> None:
+    """Refuse (ConfigError) a sentence model that reads or pools texts in a way that training does not."""
+    said = said_by(folder)
+    if said is None:
+        return
+    if settings.pooling is not None and said.pooling != (settings.pooling,):
+        raise ConfigError(
+            f"pooling={settings.pooling!r}: the model pools by {' and '.join(said.pooling)}; leave it out"
+        )
+    if said.lower_case:
+        raise ConfigError(
+            f"{folder} lower-cases texts by itself (do_lower_case), which training does not; set that to false if its "
+            "tokenizer lower-cases them, too"
+        )
+    if not said.include_prompt and (settings.query_prompt or settings.document_prompt):
+        raise ConfigError(
+            f"{folder} leaves its prompts out of the vectors (include_prompt), which training does not; train it "
+            "without: query_prompt='' and document_prompt=''"
+        )
+
+
+def start_training(
+    start: str | Path,
+    task: EmbeddingTask,
+    settings: ReadingSettings,
+    device: torch.device | str | None,
+) -> TextComparison:
+    """The start checkpoint as it is, with its loss. Its folder will say how the texts of this run were read."""
+    from bertkit.model.sentence_model import SentenceModel
+    from bertkit.model.text_comparison import TextComparison
+
+    path = resolve(start)
+    said = said_by(checkpoint_folder(path))
+    fresh = SentenceConfig(pooling=(settings.pooling or "mean",)) if said is None else None
+    sentences = SentenceModel.from_pretrained(path, fresh, device=device)
+    head = sentences.head
+    head.config = _as_read(head.config, task, settings)
+    return TextComparison(sentences, objective_of(task, settings, head.width), settings.max_tokens)
+
+
+def _as_read(said: SentenceConfig, task: EmbeddingTask, settings: ReadingSettings) -> SentenceConfig:
+    prompts = dict(said.prompts)
+    if task.compares != "scores":
+        for name, prompt in ((QUERY, settings.query_prompt), (said.document_prompt, settings.document_prompt)):
+            if prompt is not None and prompt != said.known_prompts[name]:
+                prompts[name] = prompt
+    return said.model_copy(update={"prompts": prompts, "max_length": settings.max_length})

@@ -1,0 +1,120 @@
+"""What an embedding task is: its columns, what its rows say of texts, its scores. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from bertkit.errors import ConfigError, did_you_mean
+from bertkit.tasks.examples import Columns
+
+#: What a row says: these belong together; the second is nearer than the third; so much are they alike.
+Comparison = Literal["pairs", "triplets", "scores"]
+#: Scores of dev by what rows say.
+SCORES: dict[Comparison, tuple[str, ...]] = {
+    "pairs": ("ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10"),
+    "triplets": ("accuracy",),
+    "scores": ("spearman", "pearson"),
+}
+ANCHOR_NAMES = tuple("anchor query question sentence1 text1 text_a sentence_a premise text sentence".split())
+POSITIVE_NAMES = tuple(
+    "positive pos answer passage document context sentence2 text2 text_b sentence_b hypothesis text_pair".split()
+)
+SCORE_NAMES = tuple("score similarity similarity_score label".split())
+USUAL_COLUMNS = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingExample:
+    """Texts that are compared.
+
+    texts: as in the file: an anchor, its positive, and any number of negatives; or two texts with a score.
+    score: how alike they are, as in the file; None where the task has no scores, and in an unlabelled test file.
+    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
+    source: the file it came from.
+    """
+
+    texts: tuple[str, ...]
+    score: float | None = None
+    row: int = 0
+    source: str = ""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+        return f"{self.source}:{self.row}"
+
+    @property
+    def text(self) -> str:
+        """The anchor, or the first text."""
+        return self.texts[0]
+
+    @property
+    def text_pair(self) -> str:
+        """The positive, or the second text."""
+        return self.texts[1]
+
+    @property
+    def label(self) -> float | int:
+        """By what rows are held out evenly: their scores; all are alike without."""
+        return 0 if self.score is None else self.score
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingTask:
+    """Texts that are compared -> vectors that are near where the texts are alike.
+
+    name: as on the command line.
+    compares: what a row says.
+    metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
+    columns: ``text`` is where the anchors are, ``text_pair`` the positives, ``label`` the scores.
+    negatives: names of the columns of negatives; None: those that are called so, such as ``negative_2``.
+    folders: names a data folder of this task may have.
+    about: one line for people.
+    notes: remarks for readers of the scores, one sentence each.
+    """
+
+    #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
+    form: ClassVar[str] = "embedding"
+
+    name: str
+    compares: Comparison
+    metrics: tuple[str, ...]
+    main_metric: str
+    columns: Columns = USUAL_COLUMNS
+    negatives: tuple[str, ...] | None = None
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        known = SCORES[self.compares]
+        for metric in (*self.metrics, self.main_metric):
+            if metric not in known:
+                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, known)}")
+        if self.main_metric not in self.metrics:
+            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+
+
+PAIRS = EmbeddingTask(
+    "pairs",
+    "pairs",
+    SCORES["pairs"],
+    "ndcg@10",
+    about="texts that belong together, with or without negatives",
+)
+TRIPLETS = EmbeddingTask(
+    "triplets",
+    "triplets",
+    SCORES["triplets"],
+    "accuracy",
+    about="a text, one that is near to it, and one that is not",
+)
+SCORED_PAIRS = EmbeddingTask(
+    "scored-pairs",
+    "scores",
+    SCORES["scores"],
+    "spearman",
+    folders=("STS-B", "stsb"),
+    about="two texts and how alike they are",
+)

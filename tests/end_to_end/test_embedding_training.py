@@ -1,0 +1,266 @@
+"""Sentence encoders from a file to a run folder, its scores, and what other software reads in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertkit.batch import pack
+from bertkit.cli import main
+from bertkit.errors import ConfigError, DataError
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.model.sentence_model import SentenceModel
+from bertkit.tasks import get_task
+from bertkit.tasks.embeddings import mining
+from bertkit.tokenization import AutoTokenizer
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.callbacks import AnyTrainer, Callback
+from embedding_data import rows_of, untrained, write_data, write_rows
+from finetune_data import no_pictures
+
+QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 6, "batch_size": 16, "patience": 0, "baseline": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pictures() -> Any:
+    with no_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(tmp_path_factory.mktemp("start") / "model")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for kind, dev in (("pairs", 16), ("triplets", 40), ("scored-pairs", 60)):
+        write_data(folder / kind, kind, dev=dev)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs, learned by the command."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    options = "--learning-rate 5e-3 --epochs 6 --batch-size 16 --patience 0 --matryoshka 16,8 --quiet".split()
+    options += ["--query-prompt", "find find "]
+    where = ["--data", data / "pairs", "--model", start, "--out", out]
+    assert main(["finetune", "pairs", *map(str, where), *options]) == 0
+    return out
+
+
+def vectors_of(folder: Path, texts: list[str], width: int | None = None) -> np.ndarray:
+    model, tokenizer = SentenceModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        found = model(pack([tokenizer(text)["input_ids"] for text in texts]))
+    return found[:, :width].numpy()
+
+
+def test_pairs_are_learned_and_scored(run: Path, start: Path, data: Path) -> None:
+    told = json.loads((run / "metrics.json").read_text())
+    untouched = evaluate_run("pairs", data / "pairs", start)
+    assert untouched.scores["ndcg@10"] < 0.6
+    assert told["mean"]["ndcg@10"] > 0.9
+    assert told["baseline"]["metrics"]["ndcg@10"] == 0.0  # no word of an anchor is in its positive
+    assert told["protocol"]["loss"] == "in-batch"
+    assert told["protocol"]["matryoshka"] == [16, 8]
+    assert told["interval"][0] <= told["mean"]["ndcg@10"] <= told["interval"][1]
+    assert told["seeds"][0]["label_entropy"] is None
+    again = evaluate_run("pairs", data / "pairs", run, write=False)
+    assert again.scores == pytest.approx(told["scores"], abs=1e-6)
+    assert "find find" in json.dumps(told["protocol"])
+    card = (run / "README.md").read_text()
+    assert "pipeline_tag: feature-extraction" in card
+    assert "sentence-transformers" in card
+
+
+def test_short_vectors_say_as_much(run: Path) -> None:
+    """Of 8 numbers, as trained: texts of a topic are nearer than any two of different topics."""
+    texts = ["find find aq ar as", "text av aw ax", "find find bq br bs", "text bv bw bx"]
+    vectors = vectors_of(run, texts, 8)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors @ vectors.T
+    assert min(cosines[0, 1], cosines[2, 3]) > max(cosines[0, 3], cosines[2, 1]) + 0.3
+
+
+def test_the_folder_says_how_texts_are_read(run: Path) -> None:
+    settings = json.loads((run / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "find find ", "document": "text "}
+    assert json.loads((run / "sentence_bert_config.json").read_text())["max_seq_length"] == 12
+    assert [entry["type"].rpartition(".")[2] for entry in json.loads((run / "modules.json").read_text())] == [
+        "Transformer",
+        "Pooling",
+        "Normalize",
+    ]
+
+
+@pytest.mark.campaign
+def test_sentence_transformers_loads_the_run(run: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    texts = ["aq ar as", "bv bw bx by", "cq"]
+    theirs = package.SentenceTransformer(str(run), device="cpu")
+    found = theirs.encode_query(texts)
+    np.testing.assert_allclose(found, vectors_of(run, [f"find find {text}" for text in texts]), atol=1e-5)
+
+
+def test_prediction_of_a_file(run: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert main(["predict", "--model", str(run), str(data / "pairs/dev.csv"), "--out", str(out), "--quiet"]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 16
+    assert np.mean([row["predicted"] for row in rows]) > 0.6
+    scored = [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
+    assert [row["predicted"] for row in rows] == pytest.approx([row["predicted"] for row in scored], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "least"),
+    [
+        ("triplets", {}, 0.9),
+        ("triplets", {"loss": "triplet", "margin": 0.5}, 0.9),
+        ("scored-pairs", {}, 0.65),
+        ("scored-pairs", {"loss": "cosine"}, 0.65),
+        ("pairs", {"symmetric": True, "temperature": 0.1}, 0.9),
+    ],
+)
+def test_every_loss_learns(
+    task: str, settings: dict[str, Any], least: float, start: Path, data: Path, tmp_path: Path
+) -> None:
+    result = finetune(get_task(task), data / task, start, tmp_path / "run", FinetuneConfig(**QUICK, **settings))
+    before = evaluate_run(task, data / task, start).scores[result.main_metric]
+    assert before < 0.6
+    assert result.scores[result.main_metric] > least
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model.safetensors").read_bytes()
+
+
+class Stop(Callback):
+    def on_step(self, trainer: AnyTrainer, record: Any) -> None:
+        if trainer.at.step == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_run_goes_on_and_ends_alike(start: Path, data: Path, tmp_path: Path) -> None:
+    """With batches in parts, so that the second passes are replayed after the restart as well."""
+    config = FinetuneConfig(**{**QUICK, "epochs": 1, "max_tokens": 60, "max_train_rows": 100})
+    given = get_task("pairs"), data / "pairs", start
+    finetune(*given, tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(*given, tmp_path / "parts", config, callbacks=[Stop()])
+    finetune(*given, tmp_path / "parts", config, resume=True)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
+
+
+def test_parts_change_rounding_only(data: Path, tmp_path: Path) -> None:
+    start = untrained(tmp_path / "start", dropout=0.0, sentence=False)
+    runs = []
+    for max_tokens in (30, 10_000):
+        config = FinetuneConfig(**{**QUICK, "epochs": 1, "max_tokens": max_tokens, "max_train_rows": 150})
+        runs.append(finetune(get_task("pairs"), data / "pairs", start, tmp_path / str(max_tokens), config))
+    texts = ["aq ar as", "bv bw bx by", "cq"]
+    one, other = (vectors_of(run.folder, texts) for run in runs)
+    np.testing.assert_allclose(one, other, atol=2e-3)
+    assert np.abs(one - vectors_of(start, texts)).max() > 0.1
+
+
+def test_negatives_are_mined_once(
+    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call that is killed after some of the vectors goes on; one that has found them reads them again."""
+    monkeypatch.setattr(mining, "PART", 50)
+    config = FinetuneConfig(**{**QUICK, "epochs": 1, "mine_negatives": 2, "max_train_rows": 150, "max_tokens": 500})
+    given = get_task("pairs"), data / "pairs", run, tmp_path / "run", config
+    computed: list[int] = []
+    right = mining.VectorEngine.vectors
+
+    def vectors(self: Any, rows: Any, advance: Any) -> Any:
+        if len(computed) == 2:
+            computed.append(0)
+            raise MemoryError
+        computed.append(len(rows))
+        return right(self, rows, advance)
+
+    monkeypatch.setattr(mining.VectorEngine, "vectors", vectors)
+    with pytest.raises(Exception, match="memory"):
+        finetune(*given)
+    assert computed == [50, 50, 0]
+    finetune(*given)
+    assert len(computed) > 4
+    assert 50 * (len(computed) - 1) >= sum(computed)
+    text = capsys.readouterr().err
+    assert "mined" in text
+    rows = [json.loads(line) for line in (tmp_path / "run" / mining.FOUND).read_text().splitlines()]
+    assert len(rows) == 150
+    found = [row for row in rows if row["negatives"]]
+    assert len(found) > 100
+    for row in found:
+        assert all(each["cosine"] <= 0.95 * row["cosine"] + 1e-3 for each in row["negatives"])
+    computed.clear()
+    shutil.rmtree(tmp_path / "run" / "seed-0")
+    for name in ("metrics.json", "log.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    finetune(*given)
+    assert computed == [32, 32], "the texts of dev alone: the negatives must be read from the run folder"
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("pairs", {"batch_size": 1}, "one alone teaches nothing"),
+        ("pairs", {"loss": "cosent"}, "does not fit task pairs"),
+        ("scored-pairs", {"loss": "triplet"}, "does not fit task scored-pairs"),
+        ("scored-pairs", {"mine_negatives": 3}, "mine_negatives=3 would do nothing"),
+        ("scored-pairs", {"symmetric": True}, "symmetric=True would do nothing"),
+        ("pairs", {"matryoshka": "64,8"}, "vectors have 32 numbers"),
+        ("pairs", {"pooling": "cls"}, "pools by mean"),
+        ("pairs", {"freeze_encoder": True}, "trains the encoder"),
+        ("sst2", {"loss": "cosine"}, "loss='cosine' would do nothing"),
+    ],
+)
+def test_settings_that_do_not_fit(
+    task: str, settings: dict[str, Any], message: str, start: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        finetune(get_task(task), data / task, start, tmp_path / "run", FinetuneConfig(**{**QUICK, **settings}))
+
+
+def test_pairs_without_negatives_and_rows_that_are_all_alike(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**QUICK, loss="triplet")
+    with pytest.raises(DataError, match=r"train.csv:2: no negative .*--mine-negatives"):
+        finetune(get_task("pairs"), data / "pairs", start, tmp_path / "run", config)
+    same = write_rows(tmp_path / "same.csv", [{"anchor": "aq", "positive": "av"}] * 20)
+    with pytest.raises(DataError, match="too few to hold any out"):
+        finetune(get_task("pairs"), same, start, tmp_path / "run", FinetuneConfig(**QUICK))
+    folder = tmp_path / "one"
+    write_rows(folder / "train.csv", [{"anchor": f"a{letter}", "positive": "av"} for letter in "qrst"])
+    write_rows(folder / "dev.csv", rows_of("pairs", 20, 3))
+    with pytest.raises(DataError, match="all 4 training rows have the same text"):
+        finetune(get_task("pairs"), folder, start, tmp_path / "run", FinetuneConfig(**QUICK))
+
+
+def test_a_file_without_dev_and_columns_of_other_names(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"q": row["anchor"], "a": row["positive"]} for row in rows_of("pairs", 200, 1)]
+    file = write_rows(tmp_path / "faq.jsonl", rows)
+    options = "--learning-rate 5e-3 --epochs 2 --no-baseline --quiet --text q --text-pair a".split()
+    where = ["--data", str(file), "--model", str(start), "--out", str(tmp_path / "run")]
+    assert main(["finetune", "pairs", *where, *options]) == 0
+    told = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert told["protocol"]["data"]["dev_held_out_of_train"]
+    columns = json.loads((tmp_path / "run/finetune.json").read_text())["task"]["columns"]
+    assert (columns["text"], columns["text_pair"]) == (["q"], ["a"])
+    capsys.readouterr()
+    assert main(["evaluate", "pairs", "--data", str(file), "--model", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_rows"] == told["protocol"]["data"]["dev_rows"]
