@@ -153,7 +153,7 @@ def run_one(part: Part, dev: Dev, epochs: int, threads: int, system: str, python
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "vectors.npy"
         job = Job(
-            model=str(minilm_folder()), loss=part.loss, columns=[list(column) for column in zip(*part.rows, strict=True)],
+            model=str(minilm_folder()), loss=part.loss, columns=[list(each) for each in zip(*part.rows, strict=True)],
             texts=dev.texts, out=str(out), epochs=epochs, rate=part.rate, batch=part.batch, length=LENGTH, seed=seed,
             threads=threads,
         )  # fmt: skip
@@ -202,8 +202,8 @@ def render(report: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"{report['epochs']} epochs, mean ± sd over the seeds, scores of the model after the last one. Pairs are entailment "
-        "pairs of MultiNLI dev (matched); every fourth premise is held out. Command: "
+        f"{report['epochs']} epochs, mean ± sd over the seeds, scores of the model after the last one. Pairs are "
+        "entailment pairs of MultiNLI dev (matched); every fourth premise is held out. Command: "
         "`python benchmarks/sentence_training.py --data DATA --peers-python PEERS`",
     ]
 

@@ -20,6 +20,7 @@ from bertkit.system.validated_settings import Settings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"
+LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
 RankLoss = Literal["listwise", "pointwise", "lambda"]
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
 LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
@@ -90,7 +91,7 @@ class ReadingSettings(Settings):
     max_tokens: int = Field(
         4096, ge=1, description="tokens in memory at once; larger batches are split, with the same result"
     )
-    loss: Literal["in-batch", "triplet", "cosine", "cosent"] | None = Field(
+    loss: LossName | None = Field(
         None,
         description="pairs, triplets: in-batch (default: all other texts of a batch are negatives) or triplet; "
         "scored-pairs: cosent (default: the order of the scores) or cosine (their values)",

@@ -313,12 +313,13 @@ class TorchBackend:
         return ThreadpoolController().select(user_api="openmp")
 
 
-def _stays_in_cache(model: PackedModel) -> bool:
+def _stays_in_cache(model: ConfiguredModel) -> bool:
     """Whether all 32 bits of the layers' weights may stay in the processor's cache, with as much left for others.
 
     Then there is nothing to gain from reading fewer bits, which have to be decoded: 10 % of the time of a short text.
     """
     encoder = model if isinstance(model, BertModel) else model.bert
+    assert isinstance(encoder, BertModel), "only asked of models that the library can compute"
     size = sum(weight.nbytes for weight in encoder.encoder.parameters())
     return size <= (find_processor().cache or 0) // 2
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.checkpoints.cross_encoder import ACTIVATIONS, check_cross_encoder
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.engine.rows import WindowSize
@@ -121,7 +122,7 @@ class TextRankingPipeline(Pipeline):
         return self._answer(request, encode, LOGITS, rows_of, _num_characters, progress=progress, size=WINDOW)
 
     def _read_function(self, name: str | None) -> Callable[[Floats], Floats]:
-        saved = self.config.activation_fn
+        saved = self.config.activation_fn if isinstance(self.config, BertConfig) else None
         if name is None and saved is not None and saved not in ACTIVATIONS:
             raise CheckpointError(
                 f"the checkpoint makes scores by {saved!r:.120}, which bertkit does not have; it has "

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.config.reading_settings import LossName
 from bertkit.model.cached_vectors import vectors_in_parts
 from bertkit.model.losses import LossTerm
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import TEMPERATURE, at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
-
-LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
 
 
 @dataclass(frozen=True, slots=True)

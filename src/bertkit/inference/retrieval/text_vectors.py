@@ -63,7 +63,7 @@ class TextEncoder:
     @property
     def width(self) -> int:
         """D."""
-        return self._config.dimensions or self._config.widths(self.pipe.config.hidden_size)[-1]
+        return int(self._config.dimensions or self._config.widths(self.pipe.config.hidden_size)[-1])
 
     @cached_property
     def facts(self) -> Facts:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from bertkit.config.reading_settings import ReadingSettings
+from bertkit.config.reading_settings import LossName, ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.tasks.embeddings.task import Comparison, EmbeddingTask
 from bertkit.tasks.examples import Row
-
-if TYPE_CHECKING:
-    from bertkit.model.text_comparison import LossName, Objective
 
 #: The losses for what rows say, the default one first.
 LOSSES: dict[Comparison, tuple[LossName, ...]] = {
@@ -68,26 +64,6 @@ def widths_of(settings: ReadingSettings) -> tuple[int, ...]:
     """The widths of ``matryoshka``, the largest first; none without."""
     given = () if settings.matryoshka is None else settings.matryoshka.split(",")
     return tuple(sorted({int(width) for width in given}, reverse=True))
-
-
-def objective_of(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Objective:
-    """The loss of a model with vectors of ``width`` numbers; matryoshka's widths and whole vectors are both trained.
-
-    Raises:
-        ConfigError: shorter vectors that are not shorter.
-    """
-    from bertkit.model.text_comparison import Objective
-
-    widths = widths_of(settings)
-    if widths and widths[0] > width:
-        raise ConfigError(f"matryoshka={settings.matryoshka!r}: the model's vectors have {width} numbers; give fewer")
-    return Objective(
-        loss_of(task, settings),
-        temperature=settings.temperature or TEMPERATURE,
-        symmetric=settings.symmetric,
-        margin=settings.margin or MARGIN,
-        widths=tuple(dict.fromkeys((width, *widths))) if widths else (),
-    )
 
 
 def objective_facts(task: EmbeddingTask, settings: ReadingSettings) -> Row:

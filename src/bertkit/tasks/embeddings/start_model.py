@@ -11,15 +11,14 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.config.sentence_config import QUERY, SentenceConfig
 from bertkit.errors import ConfigError
+from bertkit.system.device import Device, find_device
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.embeddings.objectives import objective_of
+from bertkit.tasks.embeddings.objectives import MARGIN, TEMPERATURE, loss_of, widths_of
 from bertkit.tasks.embeddings.task import EmbeddingTask
 from bertkit.tasks.workflow import SettingsT
 
 if TYPE_CHECKING:
-    import torch
-
-    from bertkit.model.text_comparison import TextComparison
+    from bertkit.model.text_comparison import Objective, TextComparison
 
 
 def said_by(folder: Path) -> SentenceConfig | None:
@@ -71,7 +70,7 @@ def start_training(
     start: str | Path,
     task: EmbeddingTask,
     settings: ReadingSettings,
-    device: torch.device | str | None,
+    device: Device,
 ) -> TextComparison:
     """The start checkpoint as it is, with its loss. Its folder will say how the texts of this run were read."""
     from bertkit.model.sentence_model import SentenceModel
@@ -80,10 +79,10 @@ def start_training(
     path = resolve(start)
     said = said_by(checkpoint_folder(path))
     fresh = SentenceConfig(pooling=(settings.pooling or "mean",)) if said is None else None
-    sentences = SentenceModel.from_pretrained(path, fresh, device=device)
+    sentences = SentenceModel.from_pretrained(path, fresh, device=None if device is None else find_device(device))
     head = sentences.head
     head.config = _as_read(head.config, task, settings)
-    return TextComparison(sentences, objective_of(task, settings, head.width), settings.max_tokens)
+    return TextComparison(sentences, _objective(task, settings, head.width), settings.max_tokens)
 
 
 def _as_read(said: SentenceConfig, task: EmbeddingTask, settings: ReadingSettings) -> SentenceConfig:
@@ -93,3 +92,23 @@ def _as_read(said: SentenceConfig, task: EmbeddingTask, settings: ReadingSetting
             if prompt is not None and prompt != said.known_prompts[name]:
                 prompts[name] = prompt
     return said.model_copy(update={"prompts": prompts, "max_length": settings.max_length})
+
+
+def _objective(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Objective:
+    """The loss of a model with vectors of ``width`` numbers; matryoshka's widths and whole vectors are both trained.
+
+    Raises:
+        ConfigError: shorter vectors that are not shorter.
+    """
+    from bertkit.model.text_comparison import Objective
+
+    widths = widths_of(settings)
+    if widths and widths[0] > width:
+        raise ConfigError(f"matryoshka={settings.matryoshka!r}: the model's vectors have {width} numbers; give fewer")
+    return Objective(
+        loss_of(task, settings),
+        temperature=settings.temperature or TEMPERATURE,
+        symmetric=settings.symmetric,
+        margin=settings.margin or MARGIN,
+        widths=tuple(dict.fromkeys((width, *widths))) if widths else (),
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Precision
@@ -18,6 +19,7 @@ from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import say
+from bertkit.system.device import Device, find_device
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.embeddings.baseline import embedding_baseline
 from bertkit.tasks.embeddings.batches import epoch_batches
@@ -42,8 +44,6 @@ from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from bertkit.model.text_comparison import ComparedTexts, TextComparison
     from bertkit.tasks.embeddings.vectors import VectorEngine
 
@@ -179,14 +179,12 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         scores = None if encoded.scores is None else torch.from_numpy(encoded.scores[list(rows)])
         return ComparedTexts(collate(encoded.texts, numbers), torch.from_numpy(places[columns]), len(anchors), scores)
 
-    def network(self) -> type[TextComparison]:
+    def network(self, shape: AnyConfig) -> type[TextComparison]:
         from bertkit.model.text_comparison import TextComparison
 
         return TextComparison
 
-    def new_model(
-        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> TextComparison:
+    def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> TextComparison:
         return start_training(start, self.task, settings, device)
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
@@ -198,16 +196,15 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
         return VectorEngine(model.sentences)
 
-    def open_engine(self, path: Path, *, device: str, precision: Precision, threads: int | None) -> VectorEngine:
+    def open_engine(self, path: Path, *, device: Device, precision: Precision, threads: int | None) -> VectorEngine:
         from bertkit.model.sentence_model import SentenceModel
-        from bertkit.system.device import find_device
         from bertkit.tasks.embeddings.vectors import VectorEngine
 
         if precision not in ("auto", "fp32") or threads is not None:
             raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
         return VectorEngine(SentenceModel.from_pretrained(path, device=find_device(device)))
 
-    def set_up(self, model: TextComparison, train: TextColumns, settings: ReadingSettings) -> None:
+    def set_up(self, model: Any, train: TextColumns, settings: ReadingSettings) -> None:
         if train.scores is not None:
             extremes = float(train.scores.min()), float(train.scores.max())
             model.objective = replace(model.objective, scores=extremes)

@@ -122,12 +122,11 @@ def finetune(
         run.check(settings, resume=resume, free=free)
         run.begin(settings)
         job = job.prepared()
-        space = space_of(config, job.config)
-        found = search(job, space, config.search, resume=resume) if space else None
-        if found is not None:
+        found = None
+        if space := space_of(config, job.config):
+            found = search(job, space, config.search, resume=resume)
             job = job.with_config(job.config.model_copy(update=found.chosen))
-        seeds, replaced = _run_seeds(job, resume=resume)
-        return _finish(job, seeds, replaced, found)
+        return _finish(job, *_run_seeds(job, resume=resume), found)
 
 
 def load_run_config(run: str | Path) -> FinetuneConfig:
