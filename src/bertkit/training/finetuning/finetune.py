@@ -118,9 +118,8 @@ def finetune(
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
         job = _prepare(task, data, str(model), start, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
-        settings[EXAMPLES] = job.data.rows.hashes
-        run.check(settings, resume=resume, free=free)
-        run.begin(settings)
+        run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
+        run.begin(settings | {EXAMPLES: job.data.rows.hashes})
         job = job.prepared()
         found = None
         if space := space_of(config, job.config):
