@@ -182,7 +182,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ([*FINETUNE, "--metric-for-best", "-"], "--metric-for-best cannot be '-'"),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
-        (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "cls", "mean", "max"'),
+        (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "model", "mean", "cls", "max"'),
         (["embed", "--model", "x", "--seed", "one", "text"], 'unable to convert "one" into int'),
         ([*FINETUNE, "--seeds", "0"], "finetune: --seeds '0': "),
         ([*FINETUNE, "--protocol", "new"], "finetune: --protocol 'new': "),
