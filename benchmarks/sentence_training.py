@@ -59,7 +59,8 @@ class Part:
 
 def main() -> None:
     args = parse_args()
-    dev = Dev.of(read_scores(args.data / "glue/STS-B/dev.tsv"), *split(read_pairs(args.data)))
+    train, held_out = split(read_pairs(args.data))
+    dev = Dev.of(read_scores(args.data / "glue/STS-B/dev.tsv")[: args.rows], train, held_out[: args.rows])
     parts = {
         "scores": Part("cosent", read_scores(args.data / "glue/STS-B/train.tsv.xz"), 32, 2e-5),
         "pairs": Part("in-batch", dev.other_pairs, 32, 2e-5),
@@ -82,7 +83,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/STS-B and mnli_dev")
     parser.add_argument("--peers-python", default=sys.executable, help="Python interpreter that has the peer")
     parser.add_argument("--parts", nargs="+", default=["scores", "pairs", "large"])
-    parser.add_argument("--rows", type=int, help="training rows of each part; default: all")
+    parser.add_argument("--rows", type=int, help="rows to train on and to score, for a try; default: all")
     add_run_options(parser, epochs=2)
     return parser.parse_args()
 
@@ -153,9 +154,9 @@ def run_one(part: Part, dev: Dev, epochs: int, threads: int, system: str, python
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "vectors.npy"
         job = Job(
-            model=str(minilm_folder()), loss=part.loss, columns=[list(each) for each in zip(*part.rows, strict=True)],
-            texts=dev.texts, out=str(out), epochs=epochs, rate=part.rate, batch=part.batch, length=LENGTH, seed=seed,
-            threads=threads,
+            model=str(minilm_folder()), loss=part.loss, texts=dev.texts, out=str(out), epochs=epochs, rate=part.rate,
+            columns=[list(column) for column in zip(*part.rows, strict=True)], batch=part.batch, length=LENGTH,
+            seed=seed, threads=threads,
         )  # fmt: skip
         command = [
             python,

@@ -14,6 +14,7 @@ from bertkit.cli.zero_shot_options import ZeroShotModels, words_of
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bertkit.inference.evaluate import Evaluation
     from bertkit.inference.runs import Run
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks.reading.bad_rows import OnError
@@ -32,6 +33,14 @@ def evaluate(
             "rows that the run held out of it."
         ),
     ] = None,
+    vectors: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Score the model's vectors of labelled texts, not its labels: by neighbours, a linear classifier and "
+            "clusters, beside TF-IDF.",
+        ),
+    ] = False,
     columns: FileColumns = FileColumns(),
     zero_shot: ZeroShotModels = ZeroShotModels(),
     on_error: Annotated[
@@ -52,6 +61,8 @@ def evaluate(
         bertkit evaluate sst2 --data SST-2 --model run
         bertkit evaluate csv --data new-reviews.csv --model run
         bertkit evaluate csv --data new.csv --model nli --labels "good, bad"
+        bertkit evaluate pairs --data questions.csv --model sentence-run
+        bertkit evaluate csv --data tickets.csv --model sentence-run --vectors
     """
     common.begin()
     if zero_shot.labels is not None:
@@ -67,6 +78,9 @@ def evaluate(
 
     device = str(find_device(common.device))
     encoding, given = columns.table.encoding, columns.given(task)
+    if vectors:
+        common.report(_of_vectors(task, data, model, split, columns, on_error, device))
+        return
     if task == "ner":
         chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=encoding, **given)
         run = open_run(model, chosen, device=device)
@@ -112,6 +126,20 @@ def _compare(
             on_error=on_error,
         )
     )
+
+
+def _of_vectors(
+    name: str, data: Path, model: str, split: str | None, columns: FileColumns, on_error: OnError, device: str
+) -> Evaluation:
+    from bertkit.config.reading_settings import ReadingSettings
+    from bertkit.inference.vector_evaluation import evaluate_vectors
+    from bertkit.tasks import TextTask
+
+    task = columns.task(name, data, on_error)
+    if not isinstance(task, TextTask) or split not in (None, "dev", "test"):
+        raise ConfigError(f"--vectors scores labelled texts, of dev or test; got task {name} and split {split}")
+    settings = ReadingSettings(on_error=on_error)
+    return evaluate_vectors(task, data, model, split or "dev", device=device, settings=settings)  # type: ignore[arg-type]
 
 
 def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error: OnError) -> AnyTask:

@@ -68,7 +68,7 @@ def tfidf_predictions(
     if task.is_pair:
         x_train, x_rows = pair_features(train, rows)
     else:
-        vectorizer = _vectorizer()
+        vectorizer = tfidf_vectorizer()
         x_train = vectorizer.fit_transform([row.text for row in train])
         x_rows = vectorizer.transform([row.text for row in rows])
     return _fit_and_predict(task, x_train, right, x_rows), int(x_train.shape[1])
@@ -92,7 +92,8 @@ def _fit_and_predict(
     return several
 
 
-def _vectorizer() -> TfidfVectorizer:
+def tfidf_vectorizer() -> TfidfVectorizer:
+    """TF-IDF of words and pairs of neighbouring words, with logarithmic counts; not fitted yet."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # One-letter words and punctuation are kept: "I", "!" and ":(" say much about sentiment.
@@ -103,7 +104,7 @@ def _vectorizer() -> TfidfVectorizer:
 
 def pair_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[csr_matrix, csr_matrix]:
     """Sparse matrices of pairs of texts, one row a pair: both together, what they share, what only one has, overlap."""
-    vectorizer = _vectorizer()
+    vectorizer = tfidf_vectorizer()
     vectorizer.fit([text for row in train for text in (row.text, row.text_pair or "")])
     return _pair_matrix(vectorizer, train), _pair_matrix(vectorizer, dev)
 
