@@ -78,8 +78,9 @@ def pretrain(
         bertkit pretrain store --recipe mini --max-time 20m --out run
         bertkit pretrain store --preset bert-mini --max-steps 2000 --out run2
         bertkit fill-mask --model run/model "The [MASK] of the city."
+        bertkit pretrain store --recipe bart-tiny --out run-bart
         bertkit prepare text.txt --tokenizer google/t5-v1_1-small --out store-t5
-        bertkit pretrain store-t5 --preset t5-efficient-tiny --out run-t5
+        bertkit pretrain store-t5 --preset t5-efficient-mini --out run-t5
         bertkit pretrain store-t5 --model google/t5-v1_1-small --out run-t5b
         torchrun --nproc-per-node 8 -m bertkit pretrain store \
             --recipe mini --out run8

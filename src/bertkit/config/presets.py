@@ -16,7 +16,7 @@ from bertkit.errors import ConfigError, did_you_mean
 _PAPER = "Devlin et al. 2019, section 3"
 _T5 = "Raffel et al. 2020, section 3.7"
 _T5_1_1 = "google-research/text-to-text-transfer-transformer, released_checkpoints.md"
-_T5_EFFICIENT = "Tay et al. 2021 (Scale Efficiently), table 2"
+_T5_EFFICIENT = "Tay et al. 2021 (Scale Efficiently); google/t5-efficient-tiny and -mini"
 _BART = "Lewis et al. 2019, section 2.1; fairseq, examples/bart"
 _MBART = "Liu et al. 2020 (mBART), section 2.1; fairseq, examples/mbart"
 _SMALL = "Turc et al. 2019, table 1; google-research/bert README, 24 smaller models"
@@ -130,8 +130,15 @@ def _t5(name: str, layers: int, width: int, inner: int, heads: int, head_width: 
     )
 
 
-_BART_BASE = {f"{half}_{size}": value for half in ("encoder", "decoder") for size, value in
-              {"layers": 6, "ffn_dim": 3072, "attention_heads": 12}.items()}  # fmt: skip
+_BART_BASE = BartConfig(
+    d_model=768,
+    encoder_layers=6,
+    encoder_ffn_dim=3072,
+    encoder_attention_heads=12,
+    decoder_layers=6,
+    decoder_ffn_dim=3072,
+    decoder_attention_heads=12,
+)
 
 PRESETS: dict[str, Preset] = {
     **{
@@ -139,7 +146,7 @@ PRESETS: dict[str, Preset] = {
         for name, (layers, width, vocab_size, parameters, source) in _PUBLISHED.items()
     },
     **_GRID,
-    "bart-base": Preset(BartConfig(d_model=768, **_BART_BASE), 139_420_416, _BART),
+    "bart-base": Preset(_BART_BASE, 139_420_416, _BART),
     "bart-large": Preset(BartConfig(), 406_291_456, _BART),
     "mbart-large-cc25": Preset(
         BartConfig(model_type="mbart", vocab_size=250_027, scale_embedding=True), 610_851_840, _MBART

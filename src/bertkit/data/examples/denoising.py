@@ -46,10 +46,7 @@ class Denoising:
 SPAN_CORRUPTION, TEXT_INFILLING = Denoising(0.15, 3.0), Denoising(0.3, 3.0)
 #: ``span-corruption``: T5's. ``text-infilling``: BART's, with permuted sentences.
 DenoisingObjective = Literal["span-corruption", "text-infilling"]
-PUBLISHED: dict[str, Denoising] = {
-    "span-corruption": SPAN_CORRUPTION,
-    "text-infilling": TEXT_INFILLING,
-}
+PUBLISHED: dict[str, Denoising] = {"span-corruption": SPAN_CORRUPTION, "text-infilling": TEXT_INFILLING}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

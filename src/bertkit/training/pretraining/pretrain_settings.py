@@ -69,8 +69,8 @@ class PretrainConfig(Settings):
 
     objective: AnyObjective = Field(
         "mlm+nsp",
-        description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT, span-corruption as T5, text-infilling "
-        "as BART; default: that of T5, BART and BERT for these, mlm for all others",
+        description="mlm+nsp as BERT, mlm as RoBERTa, mlm+sop as ALBERT, span-corruption as T5, text-infilling as "
+        "BART; default: as the model's family, mlm for all encoders but BERT",
     )
     protocol: Literal["bertkit", "original"] = Field(
         "bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"

@@ -344,3 +344,13 @@ def test_tokenizers_without_what_the_objective_needs(stores: dict[str, Stores]) 
         with pytest.raises(ConfigError, match=f"{objective} needs a tokenizer with .*{told}"):
             training_data(stores["t5"][0], lacking, config)
         assert isinstance(training_data(stores["t5"][0], special, config), DenoisingData)  # control
+
+
+def test_words_are_added_to_encoders_only(stores: dict[str, Stores], tmp_path: Path) -> None:
+    store = stores["bart"][0]
+    network, _ = make_network(shape_of("bart", store), store, with_family("bart", store))
+    network.save_pretrained(tmp_path / "start")
+    tokens = list(store.tokenizer().vocab)[:-1]
+    bertkit.BertTokenizer({token: number for number, token in enumerate(tokens)}).save_pretrained(tmp_path / "start")
+    with pytest.raises(ConfigError, match=r"prepared with 1 words more .*, and words can be added to encoders only"):
+        make_network(tmp_path / "start", store, with_family("bart", store))

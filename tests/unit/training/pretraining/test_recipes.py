@@ -10,10 +10,13 @@ import pytest
 from bertkit.cli import main
 from bertkit.config.presets import count_parameters
 from bertkit.errors import ConfigError
-from bertkit.model.models import BertForPreTraining
+from bertkit.training.pretraining.objectives import network_class, with_objective
 from bertkit.training.pretraining.pretrain_settings import FOLDER, PretrainConfig, load_recipe, recipe_names
 
-NAMES = ("bert-base-original", "bert-large-original", "cramming-style", "mini", "mosaicbert-style", "small", "tiny")
+NAMES = (
+    "bart-tiny", "bert-base-original", "bert-large-original", "cramming-style", "mini", "mosaicbert-style", "small",
+    "t5-tiny", "tiny",
+)  # fmt: skip
 
 
 def test_what_ships() -> None:
@@ -29,10 +32,12 @@ def test_a_recipe_is_whole_and_says_where_it_is_from(name) -> None:
     assert "# Source: " in text
     assert "# Cost: " in text
     assert len(recipe.summary) > 40
-    assert recipe.training.max_seq_length <= recipe.model.max_position_embeddings
-    if name in ("tiny", "mini"):
-        model = BertForPreTraining(recipe.model)
-        assert count_parameters(recipe.model) == sum(p.numel() for p in model.bert.parameters())
+    assert recipe.training.max_seq_length <= recipe.model.max_input_length
+    model = network_class(recipe.model, with_objective(recipe.training, recipe.model))
+    if name.endswith(("tiny", "mini")):
+        made = model(recipe.model)
+        counted = made if name in ("bart-tiny", "t5-tiny") else made.bert
+        assert count_parameters(recipe.model) == sum(p.numel() for p in counted.parameters())
 
 
 def test_published_numbers() -> None:
