@@ -56,9 +56,12 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("pooling", "rank_loss")
 
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
+        """With negatives, unlike :meth:`read_file`, by whose documents a file is predicted as it is."""
+        return add_negatives(super().read(data, split, on_error=on_error), self.task.negatives, self.task.searcher)
+
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
-        examples = read_rerank(self.task, path, split, on_error=on_error)
-        return add_negatives(examples, self.task.negatives, self.task.searcher)
+        return read_rerank(self.task, path, split, on_error=on_error)
 
     def texts_of(self, example: RerankExample) -> Sequence[str]:
         return (example.query, *example.documents)
