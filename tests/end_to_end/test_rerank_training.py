@@ -172,6 +172,10 @@ def test_cross_encoder_of_sentence_transformers(run: Path, tmp_path: Path) -> No
         folder = tmp_path / str(number)
         peers.CrossEncoder(str(run), device="cpu", activation_fn=activation).save_pretrained(str(folder))
         pipe = pipeline("text-ranking", model=folder, device="cpu", precision="fp32")
+        pipe.model.save_pretrained(tmp_path / "ours")  # with the activation in config.json
+        pipe.tokenizer.save_pretrained(tmp_path / "ours")
+        ours = peers.CrossEncoder(str(tmp_path / "ours"), device="cpu")
+        assert type(ours.activation_fn) is type(activation)
         loaded = peers.CrossEncoder(str(folder), device="cpu")
         for row in rows:
             ranked = loaded.rank(row["query"], row["documents"])

@@ -145,7 +145,7 @@ def plain_of(model: BertForMaskedLM, batch: Any, pooling: str) -> Tensor:
 
 
 def test_the_penalty_is_its_formula() -> None:
-    """Paria et al. 2020, section 4: the sum over j of ``(1/n * sum over i of |w_ij|) ** 2``."""
+    """Paria et al. 2020: the sum over j of ``(1/n * sum over i of |w_ij|) ** 2``."""
     weights = torch.rand(5, 11, dtype=torch.float64, requires_grad=True)
     plainly = sum((sum(abs(weights[i, j].item()) for i in range(5)) / 5) ** 2 for j in range(11))
     assert float(flops_loss(weights.detach())) == pytest.approx(plainly)

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import RankLoss, ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, DataError
 from bertkit.ragged import Floats, GroupSet, Ints
+from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -32,10 +34,8 @@ from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from bertkit.batch import Batch
-    from bertkit.model.padded import PackedModel
+    from bertkit.model.auto import AnyModel
 
 #: The loss of no order is computed of so many queries at a time, in so many random orders.
 FLOOR_QUERIES, FLOOR_DRAWS = 256, 10
@@ -116,21 +116,32 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def head(self) -> Head:
         return {"id2label": {0: "relevance"}}
 
-    def network(self) -> Any:
+    def read_shape(self, path: Path) -> BertConfig:
+        """Of an encoder; CheckpointError for BART and the like, which no other software reranks with."""
+        return BertConfig.from_json_file(config_path(path))
+
+    def network(self, shape: AnyConfig) -> Any:
         from bertkit.model.reranker import Reranker
 
         return Reranker
 
-    def new_model(
-        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> Any:
-        return super().new_model(start, seed=seed, device=device, settings=_pooled(start, settings))
+    def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> Any:
+        return super().new_model(start, seed=seed, device=device, settings=self._pooled(start, settings))
 
-    def start_shape(self, start: Path, settings: ReadingSettings) -> Any:
-        return super().start_shape(start, _pooled(start, settings))
+    def start_shape(self, start: Path, settings: ReadingSettings) -> AnyConfig:
+        return super().start_shape(start, self._pooled(start, settings))
 
-    def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
+    def _pooled(self, start: str | Path, settings: ReadingSettings) -> ReadingSettings:
+        """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
+
+        Other software knows no other for a classifier.
+        """
+        own = settings.pooling or self.read_shape(resolve(start)).pooling
+        return settings.model_copy(update={"pooling": own})
+
+    def _needs_new_head(self, file: AnyConfig, settings: ReadingSettings) -> bool:
         """A classifier of one output is a reranker already, whatever its output is called."""
+        assert isinstance(file, BertConfig), "see read_shape"
         scores = file.num_labels == 1 and any(n.endswith("ForSequenceClassification") for n in file.architectures or ())
         return not scores or settings.pooling not in (None, file.pooling)
 
@@ -138,7 +149,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         if model.config.num_labels != 1:
             raise ConfigError(f"{name} has {model.config.num_labels} outputs; a reranker has one, the relevance")
 
-    def set_up(self, model: PackedModel, train: GroupSet, settings: ReadingSettings) -> None:
+    def set_up(self, model: AnyModel, train: GroupSet, settings: ReadingSettings) -> None:
         from bertkit.model.reranker import Reranker
 
         assert isinstance(model, Reranker)
@@ -230,15 +241,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             "negatives": self.task.negatives,
             "searcher": self.task.searcher if self.task.negatives else None,
         }
-
-
-def _pooled(start: str | Path, settings: ReadingSettings) -> ReadingSettings:
-    """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
-
-    Other software knows no other for a classifier.
-    """
-    own = settings.pooling or BertConfig.from_json_file(config_path(resolve(start))).pooling
-    return settings.model_copy(update={"pooling": own})
 
 
 def _check_labels(highest: float, loss: RankLoss) -> None:
