@@ -26,7 +26,9 @@ pytestmark = pytest.mark.slow
 TESTS = Path(__file__).resolve().parents[1]
 RUNS = TESTS / "compatibility" / "first_release" / "finetuned"
 DATA = TESTS / "compatibility" / "first_release" / "data"
-MODELS = {"masked": "BertForMaskedLM", "follows": "BertForNextSentencePrediction"}
+MODELS = {
+    "masked": "BertForMaskedLM", "follows": "BertForNextSentencePrediction", "ranks": "BertForSequenceClassification",
+}  # fmt: skip
 #: What follows the encoder.
 MODULES = [pooling("max", "weightedmean", include_prompt=False), dense(64, 16, "activation.GELU"), ("Normalize", {})]
 
@@ -42,7 +44,10 @@ def export(model: Path, folder: Path) -> Path:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     """Name -> model or run folder, exported folder."""
     root = tmp_path_factory.mktemp("lite")
-    models = {name: save_tiny(root / name, getattr(bertkit, cls)) for name, cls in MODELS.items()}
+    settings = {"ranks": {"num_labels": 1}}
+    models = {
+        name: save_tiny(root / name, getattr(bertkit, cls), **settings.get(name, {})) for name, cls in MODELS.items()
+    }
     said = {"prompts": {"query": "it is "}, "similarity_fn_name": "euclidean"}
     models["encoder"] = sentence_folder(root / "encoder", MODULES, said, {"max_seq_length": 30})
     models |= {name: RUNS / name for name in ("text", "ner", "squad", "swag")}
@@ -76,6 +81,8 @@ USES: list[tuple[str, str, list[str]]] = [
     ("similarity", "encoder", ["the film is good", "a great film", "dull"]),
     ("fill-mask", "masked", ["the [MASK] is [MASK]", "[MASK] film", "--top-k", "3"]),
     ("next-sentence", "follows", ["the film was good", "it was great"]),
+    ("embed", "masked", ["the film is good", "bad", "--sparse"]),
+    ("rerank", "ranks", ["the film", "it is good", "a dull scene"]),
     ("classify", "text", ["a film to remember", "two dull hours", "--all"]),
     ("tag", "ner", ["Ann Lee flew from Oslo to Rome .", "good"]),
     ("answer", "squad", ["who wrote it ?", "--context", "it was written by Ann Lee in 1912 . " * 30, "--top-k", "2"]),

@@ -13,6 +13,7 @@ from bertkit import pipeline
 from bertkit.cli import main
 from bertkit.errors import DataError
 from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.runs import open_run
 from bertkit.metrics.probabilities import sigmoid
 from bertkit.tasks.registry import task_from_dict
 from bertkit.tasks.rerank.task import RERANK
@@ -126,14 +127,20 @@ def test_negatives_from_the_command_line(start: Path, tmp_path: Path, capsys: An
     file = tmp_path / "pairs.csv"
     file.write_text("q,positive\n" + "".join(f"the film {n},the good film {n} scene\n" for n in range(40)))
     options = ["finetune", "rerank", "--data", str(file), "--model", str(start), "--text", "q", "--epochs", "1"]
-    options += ["--device", "cpu", "--max-length", "24"]
+    options += ["--device", "cpu", "--max-length", "24", "--restarts", "0"]
     assert main([*options, "--out", str(tmp_path / "none")]) == 3
     assert "--negatives N" in capsys.readouterr().err
     assert main([*options, "--out", str(tmp_path / "run"), "--negatives", "3"]) == 0
     told = read(tmp_path / "run" / "metrics.json")
     assert told["protocol"]["data"]["dev_held_out_of_train"]
     assert (told["protocol"]["negatives"], told["protocol"]["searcher"]) == (3, "bm25")
-    assert all(len(row["documents"]) == 4 for row in rows_of(tmp_path / "run"))
+    rows = rows_of(tmp_path / "run")
+    assert all(len(row["documents"]) == 4 for row in rows)
+    again = evaluate_run(open_run(tmp_path / "run").task, file, tmp_path / "run", write=False)
+    assert [row["documents"] for row in again.predictions] == [row["documents"] for row in rows], "the same negatives"
+    out = tmp_path / "out.jsonl"
+    assert main(["predict", "--model", str(tmp_path / "run"), str(file), "--out", str(out), "--device", "cpu"]) == 0
+    assert all(len(json.loads(line)["documents"]) == 1 for line in out.read_text().splitlines()), "the file as it is"
     assert main([*options, "--out", str(tmp_path / "other"), "--multi-label"]) == 2
     assert "--multi-label is for task csv" in capsys.readouterr().err
     csv = ["finetune", "csv", "--data", str(file), "--model", str(start), "--out", str(tmp_path / "x")]
@@ -165,6 +172,10 @@ def test_cross_encoder_of_sentence_transformers(run: Path, tmp_path: Path) -> No
         folder = tmp_path / str(number)
         peers.CrossEncoder(str(run), device="cpu", activation_fn=activation).save_pretrained(str(folder))
         pipe = pipeline("text-ranking", model=folder, device="cpu", precision="fp32")
+        pipe.model.save_pretrained(tmp_path / "ours")  # with the activation in config.json
+        pipe.tokenizer.save_pretrained(tmp_path / "ours")
+        ours = peers.CrossEncoder(str(tmp_path / "ours"), device="cpu")
+        assert type(ours.activation_fn) is type(activation)
         loaded = peers.CrossEncoder(str(folder), device="cpu")
         for row in rows:
             ranked = loaded.rank(row["query"], row["documents"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertkit import BertForMaskedLM, pipeline
+from bertkit import BartConfig, BartForConditionalGeneration, BertForMaskedLM, pipeline
 from bertkit.batch import pack
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, InputError
@@ -124,6 +124,19 @@ def test_never_the_logits_of_all_tokens(tiny: Path, monkeypatch: pytest.MonkeyPa
             torch.testing.assert_close(again, gradient, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["roberta", "albert", "electra", "modernbert", "deberta-v3"])
+def test_heads_of_other_families(kind: str) -> None:
+    """ALBERT projects narrower vectors, ELECTRA's head is its generator's, ModernBERT's has no bias."""
+    from bertkit import BertConfig
+    from family_helpers import SHAPES
+
+    model_type, values = next(shape for name, shape in SHAPES.items() if name.startswith(kind))
+    torch.manual_seed(0)
+    model = BertForMaskedLM(BertConfig.from_dict({"model_type": model_type, **values})).eval()
+    batch = pack([[5, 7, 9, 4], [8, 6], [11, 12, 13]])
+    torch.testing.assert_close(word_weights(model, batch), plain_of(model, batch, "max"))
+
+
 def plain_of(model: BertForMaskedLM, batch: Any, pooling: str) -> Tensor:
     logits = model.forward_packed(batch).logits
     assert logits is not None
@@ -132,7 +145,7 @@ def plain_of(model: BertForMaskedLM, batch: Any, pooling: str) -> Tensor:
 
 
 def test_the_penalty_is_its_formula() -> None:
-    """Paria et al. 2020, section 4: the sum over j of ``(1/n * sum over i of |w_ij|) ** 2``."""
+    """Paria et al. 2020: the sum over j of ``(1/n * sum over i of |w_ij|) ** 2``."""
     weights = torch.rand(5, 11, dtype=torch.float64, requires_grad=True)
     plainly = sum((sum(abs(weights[i, j].item()) for i in range(5)) / 5) ** 2 for j in range(11))
     assert float(flops_loss(weights.detach())) == pytest.approx(plainly)
@@ -177,6 +190,10 @@ def test_what_is_refused(tiny: Path, splade: Path, tmp_path: Path) -> None:
     (home / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match="the modules MLMTransformer, SparseAutoEncoder"):
         pipeline("sparse-encoding", model=home, device="cpu")
+    bart = BartForConditionalGeneration(BartConfig(vocab_size=len(pipe.tokenizer), d_model=16, encoder_layers=1,
+                                                   decoder_layers=1, max_position_embeddings=16))  # fmt: skip
+    with pytest.raises(CheckpointError, match="makes no sparse vectors"):
+        pipeline("sparse-encoding", model=bart, tokenizer=pipe.tokenizer)
 
 
 @pytest.mark.campaign

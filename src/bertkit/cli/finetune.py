@@ -53,6 +53,8 @@ def finetune(
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
         bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
+        bertkit finetune rerank --data questions.jsonl --model DIR --out run \
+            --negatives 8
         bertkit finetune tweets --data tweets --model DIR --out run \
             --freeze-encoder
         bertkit finetune glue --data GLUE --model bert-base-uncased \

@@ -53,7 +53,7 @@ def write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, in
             indptr=bounds,
             data=np.concatenate([np.zeros(0, np.float32), *(weights for _, weights in found)]),
             shape=np.array([len(found), vocab_size]),
-            format=np.array("csr".encode("ascii")),
+            format=np.array(b"csr"),
         )
     return len(found), len(ids)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.sparse_folder import SparseSettings, read_sparse_settings
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Network, Pack, Values, Wanted, WordPooling
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError
@@ -59,7 +60,7 @@ class SparseEncodingPipeline(Pipeline):
 
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
-        if self.engine.model_class.startswith("Bart"):
+        if not isinstance(self.config, BertConfig):
             raise CheckpointError(f"{self.engine.model_class} makes no sparse vectors; a model with BERT's head does")
 
     def read_folder(self, folder: Path) -> None:

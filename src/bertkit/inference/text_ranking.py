@@ -14,7 +14,7 @@ from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Pipeline, shown
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.text_classification import FUNCTIONS
 from bertkit.ragged import Floats, GroupSet, Ragged
@@ -38,6 +38,9 @@ class TextRankingPipeline(Pipeline):
 
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
+        if not isinstance(self.config, BertConfig):
+            raise CheckpointError(f"a reranker is an encoder, and this is a {self.engine.model_class}")
+        self.activation = self.config.activation_fn
         if self.config.num_labels != 1:
             raise CheckpointError(
                 f"a reranker has one output, the relevance, and this model has {self.config.num_labels}: "
@@ -119,10 +122,14 @@ class TextRankingPipeline(Pipeline):
 
             return rows.sequences, answers
 
+        if request.shape == "one":  # which may have more documents than others have queries
+            rows, present = encode(list(request.items), 0)
+            with shown(len(rows), self.task, progress, unit="documents") as advance:
+                return next(iter(present(self.engine.run(rows, LOGITS, rows_of, advance))))
         return self._answer(request, encode, LOGITS, rows_of, _num_characters, progress=progress, size=WINDOW)
 
     def _read_function(self, name: str | None) -> Callable[[Floats], Floats]:
-        saved = self.config.activation_fn if isinstance(self.config, BertConfig) else None
+        saved = self.activation
         if name is None and saved is not None and saved not in ACTIVATIONS:
             raise CheckpointError(
                 f"the checkpoint makes scores by {saved!r:.120}, which bertkit does not have; it has "

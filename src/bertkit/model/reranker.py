@@ -20,7 +20,7 @@ from bertkit.model.losses import LossTerm
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.output import ModelOutput
 
-#: Share of the distance of ranks beside that of discounts, as in the experiments of Wang et al. 2018.
+#: Weight of the distance of ranks beside the difference of discounts; that of sentence-transformers.
 MU = 10.0
 
 
@@ -33,8 +33,8 @@ def pointwise_loss(scores_N: Tensor, gains_N: Tensor, groups: Tensor) -> LossTer
 def listwise_loss(scores_N: Tensor, gains_N: Tensor, groups: Tensor) -> LossTerm:
     """Cross-entropy of the softmax over a query's documents against their shares of its gains, mean over queries.
 
-    Bruch et al. 2019 ("An Analysis of the Softmax Cross Entropy Loss for Learning-to-Rank with Binary Relevance"),
-    equation 3; a bound of MRR and, for binary gains, of nDCG. A query without a relevant document adds nothing.
+    Bruch et al. 2019 ("An Analysis of the Softmax Cross Entropy Loss for Learning-to-Rank with Binary Relevance"): a
+    bound of MRR and, for binary gains, of nDCG. A query without a relevant document adds nothing.
     """
     gains_QM = _by_query(gains_N, groups, 0.0)
     shares_QM = gains_QM / gains_QM.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(gains_QM.dtype).tiny)
@@ -44,7 +44,7 @@ def listwise_loss(scores_N: Tensor, gains_N: Tensor, groups: Tensor) -> LossTerm
 
 
 def lambda_loss(scores_N: Tensor, gains_N: Tensor, groups: Tensor) -> LossTerm:
-    """NDCG-Loss2++ of Wang et al. 2018 ("The LambdaLoss Framework", section 6.3), mean over queries.
+    """NDCG-Loss2++ of Wang et al. 2018 ("The LambdaLoss Framework for Ranking Metric Optimization"), mean over queries.
 
     ``sum (rho + mu delta) |G_i - G_j| log2(1 + exp(s_j - s_i))`` over pairs of documents of which i is more relevant,
     where G is ``(2 ** gain - 1) / maxDCG``. Of discounts ``1 / log2(rank + 1)``, rho is the difference between those at

@@ -16,7 +16,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import RankLoss, ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
-from bertkit.errors import CheckpointError, ConfigError, DataError
+from bertkit.errors import ConfigError, DataError
 from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
@@ -56,9 +56,12 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("pooling", "rank_loss")
 
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
+        """With negatives, unlike :meth:`read_file`, by whose documents a file is predicted as it is."""
+        return add_negatives(super().read(data, split, on_error=on_error), self.task.negatives, self.task.searcher)
+
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
-        examples = read_rerank(self.task, path, split, on_error=on_error)
-        return add_negatives(examples, self.task.negatives, self.task.searcher)
+        return read_rerank(self.task, path, split, on_error=on_error)
 
     def texts_of(self, example: RerankExample) -> Sequence[str]:
         return (example.query, *example.documents)
@@ -113,27 +116,34 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def head(self) -> Head:
         return {"id2label": {0: "relevance"}}
 
+    def read_shape(self, path: Path) -> BertConfig:
+        """Of an encoder; CheckpointError for BART and the like, which no other software reranks with."""
+        return BertConfig.from_json_file(config_path(path))
+
     def network(self, shape: AnyConfig) -> Any:
         from bertkit.model.reranker import Reranker
 
         return Reranker
 
     def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> Any:
-        return super().new_model(start, seed=seed, device=device, settings=_pooled(start, settings))
+        return super().new_model(start, seed=seed, device=device, settings=self._pooled(start, settings))
 
-    def read_shape(self, path: Path) -> AnyConfig:
-        shape = super().read_shape(path)
-        if not isinstance(shape, BertConfig):
-            raise CheckpointError(f"{path}: a {shape.model_type} is not trained to rank; use an encoder, such as BERT")
-        return shape
+    def start_shape(self, start: Path, settings: ReadingSettings) -> AnyConfig:
+        return super().start_shape(start, self._pooled(start, settings))
 
-    def start_shape(self, start: Path, settings: ReadingSettings) -> Any:
-        return super().start_shape(start, _pooled(start, settings))
+    def _pooled(self, start: str | Path, settings: ReadingSettings) -> ReadingSettings:
+        """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
+
+        Other software knows no other for a classifier.
+        """
+        own = settings.pooling or self.read_shape(resolve(start)).pooling
+        return settings.model_copy(update={"pooling": own})
 
     def _needs_new_head(self, file: AnyConfig, settings: ReadingSettings) -> bool:
         """A classifier of one output is a reranker already, whatever its output is called."""
+        assert isinstance(file, BertConfig), "see read_shape"
         scores = file.num_labels == 1 and any(n.endswith("ForSequenceClassification") for n in file.architectures or ())
-        return not scores or (isinstance(file, BertConfig) and settings.pooling not in (None, file.pooling))
+        return not scores or settings.pooling not in (None, file.pooling)
 
     def check_model(self, model: Network, name: str) -> None:
         if model.config.num_labels != 1:
@@ -231,15 +241,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             "negatives": self.task.negatives,
             "searcher": self.task.searcher if self.task.negatives else None,
         }
-
-
-def _pooled(start: str | Path, settings: ReadingSettings) -> ReadingSettings:
-    """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
-
-    Other software knows no other for a classifier.
-    """
-    own = settings.pooling or BertConfig.from_json_file(config_path(resolve(start))).pooling
-    return settings.model_copy(update={"pooling": own})
 
 
 def _check_labels(highest: float, loss: RankLoss) -> None:
