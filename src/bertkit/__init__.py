@@ -53,6 +53,7 @@ _NAMES = {
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.inference.pipelines": "pipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
+    "bertkit.inference.retrieval.search_index": "SearchIndex",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -42,10 +42,17 @@ def test_the_tour_runs(tmp_path):
             printed.append(run(["bash", "-euc", "\n".join([*variables, block])], tmp_path, environment))
             variables += re.findall(r"(?m)^[A-Z]+=.*", block)
     assert "['delivery']" in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-    classified, tagged, pretrained = printed
+    classified, untrained, searched, tagged, pretrained = printed
     assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
     bert, tfidf = map(float, re.search(r"accuracy +([\d.]+) +([\d.]+)", classified).groups())
     assert bert > 0.7 > 0.5 > tfidf
+    assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", untrained) == ["delivery", "billing", "login"]
+    scores = {method: float(score) for method, score in re.findall(r"(?m)^  ([\w-]+) +(0\.\d{4})", untrained)}
+    assert scores["embedding"] == round(28 / 30, 4)
+    assert 0.4 > scores["majority"] > scores["tf-idf"]
+    assert re.findall(r"requests\.csv:\d+\t(.+)", searched)[0] == "The box was crushed"
+    assert "30 texts in 3 clusters" in searched
+    assert "requests.csv:21, requests.csv:23" in searched
     assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
     assert "unigram_entropy" in pretrained
     assert "masked_lm_loss" in pretrained

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.inference.pipelines import METHODS, ZERO_SHOT, infer_task, pipeline
 from bertkit.inference.zero_shot.candidate_labels import CandidateLabels
 from bertkit.metrics.scores import METRICS, bootstrap_draws, interval_of
 from bertkit.ragged import Ints
 from bertkit.system.console import aligned, say
+from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.examples import SPLITS, Example, Examples, Split
 from bertkit.tasks.hold_out import deal
@@ -28,6 +28,8 @@ from bertkit.tasks.text.workflow import TextWorkflow
 SCORES = ("accuracy", "macro_f1")
 #: Parts of a file that TF-IDF is trained without, one after the other, where there is no training file.
 PARTS = 5
+#: Characters of a model's name, from its end.
+MODEL_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,9 @@ def _score(
     number = {name: place for place, name in enumerate(labels.names)}
     predicted = np.array([number[answer["labels"][0]] for answer in answers], dtype=np.int64)
     cut = float(np.mean([answer["truncated"] for answer in answers]))
-    return _scored(method, checkpoint_folder(resolve(model)).name, predicted, right, seconds, round(cut, 6))
+    name = printable(model)
+    shown = name if len(name) <= MODEL_WIDTH else f"...{name[3 - MODEL_WIDTH :]}"
+    return _scored(method, shown, predicted, right, seconds, round(cut, 6))
 
 
 def _scored(
