@@ -26,7 +26,6 @@ from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.rerank.comparison import comparison_table, means, query_values, ranking_baseline
 from bertkit.tasks.rerank.features import featurize_candidates, gains_of
-from bertkit.tasks.rerank.negatives import add_negatives
 from bertkit.tasks.rerank.reading import read_rerank
 from bertkit.tasks.rerank.report import rerank_report
 from bertkit.tasks.rerank.task import HIGHEST_LABEL, RerankExample, RerankTask
@@ -58,6 +57,8 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
         """With negatives, unlike :meth:`read_file`, by whose documents a file is predicted as it is."""
+        from bertkit.tasks.rerank.negatives import add_negatives
+
         return add_negatives(super().read(data, split, on_error=on_error), self.task.negatives, self.task.searcher)
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
