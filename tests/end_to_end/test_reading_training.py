@@ -119,6 +119,7 @@ def test_vectors_of_the_encoder_frozen(start: Path, data: Path, tmp_path: Path) 
         result = finetune(labels_of(data), data, start, tmp_path / "run", config, cache=tmp_path / "cache")
     assert result.scores["accuracy"] > 0.7
     assert list((tmp_path / "cache").iterdir())
+    assert result.protocol["what_is_trained"] == "classification head on frozen </s> features"
     before, after = BartModel.from_pretrained(start), BartModel.from_pretrained(tmp_path / "run")
     for name, values in before.state_dict().items():
         assert torch.equal(values, after.state_dict()[name])

@@ -103,7 +103,8 @@ def embed(
     the text, its vector, its number of tokens and whether it was truncated. A .npy
     file holds the vectors alone, one row per text, in order; with --sparse a .npz
     file, a matrix for scipy.sparse.load_npz. With --calibration, what fewer bits cost
-    on those vectors is measured and said.
+    on those vectors is measured and said. Vectors of a BART are its
+    decoder's, those of a T5 its encoder's.
 
     For example:
 

@@ -45,6 +45,9 @@ def finetune(
     linear model. RUN then holds the model, metrics.json with its protocol,
     predictions, plots and a model card. Ctrl-C saves; --resume continues.
 
+    The model is an encoder of any family; or a BART for texts and for squad, a BART
+    or a T5 for summarize and text2text.
+
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 

@@ -16,7 +16,7 @@ WORTH_TELLING = 0.5
 PARAMETER_BYTES = 16
 
 
-def memory_line(shape: BertConfig, lengths: Sequence[int], config: FinetuneConfig, device: str) -> str:
+def memory_line(shape: BertConfig, lengths: Sequence[int], config: FinetuneConfig, device: str | None) -> str:
     """What to say of the memory before training on rows of these lengths, in tokens; empty if there is enough.
 
     ``config`` is resolved. A frozen encoder keeps nothing for a backward pass, so nothing is said of it.
@@ -77,12 +77,12 @@ def _parameters(shape: BertConfig) -> int:
     return rows * shape.embedding_width + shape.num_stored_layers * layer
 
 
-def _is_gpu(device: str) -> bool:
-    return torch.device(device).type == "cuda"
+def _is_gpu(device: str | None) -> bool:
+    return device is not None and torch.device(device).type == "cuda"
 
 
-def _memory(device: str) -> int | None:
+def _memory(device: str | None) -> int | None:
     """Bytes of the device that trains; None where the system does not tell."""
     if _is_gpu(device):
-        return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+        return int(torch.cuda.get_device_properties(torch.device(str(device))).total_memory)
     return find_processor().memory

@@ -258,7 +258,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
     local = start.exists()
     trained = "all parameters"
     if config.freeze_encoder:
-        kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
+        kind = {"cls": "[CLS]", None: "</s>"}.get(config.pooling, config.pooling)  # None: of an encoder-decoder
         reads_vectors = job.workflow.reads_vectors
         trained = f"classification head on frozen {kind} features" if reads_vectors else "head on a frozen encoder"
     return {

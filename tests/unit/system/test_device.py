@@ -1,0 +1,105 @@
+"""What a device may be called, and that it means the same wherever there is a ``device``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertkit import AutoModel, BertClassifier, pipeline
+from bertkit.errors import ConfigError
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.predict_files import predict_file
+from bertkit.inference.runs import open_run
+from bertkit.system.device import check_device, find_device
+from bertkit.tasks import csv_task
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.trainer.parallel import parallel_from_environment
+from bertkit.training.trainer.precision import fastest_precision
+from finetune_data import labelled_texts, tiny_start, write_splits
+
+CPU = torch.device("cpu")
+#: Names of no device, of one that computes nothing, and of no type that names one.
+WRONG: list[Any] = ["gpu", "", "cpu:x", "meta", "hip", -2, "-2", True, 0.5, "cuda:-1", "\u0663", 10**30, ["cpu"]]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes torch believe in some GPUs."""
+
+    def believe(number: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+
+    return believe
+
+
+def test_names(gpus: Callable[[int], None]) -> None:
+    gpus(2)
+    for name in ("cpu", -1, "-1", CPU):
+        assert find_device(name) == CPU
+    for name in ("auto", "cuda", torch.device("cuda")):
+        assert find_device(name) == torch.device("cuda")
+    for name in (1, "1", "cuda:1"):
+        assert find_device(name) == torch.device("cuda:1")
+    assert (find_device(None), find_device(None, "cpu")) == (torch.device("cuda"), CPU)
+    for name in (2, "cuda:2"):
+        with pytest.raises(ConfigError, match="no device 'cuda:2': this machine has 2 CUDA devices"):
+            find_device(name)
+    gpus(0)
+    assert find_device("auto") == find_device(None) == CPU
+    with pytest.raises(ConfigError, match="this machine has 0 CUDA devices; use 'cpu'"):
+        find_device(0)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_anything_else(wrong: Any) -> None:
+    for find in (find_device, check_device):
+        with pytest.raises(ConfigError, match=r"unknown device .*; use 'cpu', 'cuda', 'cuda:1', 'auto', or the number"):
+            find(wrong)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_start(tmp_path_factory.mktemp("start"))
+
+
+def test_all_take_the_same(start: Path, tmp_path: Path, gpus: Callable[[int], None]) -> None:
+    """Every way in refuses a wrong name, with the same words and before anything is computed, and knows the others."""
+    gpus(0)
+    data = write_splits(tmp_path / "data", labelled_texts(8, 0), labelled_texts(4, 1))
+    task = csv_task(data, text="text", label="label")
+    model = AutoModel.from_pretrained(start)
+    ways: list[Callable[[Any], Any]] = [
+        lambda device: AutoModel.from_pretrained(start, device=device),
+        lambda device: pipeline("feature-extraction", model=start, device=device),
+        lambda device: pipeline("feature-extraction", model=model, tokenizer=start, device=device),
+        parallel_from_environment,
+        fastest_precision,
+    ]
+    trained: list[Callable[[Any], Any]] = [
+        lambda device: finetune(task, data, start, tmp_path / "run", device=device),
+        lambda device: BertClassifier(start, device=device).fit(["good", "bad"], [0, 1]),
+        lambda device: BertClassifier(start, device=device, freeze_encoder=True).fit(["good", "bad"], [0, 1]),
+    ]
+    opened: list[Callable[[Any], Any]] = [
+        lambda device: open_run(tmp_path / "classifier", device=device),
+        lambda device: BertClassifier.load(tmp_path / "classifier", device=device),
+        lambda device: evaluate_run(task, data, tmp_path / "classifier", device=device),
+        lambda device: predict_file(tmp_path / "classifier", data / "dev.csv", tmp_path / "out.csv", device=device),
+    ]
+    fitted = BertClassifier(start, device=CPU, epochs=1, max_length=16).fit(["good", "bad"], [0, 1])
+    fitted.save(tmp_path / "classifier")  # a torch.device is no JSON
+    for way in (*ways, *trained, *opened):
+        for wrong in ("gpu", -2):
+            with pytest.raises(ConfigError, match="unknown device"):
+                way(wrong)
+    for known in ("auto", -1, "cpu", CPU, None):
+        for way in ways:
+            way(known)
+        open_run(tmp_path / "classifier", device=known)
+        BertClassifier.load(tmp_path / "classifier", device=known)
+    assert not (tmp_path / "run").exists()
