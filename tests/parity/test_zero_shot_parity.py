@@ -11,6 +11,8 @@ import transformers
 from bertkit import BertForSequenceClassification, pipeline
 from bertkit.engine.backend import Precision
 from pipeline_helpers import TOLERANCES, save_tiny
+from reader_folders import TEXTS as READER_TEXTS
+from reader_folders import save_reader
 
 TEXTS = ["a good film", "the end was very dull!", "it was not great and not bad " * 6, "?"]
 LABELS = ["good", "very bad", "great scene"]
@@ -62,3 +64,18 @@ def test_texts_longer_than_the_model_are_cut_as_theirs(tmp_path: Path) -> None:
     found = ours([text, "a film"], LABELS, truncation=True)
     assert [answer["truncated"] for answer in found] == [True, False]
     assert_same(found, theirs([text, "a film"], LABELS), 1e-5)
+
+
+def test_a_bart(tmp_path: Path) -> None:
+    """The family of the best-known model for this, ``bart-large-mnli``."""
+    names = ORDERS["entailment-last"]["id2label"]
+    numbers = {name: number for number, name in names.items()}
+    theirs = save_reader("ForSequenceClassification", tmp_path, id2label=names, label2id=numbers)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    peer: Any = transformers.pipeline("zero-shot-classification", model=theirs, tokenizer=tokenizer)
+    ours = pipeline("zero-shot-classification", model=tmp_path, device="cpu")
+    texts = [text for text in READER_TEXTS if text.strip()]
+    for options in ({}, {"multi_label": True}):
+        found = ours(texts, ["river", "a wide one"], hypothesis_template="it is {}", **options)
+        assert_same(found, peer(texts, ["river", "a wide one"], hypothesis_template="it is {}", **options), 1e-5)
+    assert len({round(answer["scores"][0], 3) for answer in found}) > 1  # the control: the text matters

@@ -182,7 +182,7 @@ def _change(
         if model is None:
             raise ConfigError("search build needs --model, an encoder such as one of sentence-transformers")
         made = {name: value for name, value in asdict(building).items() if name != "numbers"}
-        encoder = TextEncoder(model, **made, **computing)
+        encoder = TextEncoder(model, by_products=True, **made, **computing)
     elif action != "delete":
         encoder = open_encoder(index, read_manifest(index), model, **computing)
     with IndexWriter(index, encoder, truncate=truncate) as writer:

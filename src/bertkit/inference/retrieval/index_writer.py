@@ -146,6 +146,8 @@ class IndexWriter:
         """
         check_number_type(number_type)
         assert self.encoder is not None
+        if number_type == "int8" and self.encoder.measure == "dot":
+            raise ConfigError("int8 keeps no lengths, and this model compares vectors by dot products; use float16")
         new = Manifest(model=model, facts=self.encoder.facts, width=self.encoder.width, number_type=number_type)
         if (self.path / MANIFEST).exists():
             old = read_manifest(self.path)

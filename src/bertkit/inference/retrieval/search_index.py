@@ -37,7 +37,11 @@ FUSED, FUSED_TIMES = 100, 5
 
 
 class Hit(NamedTuple):
-    """A text that was found. score: the cosine, or of two searches the sum of ``1 / (60 + rank)``."""
+    """A text that was found.
+
+    score: the cosine, or the dot product if the model is meant for that; of two searches the sum of
+    ``1 / (60 + rank)``.
+    """
 
     id: str
     text: str
@@ -122,7 +126,8 @@ class SearchIndex:
     ) -> tuple[Ints, Floats]:
         """Numbers of the ``min(top_k, texts)`` nearest texts and their products with each query ``(Q, K)``.
 
-        The vectors of queries should have length 1. ``advance`` is called with the number of texts after each block.
+        The vectors of queries are as :attr:`encoder` makes them. ``advance`` is called with the number of texts after
+        each block.
         """
         if queries_QD.ndim != 2 or queries_QD.shape[1] != self.manifest.width:
             raise InputError(f"queries must be of shape (Q, {self.manifest.width}), got {queries_QD.shape}")
@@ -208,7 +213,12 @@ def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **com
     facts = manifest.facts
     settings = {name: facts.get(name) for name in ("pooling", "prompt", "query_prompt", "max_length")}
     try:
-        encoder = TextEncoder(manifest.model if model is None else model, **settings, **computing)  # type: ignore[arg-type]
+        encoder = TextEncoder(
+            manifest.model if model is None else model,
+            by_products=True,
+            **settings,  # type: ignore[arg-type]
+            **computing,
+        )
     except CheckpointError as error:
         if model is not None:
             raise
@@ -220,8 +230,9 @@ def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **com
         )
     for name, value in encoder.facts.items():
         if facts.get(name) != value:
+            what = {"sentence": "way of making vectors of texts (its modules)"}.get(name, name.removesuffix("_sha256"))
             raise CheckpointError(
-                f"{encoder.path} is not the model that {path} was built with ({manifest.model}): another "
-                f"{name.removesuffix('_sha256')}. Give that one (--model), or build the index again"
+                f"{encoder.path} is not the model that {path} was built with ({manifest.model}): another {what}. Give "
+                "that one (--model), or build the index again"
             )
     return encoder

@@ -1,4 +1,4 @@
-"""Texts to vectors of length 1: the one place where search, clusters, topics and duplicates get them."""
+"""Texts to vectors: the one place where search, clusters, topics and duplicates get them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.config.sentence_config import QUERY
 from bertkit.data.store.store_manifest import tokenizer_digest
-from bertkit.errors import InputError
+from bertkit.errors import ConfigError, InputError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import model_hash
@@ -25,7 +25,7 @@ Facts = dict[str, str | int | None]
 
 
 class Encoded(NamedTuple):
-    """vectors: float32 ``(N, D)``, of length 1. truncated: which texts were longer than what was read, ``(N,)``."""
+    """vectors: float32 ``(N, D)``. truncated: which texts were longer than what was read, ``(N,)``."""
 
     vectors: Floats
     truncated: Flags
@@ -40,7 +40,12 @@ class TextEncoder:
         prompt: put before each text that is searched; None: what the model has for that.
         query_prompt: put before what is searched for; None: what the model has for that.
         max_length: most tokens of a text, prompt included; None: what the model reads.
+        by_products: the product of two vectors says how near they are to the model: its cosine, or for a model that is
+            meant for it the dot product of vectors that keep their lengths. Otherwise all vectors have length 1.
         device, precision, threads: see :func:`bertkit.pipeline`.
+
+    Raises:
+        ConfigError: with ``by_products`` a model that compares vectors by distances.
     """
 
     def __init__(
@@ -51,11 +56,18 @@ class TextEncoder:
         prompt: str | None = None,
         query_prompt: str | None = None,
         max_length: int | None = None,
+        by_products: bool = False,
         **computing: Any,
     ) -> None:
         self.path = resolve(model)
         self.pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model=self.path, **computing)
         self.pooling, self.max_length = pooling, max_length
+        self.measure = self.pipe.measure(pooling) if by_products else "cosine"
+        if self.measure not in ("cosine", "dot"):
+            raise ConfigError(
+                f"{self.path} compares vectors by {self.measure} distances, and an index searches by cosines or dot "
+                "products; choose another model, or pooling='mean', which is compared by cosines"
+            )
         self._config = config = self.pipe.parts(pooling).config
         self.prompt = config.prompt(prompt_name=config.document_prompt) if prompt is None else prompt
         self.query_prompt = config.prompt(prompt_name=QUERY) if query_prompt is None else query_prompt
@@ -72,6 +84,7 @@ class TextEncoder:
             "model_sha256": model_hash(self.path),
             "tokenizer_sha256": tokenizer_digest(self.pipe.tokenizer),
             "pooling": self.pooling,
+            "measure": self.measure,
             "sentence": self._config.model_dump_json(),
             "prompt": self.prompt,
             "query_prompt": self.query_prompt,
@@ -88,7 +101,7 @@ class TextEncoder:
             iter(texts),
             pooling=self.pooling,
             prompt=prompt,
-            normalize=True,
+            normalize=self.measure == "cosine",
             truncation=True,
             max_length=self.max_length,
             progress=False,

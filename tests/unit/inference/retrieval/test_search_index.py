@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertkit import pipeline
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.retrieval import index_writer
 from bertkit.inference.retrieval.index_files import directions_of, read_manifest, stored
@@ -29,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def encoder(model: Path) -> TextEncoder:
-    return TextEncoder(model, device="cpu")
+    return TextEncoder(model, device="cpu", by_products=True)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,37 @@ def test_prompts_and_lengths_belong_to_the_index(tmp_path: Path, model: Path) ->
     assert [hit.score for hit in hits] == pytest.approx(expected, abs=1e-6)
     assert [hit.score for hit in hits] != pytest.approx(np.sort(vectors @ plain.encode(["good end"]).vectors[0])[::-1])
     assert SearchIndex(index.path, device="cpu").encoder.facts == encoder.facts
+
+
+def measured(model: Path, folder: Path, measure: str) -> Path:
+    """A copy of a model whose vectors are meant to be compared in some way."""
+    shutil.copytree(model, folder)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    settings = {"similarity_fn_name": measure}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def test_vectors_are_compared_as_the_model_says(tmp_path: Path, model: Path) -> None:
+    encoder = TextEncoder(measured(model, tmp_path / "dot", "dot"), device="cpu", by_products=True)
+    index = build(tmp_path / "index", encoder, some_texts(9))
+    embed = pipeline("feature-extraction", model=model, device="cpu", pooling="mean")
+    products = np.stack(embed(some_texts(9))) @ embed("good film")
+    (hits,) = index.search("good film", 9)
+    assert [hit.score for hit in hits] == pytest.approx(np.sort(products)[::-1], abs=1e-3)
+    assert hits[0].score > 1.5  # the control: no cosine
+    with pytest.raises(ConfigError, match="int8 keeps no lengths"):
+        build(tmp_path / "int8", encoder, some_texts(3), "int8")
+    assert np.linalg.norm(TextEncoder(encoder.path, device="cpu").encode(["a"]).vectors) == pytest.approx(1)
+    with pytest.raises(ConfigError, match="compares vectors by manhattan distances"):
+        TextEncoder(measured(model, tmp_path / "far", "manhattan"), device="cpu", by_products=True)
 
 
 def test_add_update_and_delete_give_what_building_anew_gives(tmp_path: Path, encoder: TextEncoder) -> None:
