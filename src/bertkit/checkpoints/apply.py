@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bertkit.checkpoints.match import Match, Row, Status
 from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable
-from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
+from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite, tensor_values
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
@@ -93,14 +93,10 @@ def to_theirs(
     Those that are stacked here are views. Copies of tied tensors and buffers are left out.
     """
     left = dict(state)
-    for part in spec.parts:
-        prefix = table.written_prefix(part, spec.base_prefix)
-        for rule in table.rules(part, config):
-            tensor = left.pop(prefix + rule.ours, None)
-            if tensor is None:
-                continue
-            names = ((table.prefix if prefix else "") + name for name in rule.theirs)
-            yield from zip(names, tensor.detach().to("cpu").contiguous().chunk(len(rule.theirs)), strict=True)
+    for _, ours, theirs in table.names(spec, config):
+        tensor = left.pop(ours, None)
+        if tensor is not None:
+            yield from zip(theirs, tensor.detach().to("cpu").contiguous().chunk(len(theirs)), strict=True)
     if left:
         raise CheckpointError(
             f"the name table of {table.family} has no names for {sorted(left)}; this class cannot be saved"
@@ -139,7 +135,7 @@ class _Reader:
         Its values are checked through a small buffer, so that its pages take no memory before they are used.
         """
         dtype, pages = DTYPES[info.dtype], self._maps[info.file]
-        if pages is None or info.start % dtype.itemsize or len(pages) < info.end:
+        if info.sum is not None or pages is None or info.start % dtype.itemsize or len(pages) < info.end:
             return None
         if not hasattr(self._own, "buffer"):
             self._own.buffer = torch.empty(_CHECK_BYTES, dtype=torch.uint8)
@@ -153,6 +149,10 @@ class _Reader:
 
     def read(self, info: TensorInfo, out: Tensor) -> None:
         """Fill ``out``, a contiguous CPU tensor of the right shape and any float type; checks the final values."""
+        if info.sum is not None:
+            out.copy_(torch.from_numpy(tensor_values(info)))
+            _check_finite(info, out.view(-1), 0)
+            return
         target = out if out.dtype == DTYPES[info.dtype] else torch.empty(info.shape, dtype=DTYPES[info.dtype])
         self._fill(target.view(-1).view(torch.uint8), info, info.start)
         if target is not out:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoints.adapter_folder import adapted, adapter_weights
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
+from bertkit.system.model_sources import ADAPTER, adapted_model
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
@@ -59,16 +62,48 @@ class Weights:
 def find_weights(path: Path) -> Weights:
     """The checked weights of a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint.
 
+    Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them.
+
     Raises:
-        CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, or an index that does not
-            match its shards or names a file outside the folder.
+        CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, an index that does not match
+            its shards or names a file outside the folder, or an adapter that does not fit its model.
     """
+    if is_adapter(path):
+        return _read_adapter(path)
     if path.is_dir():
         for name in (WEIGHTS, INDEX, POOLED_WEIGHTS):
             if os.path.lexists(path / name):
                 return _read_weights(path / name)
         raise CheckpointError(_nothing_in(path))
     return _read_weights(path)
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder holds an adapter, or a file is that of one; CheckpointError if a model lies beside it."""
+    if path.name in (ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS):
+        return True
+    if not (path / ADAPTER).is_file():
+        return False
+    if beside := [name for name in (WEIGHTS, INDEX, POOLED_WEIGHTS) if (path / name).exists()]:
+        raise CheckpointError(
+            f"{path} holds a model ({beside[0]}) and an adapter ({ADAPTER}): move one of them elsewhere, or give the "
+            f"path of the file {path / beside[0]}"
+        )
+    return True
+
+
+def _read_adapter(path: Path) -> Weights:
+    folder = checkpoint_folder(path)
+    model = adapted_model(folder)
+    if model is None:
+        raise CheckpointError(f"{folder} has no {ADAPTER}, which says to which model {path.name} is added")
+    if is_adapter(model):
+        raise CheckpointError(
+            f"{folder} is an adapter for {model}, which is an adapter itself: make a model of that one first:\n"
+            f"  bertkit convert {model} NEW_FOLDER\nand name it as base_model_name_or_path in {folder / ADAPTER}"
+        )
+    base = find_weights(model)
+    return Weights(folder, (*base.files, adapter_weights(folder)), adapted(folder, base.tensors, base.where))
 
 
 def _read_weights(path: Path) -> Weights:

@@ -242,6 +242,8 @@ def _parameters(tensors: Iterable[TensorInfo], config: AnyConfig | None, table: 
 
 def _is_broken(info: TensorInfo) -> bool:
     """Whether a tensor contains an infinite value or NaN."""
+    if info.sum is not None:
+        return any(_is_broken(part) for part in (info.sum.whole, info.sum.left, info.sum.right))
     with open_regular(info.file) as stream:
         stream.seek(info.start)
         for start in range(info.start, info.end, _BLOCK):

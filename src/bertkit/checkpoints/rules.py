@@ -179,17 +179,24 @@ class NameTable:
 
     def part_of(self, name: str) -> str | None:
         """The part of a canonical name, whatever its layer; None if the table does not know it."""
+        return next(iter(self.parts_of(name)), None)
+
+    def parts_of(self, name: str) -> list[str]:
+        """All parts that have this name; empty if the table does not know it."""
         numbers = iter(("{i}", "{j}"))
         pattern = _NUMBER.sub(lambda found: next(numbers, found[0]), name)
         names = (pattern, dict(self.ties).get(pattern, pattern))
-        places = (
-            (part, rule)
-            for name in names
-            for part, rules in self.parts.items()
-            for rule in rules
-            if name in rule.theirs
-        )
-        return next((part for part, _ in places), None)
+        return [
+            part for name in names for part, rules in self.parts.items() if any(name in rule.theirs for rule in rules)
+        ]
+
+    def names(self, spec: ClassSpec, config: ModelConfig) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Of each tensor that a model of a class may have: its part, our name, and the names in its file."""
+        for part in spec.parts:
+            prefix = self.written_prefix(part, spec.base_prefix)
+            for rule in self.rules(part, config):
+                names = tuple((self.prefix if prefix else "") + name for name in rule.theirs)
+                yield part, prefix + rule.ours, names
 
     def written_prefix(self, part: str, base_prefix: str) -> str:
         """The prefix of the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""

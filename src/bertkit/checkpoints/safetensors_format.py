@@ -43,7 +43,10 @@ Values = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes."""
+    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes.
+
+    sum: of what it is the sum, if it is in no file; ``file``, ``start`` and ``end`` mean nothing then.
+    """
 
     name: str
     dtype: str
@@ -51,11 +54,22 @@ class TensorInfo:
     file: Path
     start: int
     end: int
+    sum: LowRankSum | None = None
 
     @property
     def num_values(self) -> int:
         """Product of the sizes."""
         return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class LowRankSum:
+    """``whole + scale * left @ right``: a matrix ``(n, m)`` with the product of ``(n, r)`` and ``(r, m)``."""
+
+    whole: TensorInfo
+    left: TensorInfo
+    right: TensorInfo
+    scale: float
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
@@ -66,6 +80,15 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
             of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes.
             Names file and tensor.
     """
+    return _read_header(file)[1]
+
+
+def read_metadata(file: Path) -> dict[str, str]:
+    """What else the header of a safetensors file says; errors as :func:`read_header`."""
+    return _read_header(file)[0]
+
+
+def _read_header(file: Path) -> tuple[dict[str, str], dict[str, TensorInfo]]:
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size < 8:
@@ -87,7 +110,7 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
         raise _damaged(file, "__metadata__ of its header is not an object of texts")
     tensors = {name: _info(name, entry, file, 8 + length) for name, entry in content.items()}
     _check_cover(tensors, file, 8 + length, size)
-    return tensors
+    return metadata, tensors
 
 
 def _read(stream: BufferedReader, count: int, file: Path) -> bytes:
@@ -167,14 +190,45 @@ def read_floats(info: TensorInfo) -> npt.NDArray[np.float32]:
     """
     if info.dtype not in _EXPONENT:
         raise CheckpointError(f"{info.file}: {info.name[:160]!r} has the type {info.dtype}, expected floats")
-    raw = np.empty(info.end - info.start, np.uint8)
-    with open_regular(info.file) as stream:
-        read_at(stream, memoryview(raw), info.start, repr(info.name[:160]))  # type: ignore[arg-type]
+    raw = tensor_bytes(info)
     if (place := first_not_finite(raw, info.dtype)) is not None:
         raise CheckpointError(f"{info.file}: value {place} of {info.name[:160]!r} is not finite")
-    if info.dtype == "BF16":  # the upper half of a float32
-        return (raw.view("<u2").astype("<u4") << 16).view("<f4").reshape(info.shape)
-    return raw.view(f"<f{ITEM_BYTES[info.dtype]}").astype(np.float32).reshape(info.shape)
+    return as_floats(raw, info.dtype).astype(np.float32).reshape(info.shape)
+
+
+def tensor_bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
+    """The bytes of a tensor in a file, or of a sum.
+
+    Raises:
+        CheckpointError: the file was cut off, or a sum of values that are not finite.
+    """
+    if info.sum is not None:
+        total = tensor_values(info).astype("<f8" if info.dtype == "F64" else "<f4")
+        return total.reshape(-1).view(np.uint8)
+    content = np.empty(info.end - info.start, np.uint8)
+    with open_regular(info.file) as stream:
+        read_at(stream, memoryview(content), info.start, repr(info.name[:160]))  # type: ignore[arg-type]
+    return content
+
+
+def tensor_values(info: TensorInfo) -> npt.NDArray[np.float64]:
+    """The values of a tensor of floats, or of a sum, which is rounded only here; errors as :func:`tensor_bytes`."""
+    if info.sum is not None:
+        parts = (info.sum.whole, info.sum.left, info.sum.right)
+        whole, left, right = map(tensor_values, parts)
+        for part, values in zip(parts, (whole, left, right), strict=True):
+            if not np.isfinite(values).all():
+                raise CheckpointError(f"{part.file}: {part.name!r} has values that are not finite; the file is damaged")
+        whole += info.sum.scale * (left @ right)
+        return whole
+    return as_floats(tensor_bytes(info), info.dtype).reshape(info.shape)
+
+
+def as_floats(content: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[np.float64]:
+    """The bytes of floats of a type, as named here, as numbers."""
+    if dtype == "BF16":  # the upper half of a float32
+        return (content.view("<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
+    return content.view({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype]).astype(np.float64)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:

@@ -14,22 +14,35 @@ from torch import Tensor
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.checkpoints.rules import ModelConfig
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
-from bertkit.system.atomic_files import sync_file, sync_folder
+from bertkit.system.atomic_files import sync_file, sync_folder, write_atomically
+from bertkit.system.model_sources import ADAPTER
 
-#: Name of the weights -> other files that would be read in their place.
-OTHERS = {
-    WEIGHTS: (POOLED_WEIGHTS, INT8_WEIGHTS, FACTS),
-    POOLED_WEIGHTS: (WEIGHTS, INDEX, INT8_WEIGHTS, FACTS),
-    INT8_WEIGHTS: (WEIGHTS, POOLED_WEIGHTS, INDEX),
+#: Name of the weights -> the files that belong to them. Of the others here, each would be read in their place.
+OWN = {
+    WEIGHTS: (WEIGHTS, INDEX),
+    POOLED_WEIGHTS: (POOLED_WEIGHTS,),
+    INT8_WEIGHTS: (INT8_WEIGHTS, FACTS),
+    ADAPTER_WEIGHTS: (ADAPTER_WEIGHTS, ADAPTER),
+    POOLED_ADAPTER_WEIGHTS: (POOLED_ADAPTER_WEIGHTS, ADAPTER),
 }
 
 
-def write_folder(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor], name: str | None = None) -> None:
+def write_folder(
+    folder: Path,
+    config: ModelConfig,
+    tensors: Mapping[str, Tensor],
+    name: str | None = None,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    beside: Mapping[str, str] | None = None,
+) -> None:
     """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
 
-    The weights may get another ``name``.
+    The weights may get another ``name``, their header further ``metadata``, and the folder files ``beside`` them,
+    content by name, which are written last.
 
     Both are written under other names and flushed to disk before they are renamed; weights under another name that were
     saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
@@ -43,16 +56,18 @@ def write_folder(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor
     weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), weights, {"format": "pt"})
+        save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
         name = name or (POOLED_WEIGHTS if config.pools_otherwise else WEIGHTS)
         weights.replace(folder / name)
-        for other in OTHERS[name]:
+        for other in {each for own in OWN.values() for each in own}.difference(OWN[name]):
             (folder / other).unlink(missing_ok=True)
         settings.replace(folder / CONFIG)
+        for other, text in (beside or {}).items():
+            write_atomically(folder / other, text)
         sync_folder(folder)
     except (FileExistsError, NotADirectoryError):
         raise CheckpointError(f"{folder} is a file; a model is saved to a folder") from None

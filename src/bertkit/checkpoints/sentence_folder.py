@@ -27,6 +27,8 @@ from bertkit.checkpoints.sentence_files import (
     SettingsFile,
     flag_of,
 )
+from bertkit.config.adapter_config import TASKS_OF_ENCODERS, read_adapter_config
+from bertkit.config.config_file import CONFIG
 from bertkit.config.sentence_config import (
     POOLING_MODES,
     Activation,
@@ -41,6 +43,7 @@ from bertkit.errors import CheckpointError, ConfigError, InputError, shorten
 from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import write_json
+from bertkit.system.model_sources import ADAPTER, adapted_folder
 from bertkit.system.untrusted_files import Json, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import Settings
 
@@ -78,11 +81,21 @@ class SentenceParts:
 
 def is_sentence_folder(folder: Path) -> bool:
     """Whether a folder says how its token vectors become vectors of texts."""
+    folder = _home(folder)
     return (folder / MODULES).is_file() or (folder / POOLING).is_file()
+
+
+def _home(folder: Path) -> Path:
+    """The folder itself, or of an adapter for an encoder that says nothing, as those of peft, that of the encoder."""
+    says = any((folder / name).is_file() for name in (MODULES, POOLING, CONFIG))
+    if says or not (folder / ADAPTER).is_file() or read_adapter_config(folder).task_type not in TASKS_OF_ENCODERS:
+        return folder
+    return adapted_folder(folder)
 
 
 def step_files(folder: Path) -> list[Path]:
     """The weights of the steps of a folder, in its modules' order as far as their names have it."""
+    folder = _home(folder)
     return sorted(folder.glob(f"[0-9]*_*/{WEIGHTS}")) if (folder / MODULES).is_file() else []
 
 
@@ -92,6 +105,7 @@ def saved_pooling(folder: Path) -> tuple[PoolingMode, ...]:
     Raises:
         CheckpointError: a damaged file, or one with a field or mode that bertkit does not have.
     """
+    folder = _home(folder)
     return _pooling(folder / POOLING, None).modes if (folder / POOLING).is_file() else ()
 
 
@@ -109,6 +123,7 @@ def read_sentence_parts(
     """
     if not is_sentence_folder(folder):
         return None
+    folder = _home(folder)
     pooling_at, *steps_at = _modules(folder)
     pooling = _pooling(pooling_at.folder / "config.json", hidden_size)
     steps = [_step(at) for at in steps_at]

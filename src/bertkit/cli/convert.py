@@ -34,7 +34,7 @@ def convert(
         str,
         Parameter(
             help="TensorFlow checkpoint (folder, .index, or bert_model.ckpt), SavedModel, .zip of these, folder with "
-            "pytorch_model.bin or safetensors, or Hub name."
+            "pytorch_model.bin or safetensors, folder with LoRA adapters, or Hub name."
         ),
     ],
     target: Annotated[Path, Parameter(help="New folder to write, or an empty one.")],
@@ -52,7 +52,8 @@ def convert(
     SOURCE may also be a SavedModel from TF-Hub. The result is read back and
     compared with the source, tensor by tensor, and by its outputs if the source can
     be run. A variable that is neither known nor part of an optimizer is an error;
-    then nothing is written.
+    then nothing is written. LoRA adapters, also those of peft, are merged into the
+    model that they are for.
 
     For example:
 
@@ -61,6 +62,7 @@ def convert(
         bertkit convert output/model.ckpt-1000 tagger \
             --config bert_config.json --model-class BertForTokenClassification
         bertkit convert --trust-pickle old-checkpoint new-checkpoint
+        bertkit convert adapters model
     """
     from bertkit.model import convert_sources
     from bertkit.model.convert import convert as convert_checkpoint

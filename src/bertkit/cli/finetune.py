@@ -48,6 +48,10 @@ def finetune(
     The model is an encoder of any family; or a BART for texts and for squad, a BART
     or a T5 for summarize and text2text.
 
+    With --lora RANK only small matrices beside the weights are trained, with the
+    head; RUN then holds these alone, works like any other model, and 'bertkit
+    convert RUN MODEL' makes a whole one.
+
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 
@@ -60,6 +64,8 @@ def finetune(
             --negatives 8
         bertkit finetune tweets --data tweets --model DIR --out run \
             --freeze-encoder
+        bertkit finetune mnli --data MNLI --model roberta-base --out adapters \
+            --lora 8
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """

@@ -27,7 +27,7 @@ EVERYDAY = {
     "Generation": set("--max-new-tokens --num-beams --num-return-sequences --do-sample --temperature".split()),
     "Training": set(
         """--protocol --objective --learning-rate --epochs --batch-size --max-length --max-seq-length --max-steps --seed
-        --seeds --freeze-encoder --pooling --patience --metric-for-best --keep --class-weights --max-train-rows
+        --seeds --freeze-encoder --lora --pooling --patience --metric-for-best --keep --class-weights --max-train-rows
         --on-error --precision --loss --mine-negatives --matryoshka""".split()
     ),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.config_file import read_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.untrusted_files import Json
 
 AnyConfig = BertConfig | EncoderDecoderConfig
 
@@ -95,7 +95,7 @@ def class_for(model_class: str, model_type: str, where: str) -> str:
 
 def _model_type(file: Path) -> str:
     """What a ``config.json`` says; empty if that is no text."""
-    found = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
+    found = read_config(file).get("model_type")
     return found if isinstance(found, str) else ""
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.model_sources import resolve
+from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import FileSettings
@@ -18,6 +19,19 @@ from bertkit.system.validated_settings import FileSettings
 CONFIG = "config.json"
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
+
+
+def read_config(file: Path) -> dict[str, Json]:
+    """The content of a ``config.json``; of an adapter without one, that of its model, with the adapter's head.
+
+    Raises:
+        CheckpointError: the file is missing, no regular file, too large, not JSON, or not an object.
+    """
+    folder = file.parent
+    home = folder if file.exists() or file.name != CONFIG else adapted_folder(folder)
+    if home == folder:
+        return read_object(file, max_bytes=MAX_CONFIG_BYTES)
+    return with_adapter(read_object(home / CONFIG, max_bytes=MAX_CONFIG_BYTES), folder)
 
 
 class ConfigFile(FileSettings):
@@ -78,7 +92,7 @@ class ConfigFile(FileSettings):
                 value; names the file.
         """
         path = Path(path)
-        values = read_object(path, max_bytes=MAX_CONFIG_BYTES)
+        values = read_config(path)
         try:
             config = cls.from_dict(values)
             config.check_heads()

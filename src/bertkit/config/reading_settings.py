@@ -20,6 +20,8 @@ from bertkit.system.validated_settings import Settings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"
+#: The file of a run folder that says what the model was trained for, and how it read its data.
+RUN_SETTINGS = "finetune.json"
 LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
 RankLoss = Literal["listwise", "pointwise", "lambda"]
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.

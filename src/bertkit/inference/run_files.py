@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.config.reading_settings import RUN_SETTINGS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed, read_json
 from bertkit.tasks.registry import Task, task_from_dict
 
-SETTINGS, METRICS, SEARCH, BOOTSTRAP = "finetune.json", "metrics.json", "search.json", "bootstrap.json"
+SETTINGS, METRICS, SEARCH, BOOTSTRAP = RUN_SETTINGS, "metrics.json", "search.json", "bootstrap.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
-from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.config_file import read_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
@@ -18,7 +18,7 @@ from bertkit.errors import InputError, needs_bertkit
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
@@ -53,7 +53,7 @@ def generates_text(path: Path) -> bool:
 
 
 def _config_of(path: Path) -> dict[str, Json]:
-    return read_object(config_path(path), max_bytes=MAX_CONFIG_BYTES)
+    return read_config(config_path(path))
 
 
 def translations(task: str, config: Mapping[str, Json]) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from bertkit.batch import Batch
+from bertkit.checkpoints.adapter_folder import Adapters
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
@@ -78,6 +79,8 @@ class ConfiguredModel(nn.Module):
     load_report: Match | None = None
     #: Of a model in 8 bits what its folder says of it; None for any other.
     quantization: Quantization | None = None
+    #: Of a model with adapters what is known of them; None for any other.
+    adapters: Adapters | None = None
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

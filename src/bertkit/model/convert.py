@@ -1,9 +1,9 @@
 """``bertkit convert``: turn a checkpoint of another format into a folder that bertkit loads, completely or not at all.
 
 Sources are checkpoints of the original code, SavedModels of TensorFlow 2 (both also as ``.zip``), pickled
-``pytorch_model.bin`` if the user trusts it, and safetensors under old names or in shards; the latter two also of
-encoder-decoders. The result is compared with the source tensor by tensor, and by its outputs where the source can be
-run; only then does the folder get its name.
+``pytorch_model.bin`` if the user trusts it, safetensors under old names or in shards (the latter two also of
+encoder-decoders), and adapters, which are merged into their models. The result is compared with the source tensor by
+tensor, and by its outputs where the source can be run; only then does the folder get its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INDEX, WEIGHTS
+from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, checkpoint_folder, is_adapter
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
@@ -128,9 +128,10 @@ def convert(
         draft = work / "draft"
         draft.mkdir()
         with found.opened:
-            write_tensors(draft / WEIGHTS, found.tensors, found.read)
+            write_tensors(draft / _weights(found), found.tensors, found.read)
             (draft / CONFIG).write_text(found.config_json(), encoding="utf-8")
-            for name, content in found.generation_files().items():
+            for name, content in found.use_files().items():
+                (draft / name).parent.mkdir(exist_ok=True)
                 (draft / name).write_bytes(content)
             notes = (*found.notes, *_write_tokenizer(draft, found), *_write_modules(draft, found, work, trust_pickle))
             compared = _verify(draft, found)
@@ -163,9 +164,10 @@ def convert(
 
 def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> Source:
     """The checkpoint at a path."""
-    if path.suffix == ".safetensors" or path.name == INDEX or any((path / name).exists() for name in (WEIGHTS, INDEX)):
+    holds = any((path / name).exists() for name in (WEIGHTS, INDEX, POOLED_WEIGHTS))
+    if path.suffix == ".safetensors" or path.name == INDEX or holds or is_adapter(path):
         _refuse(overrides)
-        return HubSource(path, path.parent if path.is_file() else path)
+        return HubSource(path, checkpoint_folder(path))
     index = find_index(path)
     if index is not None:
         return TensorFlowSource(open_archive(index), overrides)
@@ -194,6 +196,11 @@ def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> S
     if (home / CONFIG).is_file():
         shutil.copyfile(home / CONFIG, raw / CONFIG)
     return HubSource(raw, home, kind="pickled weights")
+
+
+def _weights(found: Source) -> str:
+    """Name of the file of the result."""
+    return POOLED_WEIGHTS if found.config.pools_otherwise else WEIGHTS
 
 
 def _refuse(overrides: Overrides) -> None:
@@ -253,7 +260,7 @@ def _write_modules(draft: Path, found: Source, work: Path, trust_pickle: bool) -
 
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     """Load the written folder and compare it with the source; returns what was compared."""
-    values = compare(draft / WEIGHTS, found)
+    values = compare(draft / _weights(found), found)
     lines = [f"{len(found.tensors)} tensors with {values:,} values, read again on both sides: equal bit for bit"]
     report = inspect(draft, hash_files=False)
     if not report.loadable:

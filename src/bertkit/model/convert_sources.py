@@ -19,20 +19,21 @@ from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.rules import NameTable, with_current_ending
-from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header
+from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header, tensor_bytes
 from bertkit.checkpoints.seq2seq_names import with_own_output
-from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
+from bertkit.config.reading_settings import DECISION, RUN_SETTINGS
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
-from bertkit.system.untrusted_files import open_regular, read_object, read_regular
-from bertkit.tokenization.auto_tokenizer import AUTO_FILES
+from bertkit.system.model_sources import adapted_folder
+from bertkit.system.untrusted_files import read_object, read_regular
+from bertkit.tokenization.auto_tokenizer import TOKENIZER_FILES, tokenizer_home
 
 #: Traces of the two forms of GELU in a saved graph: the constant 0.044715 as float32, and the operation Erf.
 _TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
@@ -115,8 +116,8 @@ class Source(ABC):
         """Content of the ``config.json`` of the result."""
         return self.config.to_json_string()
 
-    def generation_files(self) -> dict[str, bytes]:
-        """Content of the file that says how to generate, by name; empty where there is none."""
+    def use_files(self) -> dict[str, bytes]:
+        """Content of the files that say how the model is used, by name."""
         return {}
 
 
@@ -124,7 +125,7 @@ def compare(file: Path, source: Source) -> int:
     """Read the written file and the source again and compare every tensor; returns the number of values."""
     tensors = read_header(file)
     for name, info in tensors.items():
-        if source.differs(name, _bytes(info)):
+        if source.differs(name, tensor_bytes(info)):
             raise CheckpointError(
                 f"{source.where}: {name!r} reads back with other values than were written; nothing was kept"
             )
@@ -220,7 +221,8 @@ class TensorFlowSource(Source):
 class HubSource(Source):
     """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted.
 
-    Of an encoder-decoder the settings of generation come along. The files of the tokenizer are in the folder ``home``.
+    Those of an adapter are merged into its model. What says how the model is used comes along: how it pools, decides
+    and generates, and of a run folder its task. These files and those of the tokenizer are in the folder ``home``.
     """
 
     home: Path
@@ -228,6 +230,9 @@ class HubSource(Source):
     def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
         weights = find_weights(path)
         self.kind, self.where, self.runs_at = kind, str(home), path
+        if sums := sum(info.sum is not None for info in weights.tensors.values()):
+            self.kind = "an adapter and its model"
+            self.notes = (f"merged: low-rank matrices were added to {sums} matrices of {adapted_folder(home)}",)
         self.config, self.home = read_any_config(config_path(path)), home
         if isinstance(self.config, EncoderDecoderConfig):
             self.config = with_own_output(self.config, weights.tensors)
@@ -260,24 +265,25 @@ class HubSource(Source):
         if not isinstance(self.config, EncoderDecoderConfig):
             return super().config_json()
         assert self.runs_at is not None
-        said = read_object(config_path(self.runs_at), max_bytes=MAX_CONFIG_BYTES)
+        said = read_config(config_path(self.runs_at))
         kept = {key: said[key] for key in GENERATION_KEYS if key in said}
         return json.dumps({**kept, **self.config.to_dict()}, indent=2, sort_keys=True) + "\n"
 
-    def generation_files(self) -> dict[str, bytes]:
-        file = self.home / GENERATION
-        if not isinstance(self.config, EncoderDecoderConfig) or not file.is_file():
-            return {}
-        return {GENERATION: read_regular(file, max_bytes=MAX_CONFIG_BYTES)}
+    def use_files(self) -> dict[str, bytes]:
+        names = [DECISION, RUN_SETTINGS] + [GENERATION] * isinstance(self.config, EncoderDecoderConfig)
+        homes = (self.home, adapted_folder(self.home))
+        files = {name: next((home / name for home in homes if (home / name).is_file()), None) for name in names}
+        return {name: read_regular(file, max_bytes=MAX_CONFIG_BYTES) for name, file in files.items() if file}
 
     def read(self, name: str) -> npt.NDArray[np.uint8]:
-        return _bytes(self._places[name])
+        return tensor_bytes(self._places[name])
 
     def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
         return not np.array_equal(written, self.read(name))
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        files = (self.home / name for name in AUTO_FILES if name != CONFIG)
+        home = tokenizer_home(self.home)
+        files = (home / name for name in TOKENIZER_FILES)
         return {file.name: read_regular(file, max_bytes=_MAX_BYTES) for file in files if file.is_file()}
 
 
@@ -288,14 +294,8 @@ def _with_prefix(canonical: str, tensors: Iterable[str], table: NameTable) -> st
 
 
 def _are_equal(one: TensorInfo, other: TensorInfo) -> bool:
-    return (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(_bytes(one), _bytes(other))
-
-
-def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
-    values = np.empty(info.end - info.start, np.uint8)
-    with open_regular(info.file) as stream:
-        fill(stream, info, values)
-    return values
+    same = (one.dtype, one.shape) == (other.dtype, other.shape)
+    return same and np.array_equal(tensor_bytes(one), tensor_bytes(other))
 
 
 def _config(archive: Archive, home: Path, overrides: Overrides, notes: list[str]) -> BertConfig:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
@@ -83,7 +82,7 @@ class DisentangledAttention(SelfAttention):
     def _through(self, own: nn.Module | None, vectors_ED: Tensor, part: slice) -> Tensor:
         """Through a matrix of its own, or through that of the content's keys or queries: ``(E, N, H)``."""
         made_ED: Tensor
-        made_ED = F.linear(vectors_ED, self.qkv.weight[part], self.qkv.bias[part]) if own is None else own(vectors_ED)
+        made_ED = self.qkv.rows(vectors_ED, part) if own is None else own(vectors_ED)
         made_ENH: Tensor = made_ED.unflatten(-1, (self.num_heads, -1))
         return made_ENH
 

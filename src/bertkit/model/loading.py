@@ -24,6 +24,8 @@ from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
+from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
+from bertkit.model.class_specs import class_name, spec_of
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
 from bertkit.model.int8_model import load_int8, save_int8
 from bertkit.system.device import Device, find_device
@@ -105,7 +107,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         InputError: labels for a class without labels, a ``dtype`` that is not a float type, an unknown keyword.
     """
     refuse_unknown(options)
-    name, dtype = _class_name(cls), float_type(options)
+    name, dtype = class_name(cls), float_type(options)
     labels = [key for key in ("num_labels", "id2label", "label2id") if options.get(key) is not None]
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
@@ -182,14 +184,6 @@ def refuse_unknown(names: Iterable[str]) -> None:
             raise InputError(f"from_pretrained has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
 
 
-def _class_name(cls: type[ConfiguredModel]) -> str:
-    known = sorted({name for table in TABLES.values() for name in table.classes})
-    for base in cls.__mro__:
-        if base.__name__ in known:
-            return base.__name__
-    raise InputError(f"{cls.__name__} cannot be loaded or saved; choose one of {', '.join(known)}")
-
-
 def float_type(options: LoadOptions) -> torch.dtype:
     """The type of the weights that is asked for."""
     dtype, other = options.get("dtype"), options.get("torch_dtype")
@@ -239,13 +233,19 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
 
 
 def save_model(model: ConfiguredModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the published names of the family; 8 bits under our own."""
+    """Write ``config.json`` and ``model.safetensors`` under the published names of the family; 8 bits under our own.
+
+    Of a model with adapters that are not merged, only these and the head of its task.
+    """
     if model.quantization is not None:
         save_int8(model, user_path(folder), model.quantization)
         return
-    spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
+    if has_own_adapters(model):
+        save_adapters(model, user_path(folder))
+        return
+    spec = spec_of(model)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "span classifier", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
-    tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
+    tensors = to_theirs(plain_state(model), config, spec, TABLES[config.model_type])
     write_folder(user_path(folder), config, dict(tensors))

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, did_you_mean
 from bertkit.system.paths import looked_in, user_path
+from bertkit.system.untrusted_files import read_object
 
 #: Files fetched from a Hub repository: safetensors (also of the modules of sentence-transformers), configs,
 #: vocabularies. Never pickles, never code.
 HUB_FILES = (
     "model*.safetensors",
+    "adapter_model.safetensors",
     "*.json",
     "vocab.txt",
     "merges.txt",
@@ -31,6 +33,10 @@ HUB_FILES = (
     "*_Dense/model.safetensors",
     "*_LayerNorm/model.safetensors",
 )
+
+#: The file of a folder that holds no model but what changes another one, and says which; the format is that of peft.
+ADAPTER = "adapter_config.json"
+MAX_ADAPTER_BYTES = 4_000_000
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 
@@ -67,6 +73,34 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
     patterns = list(files or HUB_FILES)
     with hub_errors(name, revision, _no_such_path(path)):
         return Path(snapshot_download(name, allow_patterns=patterns, revision=revision, library_name="bertkit"))
+
+
+def adapted_model(folder: Path) -> Path | None:
+    """The model that the adapter in a folder changes; None if there is no adapter.
+
+    Raises:
+        CheckpointError: a damaged file, or a model that it does not name or that is not there.
+    """
+    file = folder / ADAPTER
+    if not file.is_file():
+        return None
+    said = read_object(file, max_bytes=MAX_ADAPTER_BYTES)
+    name, revision = said.get("base_model_name_or_path"), said.get("revision")
+    if not isinstance(name, str) or not name:
+        raise CheckpointError(f"{file}: base_model_name_or_path does not name the model that the adapter is for")
+    try:
+        return resolve(name, revision=None if _exists(user_path(name)) or revision is None else str(revision))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{folder} is an adapter for the model {name!r}, which is not there: {error}. If it was moved, change "
+            f"base_model_name_or_path in {file}"
+        ) from None
+
+
+def adapted_folder(folder: Path) -> Path:
+    """The folder of the model that the adapter in a folder changes; without an adapter the folder itself."""
+    model = adapted_model(folder)
+    return folder if model is None else model if model.is_dir() else model.parent
 
 
 def _exists(path: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bertkit.errors import CheckpointError, InputError, did_you_mean
-from bertkit.system.model_sources import resolve
+from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
 from bertkit.tokenization.formats.large_merges import read_large_json
 from bertkit.tokenization.formats.tokenizer_files import read_json_if_there
@@ -55,8 +55,9 @@ _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "spm.model": DebertaV2Tokenizer,
     "spiece.model": AlbertTokenizer,
 }
-#: What to fetch from the Hub.
-AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.kind.files))
+#: What a folder with a tokenizer has some of, and what to fetch from the Hub.
+TOKENIZER_FILES = tuple(dict.fromkeys(name for each in CLASSES.values() for name in each.kind.files))
+AUTO_FILES = ("config.json", *TOKENIZER_FILES)
 
 
 class AutoTokenizer:
@@ -76,7 +77,7 @@ class AutoTokenizer:
         XLM-R's vocabulary, say); else what the files can only be.
 
         Args:
-            name_or_path: see :meth:`PreTrainedTokenizer.from_pretrained`.
+            name_or_path: see :meth:`PreTrainedTokenizer.from_pretrained`; an adapter may have its model's tokenizer.
             revision: branch, tag or commit on the Hub.
             overrides: arguments of the class that replace what the files say.
 
@@ -84,8 +85,15 @@ class AutoTokenizer:
             CheckpointError: nothing says which tokenizer it is, or a class that bertkit does not have; and as the
                 class itself.
         """
-        path = resolve(name_or_path, files=AUTO_FILES, revision=revision)
+        path = tokenizer_home(resolve(name_or_path, files=[*AUTO_FILES, ADAPTER], revision=revision))
         return class_of(path).from_pretrained(path, **overrides)
+
+
+def tokenizer_home(path: Path) -> Path:
+    """The folder itself, or where an adapter has no tokenizer, that of the model that it changes."""
+    if any((path / name).exists() for name in TOKENIZER_FILES):
+        return path
+    return adapted_folder(path)
 
 
 def class_of(path: Path) -> type[PreTrainedTokenizer]:

@@ -68,6 +68,10 @@ class Linear(nn.Linear):
         out = linear(x, self.weight, self.bias)
         return F.gelu(out) if activation == "gelu" else out
 
+    def rows(self, x: Tensor, part: slice) -> Tensor:
+        """The outputs of some rows of the weight: ``(..., in)`` to ``(..., rows)``."""
+        return F.linear(x, self.weight[part], None if self.bias is None else self.bias[part])
+
     def train(self, mode: bool = True) -> Linear:
         if mode:
             self._packed = self._packed_from = None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, pack_padded
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.config_file import read_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
@@ -30,7 +30,6 @@ from bertkit.model.seq2seq.seq2seq_loading import saved_generation, write_genera
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
 from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
-from bertkit.system.untrusted_files import read_object
 
 #: Label of what is no target.
 NO_TARGET = -100
@@ -312,7 +311,7 @@ class AutoModelForSeq2SeqLM:
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
         file = config_path(path)
-        kind = read_object(file, max_bytes=MAX_CONFIG_BYTES).get("model_type")
+        kind = read_config(file).get("model_type")
         if not isinstance(kind, str) or kind not in WRITERS:
             raise CheckpointError(f"{file}: model_type is {kind!r:.80}; those that write are {', '.join(WRITERS)}")
         return WRITERS[kind].from_pretrained(path, **options)

@@ -11,16 +11,17 @@ from bertkit.checkpoints.huggingface import WEIGHTS, config_path, find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.seq2seq_names import named_specs, table_of, with_own_output
-from bertkit.config.config_file import MAX_CONFIG_BYTES
+from bertkit.config.config_file import read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, InputError
+from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
+from bertkit.model.class_specs import spec_of
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.loading import LoadOptions, float_type, refuse_unknown, requested, with_values
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.model_sources import resolve
+from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import read_object
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -58,17 +59,20 @@ def load_seq2seq(
 
 
 def save_seq2seq(model: ConfiguredModel, config: EncoderDecoderConfig, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the published names."""
-    table = table_of(config)
-    spec = table.classes[type(model).__name__]
-    tensors = to_theirs(model.state_dict(), config, spec, table)
+    """Write ``config.json`` and ``model.safetensors`` under the published names; of adapters only these."""
+    if has_own_adapters(model):
+        save_adapters(model, user_path(folder))
+        return
+    table, spec = table_of(config), spec_of(model)
+    tensors = to_theirs(plain_state(model), config, spec, table)
     write_folder(user_path(folder), config.replace(architectures=[spec.name]), dict(tensors), WEIGHTS)
 
 
 def saved_generation(path: Path) -> GenerationSettings:
     """The settings of generation of a checkpoint on this machine."""
-    config_file = config_path(path)
-    return GenerationSettings.of_folder(config_file.parent, read_object(config_file, max_bytes=MAX_CONFIG_BYTES))
+    file = config_path(path)
+    home = file.parent if file.exists() else adapted_folder(file.parent)
+    return GenerationSettings.of_folder(home, read_config(file))
 
 
 def write_generation(settings: GenerationSettings, config: EncoderDecoderConfig, folder: str | Path) -> None:

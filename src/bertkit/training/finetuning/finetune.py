@@ -35,14 +35,22 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.memory_estimate import memory_line
 from bertkit.training.finetuning.model_card import model_card
-from bertkit.training.finetuning.seed_run import Job, encode, protocol_block, run_seed, settings_of_seed
+from bertkit.training.finetuning.seed_run import (
+    Job,
+    StartModel,
+    adapters_of,
+    encode,
+    protocol_block,
+    run_seed,
+    settings_of_seed,
+)
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, read_log
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
-    "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, or --freeze-encoder"
+    "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, --lora, or --freeze-encoder"
 )
 
 
@@ -94,8 +102,8 @@ def finetune(
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            # bf16 was compared with fp32 for encoders alone.
-            half = not (config.freeze_encoder or is_encoder_decoder(config_path(start)))
+            # bf16 was compared with fp32 for encoders alone, trained as a whole.
+            half = not (config.freeze_encoder or config.lora or is_encoder_decoder(config_path(start)))
             precision = run.precision or (fastest_precision(place) if half else "fp32")
             config = config.model_copy(update={"precision": precision})
         settings: dict[str, Json] = {
@@ -116,7 +124,7 @@ def finetune(
             return finished
         identity: dict[str, Json] = {"task": task.name, "model_sha256": settings["model_sha256"]}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(task, data, str(model), start, config, run, place)
+        job = _prepare(task, data, StartModel(start, str(model), revision), config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
@@ -153,8 +161,7 @@ def _judged_by(task: Task, metric: str | None) -> Task:
 def _prepare(
     task: Task,
     data: str | Path,
-    start_name: str,
-    start: Path,
+    start: StartModel,
     config: FinetuneConfig,
     run: FinetuneFolder,
     device: str,
@@ -162,9 +169,12 @@ def _prepare(
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow = workflow_of(task)
     workflow.check_settings(config)
-    config = workflow.settings_for(checkpoint_folder(start), config)
+    config = workflow.settings_for(checkpoint_folder(start.path), config)
     rows = read_rows(workflow, data, config)
-    shape = workflow.start_shape(start, config)
+    shape = workflow.start_shape(start.path, config)
+    adapters = ""
+    if config.lora is not None:  # told before the texts are encoded, as is what is wrong with their targets
+        adapters = adapters_of(start.load(workflow, config, seed=config.seed, device=None), config)
     if run.is_of_first_release:  # which never stopped early unless told to
         config = config.model_copy(update={"patience": config.patience or 0})
 
@@ -172,7 +182,7 @@ def _prepare(
         longest, kind = workflow.default_max_length, workflow.network(shape).kind
         return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)
     config = resolved(len(encoded.train))
     say(encoded.report.render())
@@ -180,16 +190,17 @@ def _prepare(
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
     family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(
-        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start_name)}): "
+        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
         f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))
+        + (f", {adapters}" if adapters else "")
     )
     if isinstance(shape, BertConfig) and (line := memory_line(shape, encoded.train.lengths.tolist(), config, device)):
         say(line)
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
-    return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, device, None)
+    return Job(workflow, encoded, config, run, start, tokenizer, identity, device, None, adapters=adapters)
 
 
 def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:

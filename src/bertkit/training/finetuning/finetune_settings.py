@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from bertkit.config.adapter_config import AdapterConfig
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
@@ -21,6 +22,12 @@ MIN_UPDATES, MAX_EPOCHS = 1000, 20
 MIN_PATIENCE = 3
 #: As MIN_UPDATES and MAX_EPOCHS, for a linear head on frozen features, where a step costs almost nothing.
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
+#: Adapters count ``alpha / rank``; alpha is that of Hu et al. 2021 for RoBERTa-large (table 9).
+LORA_ALPHA = 16.0
+#: The best rate of adapters is about ten times that of the whole model (Schulman et al. 2025, "LoRA Without Regret");
+#: for RoBERTa-base that is 3e-4, where Hu et al. 2021 (table 9) chose 4e-4 to 5e-4. No more than they ever used.
+LORA_RATE, MAX_LORA_RATE = 10.0, 1e-3
+LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
 
 class FinetuneConfig(ReadingSettings):
@@ -36,7 +43,11 @@ class FinetuneConfig(ReadingSettings):
         "(no bias correction, warm-up from 0; rate of 2e-5, 3e-5, 5e-5 and epochs of 2, 3, 4 chosen on dev)",
     )
     learning_rate: float | None = Field(
-        None, gt=0, le=1, description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, 1e-2 frozen encoder"
+        None,
+        gt=0,
+        le=1,
+        description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, ten times as much for LoRA, 1e-2 frozen "
+        "encoder",
     )
     epochs: int | None = Field(None, ge=1, le=1000, description="passes over the data; default 3, more on small data")
     batch_size: int = Field(32, ge=1, le=65_536, description="sequences in a batch")
@@ -49,6 +60,20 @@ class FinetuneConfig(ReadingSettings):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
     seeds: int = Field(1, ge=1, le=1000, description="runs, with seed, seed + 1, ...")
     freeze_encoder: bool = Field(False, description="train only the head, on features computed once")
+    lora: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="train LoRA adapters of this rank (8 is usual) and the head; the run folder holds them alone",
+    )
+    lora_targets: str | None = Field(
+        None, description="LoRA: linear layers with adapters, as in query,value; default all-linear"
+    )
+    lora_alpha: float | None = Field(
+        None, gt=0, description=f"LoRA: adapters are added alpha / rank times; default {LORA_ALPHA:g}"
+    )
+    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA: dropout of what the adapters read")
+    lora_rank_stabilized: bool = Field(False, description="LoRA: adapters are added alpha / sqrt(rank) times (rsLoRA)")
     patience: int | None = Field(
         None,
         ge=0,
@@ -84,9 +109,30 @@ class FinetuneConfig(ReadingSettings):
             raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+        if self.freeze_encoder and self.lora:
+            raise ValueError("lora has no meaning with freeze_encoder, which trains the head alone; choose one of them")
+        if self.protocol == "original" and self.lora:
+            raise ValueError("lora has no meaning with protocol 'original', which trains the whole model")
+        given = [name for name in LORA_FIELDS if name != "lora" and name in self.model_fields_set]
+        if self.lora is None and any(getattr(self, name) != type(self).model_fields[name].default for name in given):
+            raise ValueError(f"{given[0]} has no meaning without lora, the rank of the adapters; add lora=8")
         if self.protocol == "original" and self.patience:
             raise ValueError("patience has no meaning with protocol 'original', which keeps the last epoch")
         return self
+
+    def adapters(self, base: str, revision: str | None) -> AdapterConfig | None:
+        """The adapters that are trained, for the start checkpoint of that name; None for another kind of training."""
+        if self.lora is None:
+            return None
+        return AdapterConfig(
+            base_model_name_or_path=base,
+            revision=revision,
+            r=self.lora,
+            lora_alpha=self.lora_alpha or LORA_ALPHA,
+            lora_dropout=self.lora_dropout,
+            use_rslora=self.lora_rank_stabilized,
+            target_modules=None if self.lora_targets is None else tuple(self.lora_targets.replace(" ", "").split(",")),
+        )
 
     @property
     def keeps_best_epoch(self) -> bool:
@@ -125,6 +171,10 @@ class FinetuneConfig(ReadingSettings):
         )
 
     def _default_learning_rate(self, model: AnyConfig, head: str) -> float:
+        usual = self._usual_learning_rate(model, head)
+        return usual if self.lora is None else min(LORA_RATE * usual, MAX_LORA_RATE)
+
+    def _usual_learning_rate(self, model: AnyConfig, head: str) -> float:
         if isinstance(model, EncoderDecoderConfig) and head == "text":
             return model.learning_rate
         if self.freeze_encoder:

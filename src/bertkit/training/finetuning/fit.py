@@ -54,7 +54,7 @@ class Fit:
     progression: epochs, best step, whether it stopped early.
     dead: the training loss never fell below what the label frequencies alone give.
     label_entropy: that bound (nats; for regression the variance of the scores); None: the kind of task has none.
-    last_weights: the parameters after the last step, where they are not the best ones.
+    last_weights: the trained parameters after the last step, where they are not the best ones.
     """
 
     model: AnyModel
@@ -148,7 +148,7 @@ def fit(
         callback.on_end(trainer)
     last = None
     if trainer.best is not None and at.best_step != at.step:
-        last = {name: p.detach().clone() for name, p in model.named_parameters()}
+        last = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     trainer.restore_best()
     model.eval()
     return Fit(model, at, bool(at.epochs) and _is_dead(at.epochs[-1], floor), floor, last)

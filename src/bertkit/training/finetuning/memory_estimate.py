@@ -25,7 +25,8 @@ def memory_line(shape: BertConfig, lengths: Sequence[int], config: FinetuneConfi
     if total is None or config.freeze_encoder or not lengths:
         return ""
     longest = min(max(lengths), config.max_length or max(lengths))
-    needed = training_bytes(shape, longest_batch(lengths, config.max_tokens, longest))
+    bytes_each = 4 if config.lora else PARAMETER_BYTES  # adapters are too small to count
+    needed = training_bytes(shape, longest_batch(lengths, config.max_tokens, longest), bytes_each)
     if needed < WORTH_TELLING * total:
         return ""
     return (
@@ -45,7 +46,7 @@ def longest_batch(lengths: Sequence[int], max_tokens: int, longest: int) -> list
     return found
 
 
-def training_bytes(shape: BertConfig, lengths: Sequence[int]) -> float:
+def training_bytes(shape: BertConfig, lengths: Sequence[int], parameter_bytes: int = PARAMETER_BYTES) -> float:
     """Bytes of weights, gradients, moments, and of what layers keep for the backward pass of sequences, in float32.
 
     For each token a layer of width D and feed-forward width F keeps about 6 D + 3 F numbers (gated: 5 F), and with
@@ -66,7 +67,7 @@ def training_bytes(shape: BertConfig, lengths: Sequence[int]) -> float:
         keys = [s if half is None else min(s, 3 * half) for s in lengths]
         pairs = sum(s * k for s, k in zip(lengths, keys, strict=True))
         layers += each * shape.num_attention_heads * pairs
-    return PARAMETER_BYTES * _parameters(shape) + 4.0 * layers
+    return parameter_bytes * _parameters(shape) + 4.0 * layers
 
 
 def _parameters(shape: BertConfig) -> int:

@@ -12,6 +12,11 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult
 
 #: What the Hugging Face Hub calls our metrics, where it has a name of its own.
 HUB_METRICS = {"macro_f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
+#: What a folder of adapters is.
+_ADAPTERS = (
+    "This folder holds adapters and the head only; they are for the start checkpoint, which `base_model_name_or_path` "
+    "in `adapter_config.json` names. `bertkit convert` makes one model of both.\n"
+)
 
 
 def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures: Sequence[str]) -> str:
@@ -42,6 +47,7 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         "```python\nfrom bertkit import pipeline\n\n"
         f'pipe = pipeline("{card.pipeline}", model="{result.shown_folder.rpartition("/")[2]}")\n{card.call}\n```\n',
         f"{card.limits.format(max_length=data['max_length'])}\n",
+        *([_ADAPTERS] if "lora" in protocol else []),
         "## Limits\n",
         "It was trained and measured on one data set. For texts of another kind, time or place, measure again before "
         "relying on it. It reproduces the biases of its training texts and of its start checkpoint.\n",
@@ -65,6 +71,7 @@ def _front_matter(result: FinetuneResult, card: Card) -> str:
     }
     fields = {
         **({"base_model": start["name"]} if start.get("from_hub") else {}),
+        **({"base_model_relation": "adapter"} if start.get("from_hub") and "lora" in result.protocol else {}),
         **({"datasets": [dataset]} if dataset else {}),
         "metrics": names,
         "model-index": [{"name": result.task, "results": [measured]}],

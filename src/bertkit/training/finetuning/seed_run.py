@@ -15,6 +15,7 @@ from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
+from bertkit.model.adapters import add_adapters
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
@@ -28,7 +29,7 @@ from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.finetune_settings import LORA_FIELDS, FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
@@ -93,23 +94,54 @@ _LATER = set(
 
 
 @dataclass(frozen=True, slots=True)
+class StartModel:
+    """The checkpoint that training begins with: where it is, how the user called it, and its revision on the Hub."""
+
+    path: Path
+    name: str
+    revision: str | None = None
+
+    def load(self, workflow: AnyWorkflow, config: FinetuneConfig, *, seed: int, device: str | None) -> AnyModel:
+        """The model that is trained, with a new head if the task needs one, and with adapters if they are asked for."""
+        model: AnyModel = workflow.new_model(self.path, seed=seed, device=device, settings=config)
+        here = user_path(self.name)
+        found_again = str(here.resolve()) if here.exists() else self.name
+        if (adapters := config.adapters(found_again, self.revision)) is not None:
+            add_adapters(workflow.encoder_of(model), adapters, seed=seed)
+        return model
+
+
+def adapters_of(model: AnyModel, config: FinetuneConfig) -> str:
+    """What is trained of a model with adapters, in words."""
+    trained, whole = (
+        sum(p.numel() for p in model.parameters() if p.requires_grad or not only) for only in (True, False)
+    )
+    targets = config.lora_targets or "all linear layers"
+    return (
+        f"LoRA of rank {config.lora} on {targets}, and the head: {trained:,} of {whole:,} parameters "
+        f"({100 * trained / whole:.1f} %)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """All that the seeds of one run share.
 
-    start: the start checkpoint. start_name: how others call it. identity: what a checkpoint must agree with.
+    start: the start checkpoint. identity: what a checkpoint must agree with.
+    adapters: what is trained beside it, in words; empty where it is trained itself.
     """
 
     workflow: AnyWorkflow
     data: TaskData
     config: FinetuneConfig
     run: FinetuneFolder
-    start: Path
-    start_name: str
+    start: StartModel
     tokenizer: PreTrainedTokenizer
     identity: dict[str, Json]
     device: str
     cache: Path | None
     callbacks: Sequence[Callback] = ()
+    adapters: str = ""
 
     def with_config(self, config: FinetuneConfig) -> Job:
         """The same with other settings."""
@@ -119,7 +151,7 @@ class Job:
         """The same with training rows that the start checkpoint has added to; see :meth:`Workflow.prepare_training`."""
         rows, data = self.data.rows.train, self.data.train
         try:
-            train = self.workflow.prepare_training(rows, data, self.start, self.run.path, self.config, self.device)
+            train = self.workflow.prepare_training(rows, data, self.start.path, self.run.path, self.config, self.device)
         except Interrupted as stop:
             raise Interrupted(
                 f"{stop} before training; what was found is kept. {self.run.how_to_resume}", stop.signum
@@ -129,7 +161,7 @@ class Job:
     def train(self, seed: int, options: FitOptions) -> Fit:
         """Train once: a new head, data order and dropout from ``seed``."""
         with seeded(seed):
-            model = self.workflow.new_model(self.start, seed=seed, device=self.device, settings=self.config)
+            model = self.start.load(self.workflow, self.config, seed=seed, device=self.device)
             if options.folder is not None:
                 _check_room(model, options.folder, self.config)
             dev = Dev(self.data.rows.dev, self.data.dev)
@@ -142,16 +174,17 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     unset = {name for name in _LATER if getattr(config, name) in (None, False)}
     unset |= {"pooling"} if config.pooling in (None, "cls") else set()
     unset |= {"rank_loss"} if config.rank_loss == FinetuneConfig().rank_loss else set()
+    unset |= set(LORA_FIELDS) if config.lora is None else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
 
 def _check_room(model: AnyModel, folder: Path, config: FinetuneConfig) -> None:
     """Refuse a seed whose models and training states would not fit on the disk, before its first step."""
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
     models = 1 if config.keep == "best" else 2
     folder.mkdir(parents=True, exist_ok=True)
-    advice = "Free some space or choose another --out; --freeze-encoder needs far less"
+    advice = "Free some space or choose another --out; --freeze-encoder and --lora need far less"
     # Two states are kept, and a third is there while it is written.
     with disk_guard(folder, models * weights + 3 * state, what="the model and the training states", advice=advice):
         pass
@@ -239,8 +272,8 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
     job.tokenizer.save_pretrained(folder / "best")
     if job.config.keep == "all" and last is not None:
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(last[name])
+            for name, value in last.items():
+                model.get_parameter(name).copy_(value)
         model.save_pretrained(folder / "last")
         job.tokenizer.save_pretrained(folder / "last")
 
@@ -254,9 +287,9 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
     assert config.max_length is not None, "settings must be resolved"
     original = config.protocol == "original"
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
-    start = user_path(job.start_name)
+    start = user_path(job.start.name)
     local = start.exists()
-    trained = "all parameters"
+    trained = job.adapters or "all parameters"
     if config.freeze_encoder:
         kind = {"cls": "[CLS]", None: "</s>"}.get(config.pooling, config.pooling)  # None: of an encoder-decoder
         reads_vectors = job.workflow.reads_vectors
@@ -271,13 +304,14 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
         "seeds": list(seeds),
         "start_checkpoint": {
             # Of a path the last two parts, which name the model but not its owner's folders.
-            "name": printable("/".join(start.resolve().parts[-2:]).removeprefix("/")) if local else job.start_name,
+            "name": printable("/".join(start.resolve().parts[-2:]).removeprefix("/")) if local else job.start.name,
             "sha256": job.identity["model_sha256"],
             "from_hub": not local,
         },
         "data": job.data.facts(config.max_length),
         **({} if config.pooling is None else {"pooling": config.pooling}),
         "what_is_trained": trained,
+        **({} if config.lora is None else {"lora": {name: getattr(config, name) for name in LORA_FIELDS}}),
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,

@@ -39,6 +39,7 @@ from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.trainer.snapshot import (
     Snapshot,
+    changing,
     check_identity,
     copy_into,
     drop_old,
@@ -310,7 +311,7 @@ class Trainer(Generic[BatchT]):
         self.at.stopped_early = True
 
     def _weights(self) -> dict[str, Tensor]:
-        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        return {name: p.detach().clone() for name, p in changing(self.model).items()}
 
     def restore_best(self) -> None:
         """Restore the weights of the best evaluation; without a monitored score, they are the last ones."""

@@ -182,7 +182,8 @@ def take_snapshot(
     best: Mapping[str, Tensor] | None = None,
     parallel: Parallel,
 ) -> Snapshot:
-    """Weights, optimizer state, random generators and plain values; ``best``: weights that are not the current ones.
+    """Trained weights, optimizer state, random generators and plain values; ``best``: such weights that are not the
+    current ones.
 
     Call it on every rank. Rank 0 gets everything; the others get the generators of all ranks only.
     Parameters are copied by reference (sharded ones are gathered).
@@ -197,7 +198,7 @@ def take_snapshot(
         if parallel.is_first:
             tensors[key] = tensor
 
-    for name, p in model.named_parameters():
+    for name, p in changing(model).items():
         add(f"model/{name}", p.detach())
     for name, p in _named_trained(model, optimizer):
         for key, value in optimizer.state[p].items():
@@ -238,20 +239,27 @@ def _restore(
     for key, tensor in snapshot.tensors.items():
         kind, _, name = key.partition("/")
         parts[kind][name] = tensor
-    parameters = dict(model.named_parameters())
-    if {name: p.shape for name, p in parameters.items()} != {name: t.shape for name, t in parts["model"].items()}:
+    parameters, saved = dict(model.named_parameters()), parts["model"]
+    fits = all(name in parameters and parameters[name].shape == tensor.shape for name, tensor in saved.items())
+    if not fits or changing(model).keys() - saved.keys():  # earlier versions saved those that stay as they are, too
         raise CheckpointError(f"{source} holds the weights of a model with other shapes")
-    copy_into(model, parts["model"])
+    copy_into(model, saved)
     _load_optimizer(model, optimizer, parts["optimizer"])
     _restore_generators(parallel.rank, parts["generator"], snapshot)
     return {name: _as(value, parameters[name]).clone() for name, value in parts["best"].items()}
 
 
 def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Set every parameter of ``model``, sharded or not, to the value of its name."""
+    """Set the parameters of ``model`` with these names, sharded or not."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(_as(values[name], parameter))
+        for name, value in values.items():
+            parameter = model.get_parameter(name)
+            parameter.copy_(_as(value, parameter))
+
+
+def changing(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def check_identity(ours: Mapping[str, Json], theirs: object, source: str) -> None:
