@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,23 @@ def write_splits(folder: Path, train: list[tuple[str, int]], dev: list[tuple[str
     for name, rows in (("train", train), ("dev", dev)):
         write_table(folder / f"{name}.csv", ("text", "label"), rows, delimiter=",")
     return folder
+
+
+def write_heads_data(folder: Path) -> None:
+    """Folders ``ner``, ``squad`` and ``swag`` with a few rows each."""
+    for name in ("ner", "squad", "swag"):
+        (folder / name).mkdir()
+    context = "the film, a fine play"
+    answers = [{"text": "fine", "answer_start": 12}]
+    for split in ("train", "dev"):
+        words = "\n\n".join("the O\nfilm B-MISC\nfine O" for _ in range(12))
+        (folder / "ner" / f"{split}.txt").write_text(words + "\n")
+        questions = [{"id": f"{split}{n}", "question": "the play", "answers": answers} for n in range(8)]
+        paragraphs = [{"context": context, "qas": questions}]
+        whole = {"version": "1.1", "data": [{"title": "play", "paragraphs": paragraphs}]}
+        (folder / "squad" / f"{split}.json").write_text(json.dumps(whole))
+        rows = "".join(f"the film,a,fine,poor book,{n % 2}\n" for n in range(8))
+        (folder / "swag" / f"{split}.csv").write_text("sent1,sent2,ending0,ending1,label\n" + rows)
 
 
 @contextmanager

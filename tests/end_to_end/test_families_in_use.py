@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from bertkit.tasks import csv_task
 from bertkit.tokenization import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from finetune_data import write_heads_data
 from pipeline_helpers import TOLERANCES
 from store_families import MASKED, checkpoint
 from tokenizer_families import ENCODERS, small
@@ -116,19 +116,3 @@ def test_every_kind_of_head_is_trained(start: Path, tmp_path: Path) -> None:
         trained = bertkit.AutoModelForSequenceClassification.from_pretrained(tmp_path / pooling)
         encoder = {name: value for name, value in trained.bert.state_dict().items() if not name.startswith("pooler.")}
         assert all(torch.equal(value, before[name]) for name, value in encoder.items())
-
-
-def write_heads_data(folder: Path) -> None:
-    for name in ("ner", "squad", "swag"):
-        (folder / name).mkdir()
-    context = "the film, a fine play"
-    answers = [{"text": "fine", "answer_start": 12}]
-    for split in ("train", "dev"):
-        words = "\n\n".join("the O\nfilm B-MISC\nfine O" for _ in range(12))
-        (folder / "ner" / f"{split}.txt").write_text(words + "\n")
-        questions = [{"id": f"{split}{n}", "question": "the play", "answers": answers} for n in range(8)]
-        paragraphs = [{"context": context, "qas": questions}]
-        whole = {"version": "1.1", "data": [{"title": "play", "paragraphs": paragraphs}]}
-        (folder / "squad" / f"{split}.json").write_text(json.dumps(whole))
-        rows = "".join(f"the film,a,fine,poor book,{n % 2}\n" for n in range(8))
-        (folder / "swag" / f"{split}.csv").write_text("sent1,sent2,ending0,ending1,label\n" + rows)

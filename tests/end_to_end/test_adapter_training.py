@@ -1,0 +1,277 @@
+"""Fine-tuning with LoRA adapters: the run folder, every kind of task, resuming, and every use of the result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bertkit
+from adapter_helpers import PREFIX
+from bertkit import pipeline
+from bertkit.cli import main
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.encoder_decoder_config import BartConfig, T5Config
+from bertkit.errors import CheckpointError, ConfigError
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.runs import open_run
+from bertkit.tasks import csv_task
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.model_card import _ADAPTERS
+from bertkit.training.trainer.callbacks import Callback
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
+
+LORA: dict[str, Any] = {**QUICK, "lora": 4, "learning_rate": 1e-2}
+TEXTS = ["the film was good and lovely", "a sad day", "it is a book"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures() -> Iterator[None]:
+    with no_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_start(tmp_path_factory.mktemp("start"), width=32)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(200, 1), labelled_texts(60, 2))
+
+
+@pytest.fixture(scope="module")
+def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    given = ["--lora", "4", "--lora-alpha", "8", "--epochs", "8", "--batch-size", "8", "--learning-rate", "0.01"]
+    where = ["--data", str(data), "--model", str(start), "--out", str(out), "--device", "cpu", "--precision", "fp32"]
+    assert main(["finetune", "csv", *where, *given, "--no-baseline", "-q"]) == 0
+    return out
+
+
+def answers(model: Path) -> list[dict[str, Any]]:
+    found = pipeline("text-classification", model=model, device="cpu", precision="fp32")(TEXTS)
+    assert isinstance(found, list)
+    return found
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    return all(
+        a["label"] == b["label"] and abs(a["score"] - b["score"]) < 1e-5 for a, b in zip(one, other, strict=True)
+    )
+
+
+# ------------------------------------------------------------------------------------- a run and its uses
+
+
+def test_a_run_holds_the_adapters_alone_and_says_what_was_trained(run: Path, start: Path) -> None:
+    assert {file.name for file in run.glob("*.safetensors")} == {"adapter_model.safetensors"}
+    tensors = load_file(run / "adapter_model.safetensors")
+    assert all(name.endswith((".lora_A.weight", ".lora_B.weight")) for name in tensors if "classifier" not in name)
+    trained = sum(tensor.numel() for tensor in tensors.values())
+    protocol = json.loads((run / "metrics.json").read_text())["protocol"]
+    assert protocol["what_is_trained"].startswith(f"LoRA of rank 4 on all linear layers, and the head: {trained:,} of ")
+    assert protocol["lora"]["lora_alpha"] == 8
+    card = (run / "README.md").read_text()
+    assert protocol["what_is_trained"] in card
+    assert _ADAPTERS in card
+    assert json.loads((run / "adapter_config.json").read_text())["base_model_name_or_path"] == str(start)
+    assert json.loads((run / "metrics.json").read_text())["scores"]["accuracy"] > 0.85
+
+
+def test_every_use_of_a_model_takes_the_run(run: Path, data: Path, tmp_path: Path) -> None:
+    """Evaluated, merged, asked in C and in torch; the control is the start checkpoint with the run's head."""
+    scores = json.loads((run / "metrics.json").read_text())["scores"]
+    found = evaluate_run(csv_task(data), data, run)
+    assert found.scores["accuracy"] == pytest.approx(scores["accuracy"])
+    assert found.scores["loss"] == pytest.approx(scores["loss"], abs=1e-5)
+    assert main(["convert", str(run), str(tmp_path / "merged"), "-q"]) == 0
+    assert same(answers(tmp_path / "merged"), answers(run))
+    merged = evaluate_run(csv_task(data), data, tmp_path / "merged")
+    assert merged.scores["loss"] == pytest.approx(scores["loss"], abs=1e-5)
+    assert open_run(tmp_path / "merged").max_length == open_run(run).max_length
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(TEXTS) + "\n")
+    for command in (
+        ["predict", str(lines), "--model", str(run), "--out", str(tmp_path / "o.jsonl")],
+        ["inspect", str(run)],
+    ):
+        assert main([*command, *(["-q"] if command[0] != "inspect" else [])]) == 0, command
+    plain = bertkit.BertForSequenceClassification.from_pretrained(run)
+    without = bertkit.BertForSequenceClassification.from_pretrained(
+        json.loads((run / "adapter_config.json").read_text())["base_model_name_or_path"], num_labels=2
+    )
+    without.classifier.load_state_dict(plain.classifier.state_dict())
+    given = bertkit.AutoTokenizer.from_pretrained(run)(TEXTS, padding=True, return_tensors="pt")
+    assert float((without(**given).logits - plain(**given).logits).abs().max()) > 0.1
+
+
+@pytest.mark.slow
+def test_it_is_exported_and_trained_on(run: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(run), "--out", str(tmp_path / "graph"), "-q"]) == 0
+    exported = pipeline("text-classification", model=tmp_path / "graph")(TEXTS)
+    assert same(exported, answers(run))
+    config = FinetuneConfig(**{**QUICK, "epochs": 1})
+    result = finetune(csv_task(data), data, run, tmp_path / "more", config, cache=None)
+    assert result.scores["accuracy"] > 0.8, "it begins where the adapters ended"
+    assert (tmp_path / "more/model.safetensors").is_file()
+    with pytest.raises(CheckpointError, match=r"is an adapter.*\n.*bertkit convert"):
+        finetune(csv_task(data), data, run, tmp_path / "again", FinetuneConfig(**LORA), cache=None)
+
+
+def test_a_run_without_its_start_checkpoint_says_what_is_missing(run: Path, start: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "moved")
+    settings = json.loads((tmp_path / "moved/adapter_config.json").read_text())
+    gone = {**settings, "base_model_name_or_path": str(tmp_path / "gone")}
+    (tmp_path / "moved/adapter_config.json").write_text(json.dumps(gone))
+    with pytest.raises(CheckpointError, match=r"which is not there.*change base_model_name_or_path in"):
+        open_run(tmp_path / "moved")
+    tiny_start(tmp_path / "gone", width=32)
+    weights = tmp_path / "gone/model.safetensors"
+    other = bertkit.BertModel.from_pretrained(tmp_path / "gone")
+    torch.nn.init.normal_(other.encoder.layer[0].ffn_up.weight)
+    other.save_pretrained(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match="trained on other weights"):
+        open_run(tmp_path / "moved")
+    shutil.copy(start / "model.safetensors", weights)
+    assert same(answers(tmp_path / "moved"), answers(run))
+
+
+# --------------------------------------------------------------------------------------------- training
+
+
+class _Killed(Callback):
+    """Ends the process, so to speak, after a step."""
+
+    def on_step(self, trainer: Any, record: dict[str, Any]) -> None:
+        if record["step"] == 5:
+            raise RuntimeError("killed")
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(start: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**LORA, lora_dropout=0.1, checkpoint_every_s=0)
+    data = write_splits(tmp_path / "data", labelled_texts(48, 1), labelled_texts(20, 2))
+    task = csv_task(data)
+    finetune(task, data, start, tmp_path / "whole", config, cache=None)
+    with pytest.raises(RuntimeError, match="killed"):
+        finetune(task, data, start, tmp_path / "parts", config, cache=None, callbacks=[_Killed()])
+    (state,) = (tmp_path / "parts/seed-0/checkpoints").glob("step-00000004")
+    size = (state / "tensors.safetensors").stat().st_size
+    assert size < 4 * (tmp_path / "whole/adapter_model.safetensors").stat().st_size + 20_000, "adapters, not the model"
+    finetune(task, data, start, tmp_path / "parts", config, resume=True, cache=None)
+    one, other = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], other[name]) for name in one | other)
+
+
+def test_every_kind_of_task(start: Path, tmp_path: Path) -> None:
+    write_heads_data(tmp_path)
+    config = FinetuneConfig(**{**LORA, "epochs": 1, "batch_size": 8}, lora_targets="query, value", keep="all")
+    heads = {"ner": "classifier", "squad": "qa_outputs", "swag": "classifier"}
+    pipes = {"ner": "token-classification", "squad": "question-answering", "swag": "multiple-choice"}
+    for name, head in heads.items():
+        out = tmp_path / f"run-{name}"
+        finetune(name, tmp_path / name, start, out, config, cache=None)
+        names = set(load_file(out / "adapter_model.safetensors"))
+        assert {f"{PREFIX}{head}.weight", f"{PREFIX}bert.encoder.layer.0.attention.self.value.lora_B.weight"} <= names
+        assert not any("key" in each or "dense" in each for each in names)
+        pipeline(pipes[name], model=out, device="cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_texts_to_texts(family: str, tmp_path: Path) -> None:
+    words = "ash bay cod dew elm fig".split()
+    folder = tmp_path / "start"
+    folder.mkdir()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (folder / "vocab.txt").write_text("\n".join(names) + "\n")
+    BertTokenizer(folder / "vocab.txt", model_max_length=64).save_pretrained(folder)
+    shape: dict[str, Any] = {"vocab_size": len(names), "d_model": 16, "pad_token_id": 0, "eos_token_id": 3}
+    torch.manual_seed(0)
+    if family == "t5":
+        sizes: dict[str, Any] = {"d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+        bertkit.T5ForConditionalGeneration(T5Config(**shape, **sizes)).save_pretrained(folder)
+    else:
+        towers = {"layers": 1, "ffn_dim": 24, "attention_heads": 2}
+        sizes = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in towers.items()}
+        ids = {"bos_token_id": 2, "decoder_start_token_id": 3, "max_position_embeddings": 64}
+        bertkit.BartForConditionalGeneration(BartConfig(**shape, **sizes, **ids)).save_pretrained(folder)
+    rows = "".join(json.dumps({"source": f"{a} {b}", "target": f"{b} {a}"}) + "\n" for a in words for b in words)
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.jsonl").write_text(rows)
+    config = FinetuneConfig(lora=4, epochs=2, batch_size=8, max_target_length=8, baseline=False, precision="fp32")
+    finetune("text2text", tmp_path, folder, tmp_path / "run", config, cache=None)
+    assert {file.name for file in (tmp_path / "run").glob("*.safetensors")} == {"adapter_model.safetensors"}
+    predicted = [json.loads(line) for line in (tmp_path / "run/predictions-dev.jsonl").read_text().splitlines()]
+    pipe = pipeline("text2text-generation", model=tmp_path / "run", device="cpu")
+    assert [row["generated_text"] for row in pipe([line["source"] for line in predicted[:6]])] == [
+        line["predicted"] for line in predicted[:6]
+    ]
+    assert main(["convert", str(tmp_path / "run"), str(tmp_path / "merged"), "-q"]) == 0
+    merged = pipeline("text2text-generation", model=tmp_path / "merged", device="cpu")
+    assert merged(TEXTS[0]) == pipe(TEXTS[0])
+
+
+def test_pooled_by_the_mean_no_other_software_finds_the_adapters(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**{**LORA, "epochs": 1}, pooling="mean")
+    finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
+    assert {file.name for file in (tmp_path / "run").glob("*.safetensors")} == {"adapter_model-pooled.safetensors"}
+    assert main(["convert", str(tmp_path / "run"), str(tmp_path / "merged"), "-q"]) == 0
+    assert same(answers(tmp_path / "merged"), answers(tmp_path / "run"))
+
+
+# --------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("shape", "rate"),
+    [
+        (BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12), 1e-3),
+        (BertConfig(), 3e-4),
+        (BertConfig(hidden_size=1024, num_attention_heads=16), 2e-4),
+        (BartConfig(), 3e-4),
+        (T5Config(decoder_start_token_id=0), 1e-3),
+    ],
+)
+def test_the_rate_is_ten_times_that_of_the_whole_model_and_no_more_than_was_ever_used(shape: Any, rate: float) -> None:
+    found = FinetuneConfig(lora=8).resolved(task="sst2", model=shape, num_train_rows=100)
+    assert found.learning_rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora": 8, "freeze_encoder": True}, "lora has no meaning with freeze_encoder.*choose one"),
+        ({"lora": 8, "protocol": "original"}, "lora has no meaning with protocol 'original'"),
+        ({"lora_alpha": 8.0}, "lora_alpha has no meaning without lora"),
+        ({"lora_targets": "query"}, "lora_targets has no meaning without lora"),
+        ({"lora": 0}, "lora = 0"),
+        ({"lora": 8, "lora_dropout": 1.0}, "lora_dropout"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FinetuneConfig(**settings)
+
+
+def test_an_unknown_layer_is_refused_before_anything_is_encoded(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data", str(data), "--model", str(start), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    assert main(["finetune", "csv", *where, "--lora", "2", "--lora-targets", "query,valeu"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "--lora-targets: no linear layer is called 'valeu' (did you mean 'value'?); this model has dense, key" in said
+    )
+    assert "data of task" not in said
+    assert not (tmp_path / "run").exists()
