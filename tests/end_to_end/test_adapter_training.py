@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 import bertkit
-from adapter_helpers import PREFIX
+from adapter_helpers import PREFIX, by_hand
 from bertkit import pipeline
+from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.cli import main
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import BartConfig, T5Config
@@ -27,7 +28,7 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.model_card import _ADAPTERS
 from bertkit.training.trainer.callbacks import Callback
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
+from finetune_data import BAD, GOOD, QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
 
 LORA: dict[str, Any] = {**QUICK, "lora": 4, "learning_rate": 1e-2}
 TEXTS = ["the film was good and lovely", "a sad day", "it is a book"]
@@ -188,6 +189,39 @@ def test_every_kind_of_task(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_vectors_and_rerankers(start: Path, tmp_path: Path) -> None:
+    """A sentence model is an encoder with adapters, and what follows it in files of its own; one of peft's has none."""
+    pairs = [{"text": f"the {one} film", "text_pair": f"a {other} film"} for one in GOOD + BAD for other in GOOD[:2]]
+    ranked = [
+        {"query": f"{word} film", "positive": [f"a {word} film"], "negative": ["a book", "the day"]}
+        for word in GOOD + BAD
+    ]
+    for name, rows in (("pairs", pairs), ("rerank", ranked)):
+        for split in ("train", "dev"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = FinetuneConfig(**{**LORA, "batch_size": 4})
+        finetune(name, tmp_path / name, start, tmp_path / f"run-{name}", config, cache=None)
+        assert (tmp_path / f"run-{name}/adapter_config.json").is_file()
+    found = bertkit.SentenceEncoder(tmp_path / "run-pairs").encode(TEXTS)
+    assert main(["convert", str(tmp_path / "run-pairs"), str(tmp_path / "merged"), "-q"]) == 0
+    merged = bertkit.SentenceEncoder(tmp_path / "merged").encode(TEXTS)
+    plain = bertkit.SentenceEncoder(start).encode(TEXTS)
+    assert abs(found - merged).max() < 1e-5
+    assert abs(found - plain).max() > 0.05
+    shutil.copytree(tmp_path / "merged", tmp_path / "base")
+    (tmp_path / "base/1_Pooling/config.json").write_text(
+        '{"word_embedding_dimension": 32, "pooling_mode_max_tokens": true}'
+    )
+    by_hand(tmp_path / "peft", tmp_path / "base", modules={}, head={}, task_type="FEATURE_EXTRACTION")
+    assert abs(bertkit.SentenceEncoder(tmp_path / "peft").encode(TEXTS) - merged).max() > 0.05, (
+        "pools as its model does"
+    )
+    by_hand(tmp_path / "labels", tmp_path / "base", modules={}, head={})
+    assert not is_sentence_folder(tmp_path / "labels")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_texts_to_texts(family: str, tmp_path: Path) -> None:
     words = "ash bay cod dew elm fig".split()
@@ -220,6 +254,13 @@ def test_texts_to_texts(family: str, tmp_path: Path) -> None:
     assert main(["convert", str(tmp_path / "run"), str(tmp_path / "merged"), "-q"]) == 0
     merged = pipeline("text2text-generation", model=tmp_path / "merged", device="cpu")
     assert merged(TEXTS[0]) == pipe(TEXTS[0])
+    if family == "bart":  # which labels texts, too
+        data = write_splits(tmp_path / "labelled", labelled_texts(24, 1), labelled_texts(8, 2))
+        config = FinetuneConfig(**{**LORA, "epochs": 1})
+        finetune(csv_task(data), data, folder, tmp_path / "labels", config, cache=None)
+        modules = json.loads((tmp_path / "labels/adapter_config.json").read_text())["modules_to_save"]
+        assert modules == ["classification_head"]
+        answers(tmp_path / "labels")
 
 
 def test_pooled_by_the_mean_no_other_software_finds_the_adapters(start: Path, data: Path, tmp_path: Path) -> None:
@@ -244,7 +285,8 @@ def test_pooled_by_the_mean_no_other_software_finds_the_adapters(start: Path, da
     ],
 )
 def test_the_rate_is_ten_times_that_of_the_whole_model_and_no_more_than_was_ever_used(shape: Any, rate: float) -> None:
-    found = FinetuneConfig(lora=8).resolved(task="sst2", model=shape, num_train_rows=100)
+    head = "sequence" if isinstance(shape, BertConfig) else "text"
+    found = FinetuneConfig(lora=8).resolved(task="sst2", model=shape, num_train_rows=100, head=head)
     assert found.learning_rate == pytest.approx(rate)
 
 

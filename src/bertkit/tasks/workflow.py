@@ -266,10 +266,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             device=device,
         )
 
-    def encoder_of(self, model: Any) -> Any:
-        """What adapters are put into of a model of :meth:`new_model`: with its head, where that is one of its class."""
-        return model
-
     def _needs_new_head(self, file: AnyConfig, settings: ReadingSettings) -> bool:
         """Whether the checkpoint has not exactly the head that the task needs."""
         kind = self.model_class.removeprefix("Bert")

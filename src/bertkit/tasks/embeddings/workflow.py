@@ -44,7 +44,6 @@ from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    from bertkit.model.models import BertModel
     from bertkit.model.text_comparison import ComparedTexts, TextComparison
     from bertkit.tasks.embeddings.vectors import VectorEngine
 
@@ -187,9 +186,6 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> TextComparison:
         return start_training(start, self.task, settings, device)
-
-    def encoder_of(self, model: TextComparison) -> BertModel:
-        return model.sentences.encoder
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
         check_start(checkpoint_folder(start), settings)

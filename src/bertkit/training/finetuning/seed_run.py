@@ -16,6 +16,7 @@ from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
 from bertkit.model.adapters import add_adapters
+from bertkit.model.text_comparison import TextComparison
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
@@ -107,7 +108,8 @@ class StartModel:
         here = user_path(self.name)
         found_again = str(here.resolve()) if here.exists() else self.name
         if (adapters := config.adapters(found_again, self.revision)) is not None:
-            add_adapters(workflow.encoder_of(model), adapters, seed=seed)
+            encoder = model.sentences.encoder if isinstance(model, TextComparison) else model
+            add_adapters(encoder, adapters, seed=seed)
         return model
 
 
