@@ -104,12 +104,12 @@ class StartModel:
 
     def load(self, workflow: AnyWorkflow, config: FinetuneConfig, *, seed: int, device: str | None) -> AnyModel:
         """The model that is trained, with a new head if the task needs one, and with adapters if they are asked for."""
-        model: AnyModel = workflow.new_model(self.path, seed=seed, device=device, settings=config)
+        made = workflow.new_model(self.path, seed=seed, device=device, settings=config)
         here = user_path(self.name)
         found_again = str(here.resolve()) if here.exists() else self.name
         if (adapters := config.adapters(found_again, self.revision)) is not None:
-            encoder = model.sentences.encoder if isinstance(model, TextComparison) else model
-            add_adapters(encoder, adapters, seed=seed)
+            add_adapters(made.sentences.encoder if isinstance(made, TextComparison) else made, adapters, seed=seed)
+        model: AnyModel = made
         return model
 
 
