@@ -45,6 +45,9 @@ def finetune(
     linear model. RUN then holds the model, metrics.json with its protocol,
     predictions, plots and a model card. Ctrl-C saves; --resume continues.
 
+    Tasks pairs, triplets and scored-pairs train a model whose vectors are near
+    where texts are alike; sentence-transformers loads the run as well.
+
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 
@@ -55,6 +58,8 @@ def finetune(
             --model bert-base-uncased --out run --seeds 3
         bertkit finetune tweets --data tweets --model DIR --out run \
             --freeze-encoder
+        bertkit finetune pairs --data questions.csv --model MINILM --out run \
+            --text question --text-pair answer --batch-size 256
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """
