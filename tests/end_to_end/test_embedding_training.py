@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bertkit.batch import pack
 from bertkit.cli import main
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, TrainingError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.tasks import get_task
 from bertkit.tasks.embeddings import mining
+from bertkit.tasks.embeddings.batches import epoch_batches
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.batch_plan import WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from embedding_data import rows_of, untrained, write_data, write_rows
 from finetune_data import no_pictures
@@ -160,6 +163,36 @@ def test_a_stopped_run_goes_on_and_ends_alike(start: Path, data: Path, tmp_path:
         finetune(*given, tmp_path / "parts", config, callbacks=[Stop()])
     finetune(*given, tmp_path / "parts", config, resume=True)
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
+
+
+class Spoil(Callback):
+    def on_begin(self, trainer: AnyTrainer) -> None:
+        with torch.no_grad():
+            next(trainer.model.parameters())[0] = torch.nan  # of [PAD], which no text has
+            next(trainer.model.parameters())[2] = torch.nan  # of [CLS]
+
+
+def test_a_batch_with_a_loss_that_is_not_finite_is_saved(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**QUICK, max_train_rows=40)
+    with pytest.raises(TrainingError, match="Rows of the batch"):
+        finetune(get_task("pairs"), data / "pairs", start, tmp_path / "run", config, callbacks=[Spoil()])
+    (file,) = tmp_path.rglob("failed-step-*.safetensors")
+    found = load_file(file)
+    assert found["0/columns"].shape == (14, 2)
+    assert len(found["0/texts.lengths"]) == 28
+    assert found["0/texts.input_ids"].max() > 10
+
+
+def test_steps_are_whole_and_the_same_in_every_run() -> None:
+    def steps_of(epoch: int) -> list[Any]:
+        return epoch_batches(np.arange(20).reshape(10, 2), 4, seed=0, epoch=epoch)
+
+    plan = WholeSteps(list(range(10)), tuple, steps_of)
+    assert plan.steps_per_epoch == 3
+    assert plan.micro_batches(4) == [tuple(plan.rows(4))]
+    assert plan.rows(4) == steps_of(1)[1].tolist()
+    assert plan.size(4) == sum(plan.rows(4))
+    assert sorted(row for step in range(3, 6) for row in plan.rows(step)) == list(range(10))
 
 
 def test_parts_change_rounding_only(data: Path, tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ def finetune(
     head; RUN then holds these alone, works like any other model, and 'bertkit
     convert RUN MODEL' makes a whole one.
 
+    Tasks pairs, triplets and scored-pairs train a model whose vectors are near
+    where texts are alike; sentence-transformers loads the run as well.
+
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 
@@ -66,6 +69,8 @@ def finetune(
             --freeze-encoder
         bertkit finetune mnli --data MNLI --model roberta-base --out adapters \
             --lora 8
+        bertkit finetune pairs --data questions.csv --model MINILM --out run \
+            --text question --text-pair answer --batch-size 256
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """

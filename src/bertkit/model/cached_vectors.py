@@ -32,8 +32,9 @@ def vectors_in_parts(encode: Callable[[Batch], Tensor], texts: Batch, max_tokens
 def _computed_twice(encode: Callable[[Batch], Tensor], part: Batch) -> Tensor:
     if not torch.is_grad_enabled():
         return encode(part)
-    # Without a graph in the first pass, where something must ask for a gradient: the parameters are no arguments.
-    asks = torch.zeros((), requires_grad=True)
+    # The parameters are no arguments, so that something else must ask for a gradient; on the device whose generator is
+    # to be replayed.
+    asks = torch.zeros((), requires_grad=True, device=part.input_ids.device)
     found: Tensor = checkpoint(lambda _: encode(part), asks, use_reentrant=True, preserve_rng_state=True)
     return found
 

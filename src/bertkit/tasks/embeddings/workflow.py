@@ -172,12 +172,18 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         from bertkit.model.text_comparison import ComparedTexts
 
         columns = encoded.columns[list(rows)]
-        anchors, others = np.unique(columns[:, 0]), np.unique(columns[:, 1:])
-        numbers = np.concatenate([anchors, others[others != NONE]])
-        places = np.full(len(encoded.texts) + 1, NONE)  # the last stands for NONE
-        places[numbers] = np.arange(len(numbers))
+        anchors, first = np.unique(columns[:, 0], return_inverse=True)
+        others, second = np.unique(columns[:, 1:], return_inverse=True)
+        second = second.reshape(len(columns), -1) + len(anchors)
+        if others[0] == NONE:  # it is the lowest number
+            others, second = others[1:], np.where(columns[:, 1:] == NONE, NONE, second - 1)
         scores = None if encoded.scores is None else torch.from_numpy(encoded.scores[list(rows)])
-        return ComparedTexts(collate(encoded.texts, numbers), torch.from_numpy(places[columns]), len(anchors), scores)
+        return ComparedTexts(
+            collate(encoded.texts, np.concatenate([anchors, others])),
+            torch.from_numpy(np.column_stack([first, second])),
+            len(anchors),
+            scores,
+        )
 
     def network(self, shape: AnyConfig) -> type[TextComparison]:
         from bertkit.model.text_comparison import TextComparison
@@ -246,7 +252,9 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         return Card(
             pipeline="sentence-similarity" if self.task.compares == "scores" else "feature-extraction",
             predicts=WHAT[self.task.compares],
-            call='pipe(("first text", "second text"))' if self.task.compares == "scores" else 'pipe(["a text"])',
+            call='pipe(("first text", "second text"))'
+            if self.task.compares == "scores"
+            else 'pipe(["a text"], pooling="model")',
             limits="Texts are read up to {max_length} tokens, and cut there. The folder can also be loaded with "
             "sentence-transformers.",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,5 +56,7 @@ def _tensors_of(batch: Any) -> Iterator[tuple[str, Tensor]]:
             yield field.name, value
         elif isinstance(value, Layout):
             yield "lengths", torch.tensor(value.lengths)
+        elif is_dataclass(value):
+            yield from ((f"{field.name}.{key}", tensor) for key, tensor in _tensors_of(value))
         elif isinstance(value, Mapping):
             yield from ((f"{field.name}.{key}", tensor) for key, tensor in value.items())

@@ -7,11 +7,13 @@ import pytest
 from scipy.stats import spearmanr
 
 from bertkit.metrics.scores import bootstrap_draws
+from bertkit.model.text_comparison import ComparedTexts
 from bertkit.ragged import Floats, Ragged, boundaries_of
 from bertkit.tasks.embeddings.baseline import embedding_baseline
 from bertkit.tasks.embeddings.features import NONE, TextColumns, number_texts
 from bertkit.tasks.embeddings.scoring import badness_of, column_cosines, resampled, scores_of
 from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, TRIPLETS, EmbeddingExample
+from bertkit.tasks.workflow import workflow_of
 
 
 def columns_of(numbers: list[list[int]], scores: list[float] | None = None) -> TextColumns:
@@ -113,3 +115,17 @@ def test_a_text_has_a_number_on_each_side() -> None:
     assert found.is_anchor.tolist() == [True, False, True, False, True, False, False]
     assert found.columns.tolist() == [[0, 1, NONE], [2, 3, NONE], [4, 5, 6]]
     assert found.same.tolist() == [0, 1, 0, 0, 1, 2, 3]
+
+
+def test_a_batch_has_each_text_once() -> None:
+    """Numbers of a batch's texts, anchors first; the negative of one row is the positive of another."""
+    encoded = columns_of([[3, 9, NONE], [1, 8, 9], [3, 7, 8], [0, 2, 4]])
+    batch = workflow_of(PAIRS).collate(encoded, [0, 2, 1])
+    assert isinstance(batch, ComparedTexts)
+    assert batch.num_anchors == 2
+    assert batch.texts.layout.num_sequences == 5
+    assert batch.columns.tolist() == [[1, 4, NONE], [1, 2, 3], [0, 3, 4]]
+    whole = workflow_of(PAIRS).collate(columns_of([[0, 2], [1, 3]]), [1, 0])
+    assert isinstance(whole, ComparedTexts)
+    assert whole.columns.tolist() == [[1, 3], [0, 2]]
+    assert whole.scores is None
