@@ -140,6 +140,10 @@ TRAINING = {
     "generate": ["A text.", "--model", "encoder"],
     "export": ["encoder"],
     "quantize": ["encoder", "--calibrate", str(DATA / "corpus.txt")],
+    "search": ["build", "index", str(DATA / "corpus.txt"), "--model", "encoder"],
+    "cluster": [str(DATA / "corpus.txt"), "--model", "encoder"],
+    "topics": [str(DATA / "corpus.txt"), "--model", "encoder"],
+    "duplicates": [str(DATA / "corpus.txt"), "--model", "encoder"],
 }
 
 
@@ -149,7 +153,11 @@ def test_other_commands_say_what_to_install(
 ) -> None:
     out = str(tmp_path / "new")
     where = (
-        [out] if command == "convert" else [] if command in ("evaluate", "benchmark", "generate") else ["--out", out]
+        [out]
+        if command == "convert"
+        else []
+        if command in ("evaluate", "benchmark", "generate", "search", "cluster", "topics", "duplicates")
+        else ["--out", out]
     )
     given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
     done = lite(command, *given, *where)

@@ -43,6 +43,20 @@ def test_text_classification(labels: str, tmp_path: Path) -> None:
         assert [label["score"] for label in ours] == pytest.approx([label["score"] for label in other], abs=ATOL)
 
 
+def test_labels_that_it_was_not_trained_on(tmp_path: Path) -> None:
+    """As with ``bart-large-mnli``."""
+    names = ("contradiction", "neutral", "entailment")
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    theirs = save_reader("ForSequenceClassification", tmp_path, **labels)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    peer: Any = transformers.pipeline("zero-shot-classification", model=theirs, tokenizer=tokenizer)
+    pipe, words = pipeline("zero-shot-classification", model=tmp_path), ["river", "boat", "fair"]
+    for text in TEXTS[:3]:
+        found, expected = pipe(text, words), peer(text, words)
+        assert found["labels"] == expected["labels"]
+        assert found["scores"] == pytest.approx(expected["scores"], abs=ATOL)
+
+
 def test_question_answering(tmp_path: Path) -> None:
     """The best pieces of the context by the logits of transformers, whose own pipeline is gone; searched one by one."""
     theirs = save_reader("ForQuestionAnswering", tmp_path)

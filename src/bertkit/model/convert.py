@@ -28,7 +28,6 @@ from bertkit.checkpoints.sentence_folder import (
 )
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
-from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
@@ -237,8 +236,6 @@ def _write_modules(draft: Path, found: Source, work: Path, trust_pickle: bool) -
     home = found.home
     if home is None or not is_sentence_folder(home):
         return ()
-    if not isinstance(found.config, BertConfig):
-        return (f"{MODULES} was left out: bertkit makes no vectors of texts with encoder-decoders",)
 
     def opened(pickle: Path) -> Path:
         raw = work / f"raw-{pickle.parent.name}"

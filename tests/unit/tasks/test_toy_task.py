@@ -48,5 +48,5 @@ def test_a_new_kind_of_task_needs_one_folder_and_one_line(tmp_path: Path, monkey
     assert saved["kind"] == "tone"
     assert task_from_dict(saved) == task
     monkeypatch.delitem(KINDS, "tone")
-    with pytest.raises(CheckpointError, match="no tasks of kind 'tone', only text, span, token, choice, seq2seq"):
+    with pytest.raises(CheckpointError, match="no tasks of kind 'tone', only text, span, token, choice, rerank, "):
         evaluate_run("sst2", dev, tmp_path / "run")

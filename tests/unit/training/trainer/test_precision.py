@@ -181,6 +181,7 @@ def test_bf16_is_the_default_where_it_is_faster(
     processor = Processor("stand-in", 2, instruction_sets, None)
     monkeypatch.setattr(module, "find_processor", lambda: processor)
     monkeypatch.setattr(module, "bf16_speedup", lambda: speedup)
+    monkeypatch.setattr(module, "find_device", lambda device, default: torch.device(device or default))
     assert fastest_precision(device) == expected
 
 
