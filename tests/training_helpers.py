@@ -24,7 +24,11 @@ from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
 
 #: Arguments that start a script, or ``-m`` and a module, in two processes.
-TWO_PROCESSES = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+#: It looks after them every two seconds, so that one which loses the other has said so before it is ended as well.
+TWO_PROCESSES = [
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--nproc-per-node", "2", "--monitor-interval", "2"),
+]
 TWO_PROCESSES += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 
 TINY = BertConfig(
