@@ -43,6 +43,11 @@ def test_functions_are_short():
     assert lengths[len(lengths) * 95 // 100] <= 45
 
 
+def test_bert_is_read_in_five_short_files():
+    files = ("embeddings", "attention", "encoder", "heads", "models")
+    assert sum((SOURCE / "model" / f"{name}.py").read_text().count("\n") for name in files) <= 700
+
+
 def names_of(path):
     """The names at the top level of a module."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

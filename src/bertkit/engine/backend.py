@@ -77,7 +77,7 @@ class Pack:
         return [values_T[start:end] for start, end in self.spans()]
 
     def pool(self, x_TD: Floats, modes: Sequence[PoolingMode], skipped: int = 0) -> Floats:
-        """One vector of each row, ``(B, D * modes)``: :func:`bertkit.model.heads.pool_sentences` without torch."""
+        """One vector of each row, ``(B, D * modes)``: :func:`bertkit.model.pooling.pool_sentences` without torch."""
         found = [self._pooled(x_TD, mode, skipped) for mode in modes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 

@@ -36,7 +36,6 @@ from bertkit.model.disentangled_attention import DisentangledAttention, Distance
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder, EncoderLayer
 from bertkit.model.gated_layer import GatedLayer
-from bertkit.model.heads import pool_tokens
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.chosen_rows import ChosenRows
@@ -45,6 +44,7 @@ from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.varlen_attention import attend_packed
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
+from bertkit.model.pooling import pool_tokens
 from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions, kernel_of
 from bertkit.ragged import Floats
 

@@ -24,11 +24,11 @@ from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
-from bertkit.model.heads import pool_sentences
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
 from bertkit.model.padded import PackedModel
+from bertkit.model.pooling import pool_sentences
 from bertkit.model.word_weights import word_weights
 from bertkit.system.console import say
 from bertkit.system.device import find_device

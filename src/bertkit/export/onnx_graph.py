@@ -192,7 +192,7 @@ def kernel_of(attention: SelfAttention) -> tuple[str, Any]:
 
 
 def pool(x_TD: Tensor, layout: GraphLayout, pooling: str) -> Tensor:
-    """:func:`bertkit.model.heads.pool_tokens` of the graph."""
+    """:func:`bertkit.model.pooling.pool_tokens` of the graph."""
     x_BSD = layout.gather(x_TD)
     real_BS1 = (layout.bias == 0).flatten(1).unsqueeze(-1)
     if pooling == "max":

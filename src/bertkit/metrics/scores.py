@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import InputError
+from bertkit.errors import ConfigError, InputError, did_you_mean
 
 Array = npt.NDArray[Any]
 #: Sets that are drawn for an interval; of many examples fewer, about DRAWN numbers in all, but at least FEWEST_DRAWS.
@@ -160,6 +160,15 @@ METRICS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "pearson": pearson,
     "spearman": spearman,
 }
+
+
+def check_metrics(task: str, metrics: Sequence[str], main_metric: str, known: Collection[str]) -> None:
+    """ConfigError unless all metrics of ``task`` are known, and ``main_metric`` is one of them."""
+    for metric in (*metrics, main_metric):
+        if metric not in known:
+            raise ConfigError(f"task {task}: unknown metric {metric!r}{did_you_mean(metric, known)}")
+    if main_metric not in metrics:
+        raise ConfigError(f"task {task}: main_metric {main_metric!r} is not one of {tuple(metrics)}")
 
 
 def _f1_of(predicted: Array, right: Array) -> float:

@@ -17,8 +17,8 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.sentence_folder import SentenceParts, StepWeights, read_sentence_parts, write_sentence_parts
 from bertkit.config.sentence_config import Dense, LayerNorm, Normalize, SentenceConfig, Step
-from bertkit.model.heads import pool_sentences
 from bertkit.model.models import BertModel
+from bertkit.model.pooling import pool_sentences
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer

@@ -11,8 +11,8 @@ from torch import Tensor
 from bertkit.batch import Batch, pack, split_by_budget
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.cached_vectors import vectors_in_parts
-from bertkit.model.heads import pool_tokens
 from bertkit.model.models import BertModel
+from bertkit.model.pooling import pool_tokens
 from bertkit.model.vector_losses import in_batch_loss
 
 LENGTHS = (5, 3, 9, 4, 7, 3, 6, 8)

@@ -15,7 +15,7 @@ from bertkit.checkpoints.sentence_folder import read_sentence_parts
 from bertkit.config.sentence_config import POOLING_MODES, Dense, LayerNorm, Normalize, PoolingMode, SentenceConfig
 from bertkit.engine.backend import Pack
 from bertkit.inference.sentence_steps import sentence_vectors
-from bertkit.model.heads import pool_sentences
+from bertkit.model.pooling import pool_sentences
 from bertkit.model.sentence_model import SentenceModel
 from pipeline_helpers import save_tiny
 from sentence_folders import WIDTH, after_pooling, dense, padded_pooling, pooling, sentence_folder

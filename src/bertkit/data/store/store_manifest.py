@@ -24,11 +24,11 @@ from typing import Annotated, Literal, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, field_validator
 
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.folder_manifest import FolderKind, StrictModel
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
 
@@ -43,11 +43,7 @@ Setting = str | int | None
 NumberT = TypeVar("NumberT", bound=np.integer)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Counts(_Strict):
+class Counts(StrictModel):
     """Amount of text in any part of a store.
 
     text_bytes: UTF-8 bytes of the sentences, with one more for the end of each. num_unknown: ``[UNK]`` tokens.
@@ -66,7 +62,7 @@ class Counts(_Strict):
         return Counts(**dict(zip(Counts.model_fields, map(sum, zip(*rows, strict=True)), strict=False)))
 
 
-class Shard(_Strict):
+class Shard(StrictModel):
     """One file of a store. ``name`` contains no folder, so that a manifest cannot point elsewhere."""
 
     name: Annotated[str, Field(pattern=r"^tokens-\d{5,}(-of-\d{5,})?\.parquet$")]
@@ -75,7 +71,7 @@ class Shard(_Strict):
     counts: Counts
 
 
-class TokenizerFacts(_Strict):
+class TokenizerFacts(StrictModel):
     """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens.
 
     do_lower_case: False for byte-level BPE, which never lower-cases.
@@ -93,7 +89,7 @@ class TokenizerFacts(_Strict):
         return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=lower)
 
 
-class StoreManifest(_Strict):
+class StoreManifest(StrictModel):
     """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path.
 
     settings: what else the shards depend on, e.g. how sentences were found.
@@ -108,36 +104,32 @@ class StoreManifest(_Strict):
     shards: tuple[Shard, ...]
     duplicates: DedupReport | None = None
 
+    @field_validator("duplicates", mode="before")
+    @classmethod
+    def _every_number(cls, report: object) -> object:
+        """The defaults of DedupReport are for one that is still being filled."""
+        if isinstance(report, dict) and (missing := {each.name for each in fields(DedupReport)} - report.keys()):
+            raise ValueError(f"lacks {', '.join(sorted(missing))}")
+        return report
+
+
+STORE = FolderKind(
+    StoreManifest,
+    MANIFEST,
+    FORMAT_VERSION,
+    called="a token store",
+    command="bertkit prepare CORPUS --tokenizer DIR --out STORE",
+    again="prepare it again",
+)
+
 
 def read_manifest(folder: Path) -> StoreManifest:
     """The manifest of a finished store; anything else is a DataError."""
-    path = folder / MANIFEST
-    made = "made with: bertkit prepare CORPUS --tokenizer DIR --out STORE"
-    try:
-        values = json.loads(path.read_bytes())
-    except NotADirectoryError:
-        raise DataError(f"{folder} is a file; a token store is a folder, {made}") from None
-    except FileNotFoundError:
-        if (folder / PROGRESS).is_file():
-            raise DataError(
-                f"{folder} is an unfinished token store; run the same 'bertkit prepare' again to continue"
-            ) from None
-        what = f"has no {MANIFEST}" if folder.is_dir() else "is not there"
-        raise DataError(f"{folder} {what}; a token store is {made}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}") from None
-    version = values.get("format_version") if isinstance(values, dict) else None
-    if version != FORMAT_VERSION:
-        raise DataError(f"{path} has format version {version!r}, this bertkit reads {FORMAT_VERSION}; prepare it again")
-    try:
-        manifest = StoreManifest.model_validate(values)
-    except ValidationError as error:
-        raise DataError(f"{path} is damaged: {explain_validation(error, StoreManifest.model_fields)[:300]}") from None
-    # The defaults of DedupReport are for one that is still being filled.
-    if (found := manifest.duplicates) is not None and (missing := asdict(found).keys() - values["duplicates"].keys()):
-        raise DataError(f"{path} is damaged: duplicates lacks {', '.join(sorted(missing))}")
+    if not (folder / MANIFEST).exists() and (folder / PROGRESS).is_file():
+        raise DataError(f"{folder} is an unfinished token store; run the same 'bertkit prepare' again to continue")
+    manifest = STORE.read(folder)
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
-        raise DataError(f"{path} is damaged: its counts are not the sums over its shards")
+        raise DataError(f"{folder / MANIFEST} is damaged: its counts are not the sums over its shards")
     return manifest
 
 

@@ -22,13 +22,13 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from bertkit.errors import DataError, InputError
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import disk_guard, replace_files, write_atomically
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.folder_manifest import FolderKind, StrictModel
 
 MANIFEST = "index.json"
 #: Half-written files, see :mod:`bertkit.system.atomic_files`.
@@ -51,11 +51,7 @@ class Row(NamedTuple):
     source: str
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Block(_Strict):
+class Block(StrictModel):
     """Two files; ``number`` makes their names. removed: rows that no longer count, in order."""
 
     number: Count
@@ -79,7 +75,7 @@ class Block(_Strict):
         return np.flatnonzero(kept)
 
 
-class Manifest(_Strict):
+class Manifest(StrictModel):
     """Content of ``index.json``.
 
     model: as it was named when the index was built. facts: what its vectors depend on, see
@@ -101,28 +97,22 @@ class Manifest(_Strict):
         return sum(block.rows - len(block.removed) for block in self.blocks)
 
 
+INDEX = FolderKind(
+    Manifest,
+    MANIFEST,
+    FORMAT_VERSION,
+    called="a search index",
+    command="bertkit search build INDEX FILES --model MODEL",
+    again=AGAIN,
+)
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of an index, finished or not; anything else is a DataError."""
-    path, made = folder / MANIFEST, "made with: bertkit search build INDEX FILES --model MODEL"
-    try:
-        values = json.loads(path.read_bytes())
-    except NotADirectoryError:
-        raise DataError(f"{folder} is a file; a search index is a folder, {made}") from None
-    except FileNotFoundError:
-        what = f"has no {MANIFEST}" if folder.is_dir() else "is not there"
-        raise DataError(f"{folder} {what}; a search index is {made}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}; {AGAIN}") from None
-    version = values.get("format_version") if isinstance(values, dict) else None
-    if version != FORMAT_VERSION:
-        raise DataError(f"{path} has format version {version!r}, this bertkit reads {FORMAT_VERSION}; {AGAIN}")
-    try:
-        manifest = Manifest.model_validate(values)
-    except ValidationError as error:
-        raise DataError(f"{path} is damaged: {explain_validation(error, Manifest.model_fields)[:300]}") from None
+    manifest = INDEX.read(folder)
     for block in manifest.blocks:
         if block.number >= manifest.next_block or any(row >= block.rows for row in block.removed):
-            raise DataError(f"{path} is damaged: block {block.number} has numbers that cannot be; {AGAIN}")
+            raise DataError(f"{folder / MANIFEST} is damaged: block {block.number} has numbers that cannot be; {AGAIN}")
     return manifest
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bertkit.errors import ConfigError, did_you_mean
-from bertkit.metrics.scores import METRICS
+from bertkit.metrics.scores import METRICS, check_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,7 @@ class ChoiceTask:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for metric in (*self.metrics, self.main_metric):
-            if metric not in METRICS:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        check_metrics(self.name, self.metrics, self.main_metric, METRICS)
 
 
 SWAG = ChoiceTask(

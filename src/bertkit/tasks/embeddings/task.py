@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from bertkit.errors import ConfigError, did_you_mean
+from bertkit.metrics.scores import check_metrics
 from bertkit.tasks.examples import Columns
 
 #: What a row says: these belong together; the second is nearer than the third; so much are they alike.
@@ -88,12 +88,7 @@ class EmbeddingTask:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        known = SCORES[self.compares]
-        for metric in (*self.metrics, self.main_metric):
-            if metric not in known:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, known)}")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        check_metrics(self.name, self.metrics, self.main_metric, SCORES[self.compares])
 
 
 PAIRS = EmbeddingTask(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bertkit.config.reading_settings import RankLoss
-from bertkit.errors import ConfigError, did_you_mean
+from bertkit.errors import ConfigError
+from bertkit.metrics.scores import check_metrics
 from bertkit.tasks.examples import Columns
 
 #: The scores, see :mod:`bertkit.metrics.ranking`.
@@ -100,11 +101,7 @@ class RerankTask:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for metric in (*self.metrics, self.main_metric):
-            if metric not in METRICS:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        check_metrics(self.name, self.metrics, self.main_metric, METRICS)
         if self.negatives < 0:
             raise ConfigError(f"task {self.name}: negatives={self.negatives}; give a number from 0")
         if self.searcher != BM25_SEARCH and not self.negatives:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bertkit.errors import ConfigError, did_you_mean
 from bertkit.metrics.rouge import ROUGE
+from bertkit.metrics.scores import check_metrics
 from bertkit.tasks.examples import Columns
 
 #: The share of targets that are written word for word; blanks count as one.
@@ -76,11 +76,7 @@ class Seq2SeqTask:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for metric in (*self.metrics, self.main_metric):
-            if metric not in SCORES:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, SCORES)}")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        check_metrics(self.name, self.metrics, self.main_metric, SCORES)
 
 
 SUMMARIZE = Seq2SeqTask(

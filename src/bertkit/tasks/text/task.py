@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
-from bertkit.metrics.scores import METRICS, accuracy
+from bertkit.metrics.scores import METRICS, accuracy, check_metrics
 from bertkit.ragged import Labels
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import is_missing, whole_text
@@ -60,14 +60,9 @@ class TextTask:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        known = MULTILABEL_METRICS if self.multi_label else METRICS
-        for metric in (*self.metrics, self.main_metric):
-            if metric not in known:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, known)}")
+        check_metrics(self.name, self.metrics, self.main_metric, MULTILABEL_METRICS if self.multi_label else METRICS)
         if self.multi_label and self.labels is None:
             raise ConfigError(f"task {self.name}: several labels a row need labels=; a score is one number")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
             raise ConfigError(f"task {self.name}: a label is listed twice in {self.labels}")
         if self.raw_labels and len(self.raw_labels) != len(self.labels or ()):

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.errors import ConfigError, DataError
+from bertkit.metrics.scores import check_metrics
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, write_tags
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.tokens.conll import ConllColumns
@@ -102,11 +103,7 @@ class TokenTask:
             raise ConfigError(f"task {self.name}: no entity types, so there is nothing to find")
         if len(set(self.types)) != len(self.types):
             raise ConfigError(f"task {self.name}: a type is listed twice in {self.types}")
-        unknown = [name for name in (*self.metrics, self.main_metric) if name not in METRICS]
-        if unknown:
-            raise ConfigError(f"task {self.name}: unknown metric {unknown[0]!r}{did_you_mean(unknown[0], METRICS)}")
-        if self.main_metric not in self.metrics:
-            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        check_metrics(self.name, self.metrics, self.main_metric, METRICS)
 
     @property
     def labels(self) -> tuple[str, ...]:

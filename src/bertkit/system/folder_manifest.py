@@ -1,0 +1,59 @@
+"""The manifest of a folder that bertkit makes: a JSON file with the version of its format, checked field by field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bertkit.errors import DataError
+from bertkit.system.validated_settings import explain_validation
+
+
+class StrictModel(BaseModel):
+    """Part of a manifest: what it does not know is an error, and nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class FolderKind(Generic[ModelT]):
+    """A kind of folder, in the words of its error messages.
+
+    manifest: what its file ``name`` contains; ``version``, the only ``format_version`` that is read.
+    called: the folder with its article. command: what makes one. again: what to do about one that cannot be read.
+    """
+
+    manifest: type[ModelT]
+    name: str
+    version: int
+    called: str
+    command: str
+    again: str
+
+    def read(self, folder: Path) -> ModelT:
+        """The manifest of ``folder``; anything else is a DataError."""
+        path, made = folder / self.name, f"made with: {self.command}"
+        try:
+            values = json.loads(path.read_bytes())
+        except NotADirectoryError:
+            raise DataError(f"{folder} is a file; {self.called} is a folder, {made}") from None
+        except FileNotFoundError:
+            what = f"has no {self.name}" if folder.is_dir() else "is not there"
+            raise DataError(f"{folder} {what}; {self.called} is {made}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{path} cannot be read as JSON: {error}; {self.again}") from None
+        version = values.get("format_version") if isinstance(values, dict) else None
+        if version != self.version:
+            raise DataError(f"{path} has format version {version!r}, this bertkit reads {self.version}; {self.again}")
+        try:
+            return self.manifest.model_validate(values)
+        except ValidationError as error:
+            explained = explain_validation(error, self.manifest.model_fields)[:300]
+            raise DataError(f"{path} is damaged: {explained}") from None
