@@ -78,8 +78,8 @@ _AFTER_THE_GRAPH = (
 _NO_GRAPH = (
     "is an encoder-decoder, which is neither exported to ONNX nor quantized: a decoder that writes runs once for each "
     "token, with a cache and a beam search around it, and a graph holds neither. Use it as it is, with pipeline() and "
-    "the commands ('bertkit generate', 'classify', 'answer', 'embed'). What can be exported and quantized are encoders "
-    f"with any head: {', '.join(FAMILIES)}"
+    "the commands ('bertkit generate', 'classify', 'answer', 'embed'). Encoders with any head are exported: "
+    f"{', '.join(FAMILIES)}; those whose layers are BERT's are quantized as well"
 )
 
 
