@@ -63,6 +63,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "pretrain": "train a model of your own on a token store; resumable",
         "finetune": "train on labelled text, and report how good it is",
         "adapt": "train on a task's own text, then fine-tune; compare both",
+        "distill": "a small model that learns from a large one; resumable",
         "evaluate": "score a finished run on labelled text",
         "predict": "label a whole file with a finished run; resumable",
     },
