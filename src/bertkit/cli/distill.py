@@ -22,9 +22,7 @@ class Taught:
 
     texts: Annotated[
         list[Path] | None,
-        Parameter(
-            negative=(), help="Recipe task: more texts, without labels: .txt with a text a line, or tables as --data."
-        ),
+        Parameter(negative=(), help="Recipe task: more texts, without labels: tables as --data, or a text a line."),
     ] = None
     task: Annotated[
         str | None, Parameter(help="Recipe task: the task, such as sst2, where the teacher's run does not say it.")
@@ -44,8 +42,8 @@ def distill(
     data: Annotated[
         Path | None,
         Parameter(
-            help="Recipe task: labelled files, default those of the teacher's run. Recipe vectors: texts, as for "
-            "'bertkit prepare'."
+            help="Recipe task: labelled files, default those of the teacher's run. Recipe vectors: texts, one a "
+            "line or a column text."
         ),
     ] = None,
     student: Annotated[

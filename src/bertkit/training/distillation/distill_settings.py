@@ -146,8 +146,8 @@ class DistillRecipe:
             if not mark or place is None or name.strip() == "method":
                 own = ", ".join(part for part in type(self.distillation).model_fields if part != "method")
                 raise ConfigError(
-                    f"--set {given!r}{did_you_mean(name, known)}: write NAME=VALUE with a setting of recipe {self.name}; "
-                    f"it has {own}; of training: {', '.join(type(self.training).model_fields)}"
+                    f"--set {given!r}{did_you_mean(name, known)}: write NAME=VALUE with a setting of recipe "
+                    f"{self.name}; it has {own}; of training: {', '.join(type(self.training).model_fields)}"
                 )
             tables[place][name.strip().replace("-", "_")] = _value_of(value.strip())
         kind = METHODS[self.method]

@@ -21,7 +21,7 @@ class Costs:
     """What a model costs on a machine.
 
     parameters: all of them. megaflops: operations of the encoder for a text, in millions, on average; None for an
-    encoder-decoder. milliseconds: median for a text by itself, without its tokenization.
+    encoder-decoder. milliseconds: median for a text by itself.
     """
 
     parameters: int

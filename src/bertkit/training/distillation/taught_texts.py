@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError
+from bertkit.inference.predict_files import read_texts
 from bertkit.ragged import Floats, Labels, Ragged, concatenate
 from bertkit.system.console import say
 from bertkit.system.device import Device
 from bertkit.tasks.examples import Example, Examples, Row
+from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextRows, TextWorkflow
 from bertkit.tokenization import AutoTokenizer
@@ -132,33 +135,25 @@ def no_labels(like: Labels, count: int) -> Labels:
 
 
 def read_unlabelled(task: TextTask, files: Iterable[str | Path], known: Iterable[Example]) -> list[Example]:
-    """Texts without labels: of ``.txt`` files each line that is not blank, of others the task's own text columns.
+    """Texts without labels: the task's text columns of tables, or each line of other files.
 
-    Left out are texts that are among those ``known`` (train and dev), and repetitions; labels are not looked at.
+    Left out are blank ones, those that are among the ``known`` (train and dev), and repetitions; labels are not read.
 
     Raises:
         DataError: a file that cannot be read, or has no text left.
-        ConfigError: a ``.txt`` file for a task of pairs.
+        ConfigError: a file without columns for a task of pairs.
     """
     seen = {(each.text, each.text_pair) for each in known}
     found: list[Example] = []
     for file in map(Path, files):
-        read = _lines(task, file) if file.suffix == ".txt" else TextWorkflow(task).read_file(file, "test")
-        new = [replace(each, label=None) for each in read if (each.text, each.text_pair) not in seen]
-        fresh = {(each.text, each.text_pair): each for each in new}
-        if not fresh:
-            raise DataError(f"{file}: all {len(read):,} texts are in the training or the dev file already")
+        if task.is_pair and kind_of(file) is None:
+            raise ConfigError(f"{file}: lines are no pairs of texts; give a table with the columns of task {task.name}")
+        check_file(file)
+        _, rows = read_texts(file, task.columns)
+        read = [(row.text, row.pair) for row in rows if row.text.strip()]
+        if not (fresh := dict.fromkeys(texts for texts in read if texts not in seen)):
+            raise DataError(f"{file}: there is no text that is not in the training or the dev file already")
         say(f"{file}: {len(fresh):,} texts without labels" + (f" of {len(read):,}" if len(fresh) < len(read) else ""))
         seen.update(fresh)
-        found += fresh.values()
+        found += [Example(text, pair, source=str(file)) for text, pair in fresh]
     return found
-
-
-def _lines(task: TextTask, file: Path) -> list[Example]:
-    if task.is_pair:
-        raise ConfigError(f"{file}: lines of text are no pairs; give a table with the columns of task {task.name}")
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return [Example(line, None, None, row, str(file)) for row, line in enumerate(lines, start=1) if line.strip()]
