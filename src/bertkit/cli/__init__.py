@@ -86,6 +86,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "inspect": "show what a model or a token store holds",
         "convert": "turn a TensorFlow or pickled checkpoint into a model folder",
         "export": "write a model as ONNX, with tokenizer and labels; checked",
+        "shrink": "a smaller model without training: fewer tokens, fewer layers",
         "quantize": "a model in 8 bits, if its answers stay the same",
         "benchmark": "how fast is a model here, and beside other runtimes?",
     },
