@@ -27,6 +27,7 @@ class Taught:
     task: Annotated[
         str | None, Parameter(help="Recipe task: the task, such as sst2, where the teacher's run does not say it.")
     ] = None
+    dev: Annotated[Path | None, Parameter(help="Recipe distilbert: token store of held-out text.")] = None
     compare: Annotated[bool, Parameter(help="Recipe task: also train the same student without the teacher.")] = True
 
 
@@ -43,7 +44,7 @@ def distill(
         Path | None,
         Parameter(
             help="Recipe task: labelled files, default those of the teacher's run. Recipe vectors: texts, one a "
-            "line or a column text."
+            "line or a column text. Others: a token store of 'bertkit prepare'."
         ),
     ] = None,
     student: Annotated[
@@ -69,6 +70,10 @@ def distill(
     Recipe vectors: a small sentence encoder that gives the vectors of a large one.
     OUT/model holds it.
 
+    Recipes distilbert, minilmv2 and tinybert-general: a small general model, taught on
+    running text, as published; OUT/model holds it. Teacher and store need the same
+    tokenizer.
+
     What the teacher says is computed once and kept in OUT. If stopped at any point,
     the same command resumes.
 
@@ -79,6 +84,8 @@ def distill(
             --texts unlabelled.txt --out tiny --set epochs=10
         bertkit distill vectors --teacher MODEL --data texts.txt --student 3 \
             --out encoder
+        bertkit distill distilbert --teacher bert-base-uncased --data store \
+            --out own --set max_steps=2000 --set batch_size=64
     """
     from bertkit.system.device import find_device
 
@@ -111,10 +118,22 @@ def _vectors(
     return distill_vectors(_only(recipe, teachers, taught), _given(recipe, data, "texts"), out, recipe, device=device)
 
 
+def _corpus(
+    recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str
+) -> Any:
+    from bertkit.data.store.token_store import TokenStore
+    from bertkit.training.distillation.distill_corpus import distill_corpus
+
+    store = TokenStore(_given(recipe, data, "a token store of 'bertkit prepare'"))
+    dev = None if taught.dev is None else TokenStore(taught.dev)
+    return distill_corpus(_only(recipe, teachers, taught), store, out, recipe, dev=dev, device=device)
+
+
 #: How the methods are run.
 _RUNS: dict[str, Callable[[DistillRecipe, list[str], Path | None, Path, Taught, str], Any]] = {
     "task": _task,
     "vectors": _vectors,
+    **dict.fromkeys(("distilbert", "minilmv2", "tinybert"), _corpus),
 }
 
 

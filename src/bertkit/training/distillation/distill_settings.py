@@ -21,7 +21,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain_settings import FOLDER as PRETRAINING
-from bertkit.training.pretraining.pretrain_settings import read_recipe
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig, read_recipe
 
 #: Folder of the recipes of the package.
 FOLDER = PRETRAINING / "distillation"
@@ -38,6 +38,8 @@ class Student(Settings):
         None, pattern=r"^[1-9]\d*x[1-9]\d*$", description="new weights: layers x width, as in 2x128"
     )
     model: str | None = Field(None, description="any checkpoint: a folder or a name on the Hub")
+    heads: int | None = Field(None, ge=1, description="with shape: attention heads; default one for each 64 of width")
+    feed_forward: int | None = Field(None, ge=1, description="with shape: width of the feed-forward; default 4 widths")
 
     @classmethod
     def parse(cls, text: str) -> Student:
@@ -50,7 +52,9 @@ class Student(Settings):
 
     def check(self) -> None:
         """Raise ConfigError unless it says one thing."""
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        given = [name for name in ("layers", "shape", "model") if getattr(self, name) is not None]
+        if self.shape is None and (self.heads or self.feed_forward):
+            raise ConfigError("heads and feed_forward are those of a new shape; leave them out, or give shape as well")
         if len(given) != 1:
             raise ConfigError(
                 "a student begins with layers of the teacher (layers), with new weights (shape) or with a checkpoint "
@@ -81,6 +85,35 @@ class VectorDistillation(Settings):
     )
 
 
+class PredictionDistillation(Settings):
+    """Predictions of words and directions of states on running text: Sanh et al. 2019, sections 2 and 3."""
+
+    method: Literal["distilbert"] = "distilbert"
+    temperature: float = Field(2.0, gt=0, le=100, description="logits are divided by it before both softmaxes")
+    soft_weight: float = Field(5.0, ge=0, description="of the divergence from the teacher's predictions")
+    masked_lm_weight: float = Field(2.0, ge=0, description="of the masked words themselves")
+    cosine_weight: float = Field(1.0, ge=0, description="of 1 - cosine of the last states; widths must be equal")
+    positions: Literal["all", "masked"] = Field("all", description="tokens at which predictions are compared")
+
+
+class RelationDistillation(Settings):
+    """Relations among queries, keys and values of one layer on running text: Wang et al. 2021, section 3."""
+
+    method: Literal["minilmv2"] = "minilmv2"
+    teacher_layer: int | None = Field(
+        None, ge=1, description="layer of the teacher, counted from 1; default the last, of 24 layers the 21st"
+    )
+    relation_heads: int = Field(48, ge=1, description="parts that the vectors are cut into; 64 for large teachers")
+
+
+class StateDistillation(Settings):
+    """Attention and states of all layers on running text: Jiao et al. 2020, section 3."""
+
+    method: Literal["tinybert"] = "tinybert"
+    attention_weight: float = Field(1.0, ge=0, description="of the attention scores before softmax")
+    state_weight: float = Field(1.0, ge=0, description="of embeddings and states, projected to the teacher's width")
+
+
 class VectorTraining(Settings):
     """How a student of vectors is trained."""
 
@@ -109,6 +142,9 @@ class Method(NamedTuple):
 METHODS: dict[str, Method] = {
     "task": Method(TaskDistillation, FinetuneConfig, "the labels that fine-tuned teachers give, softened"),
     "vectors": Method(VectorDistillation, VectorTraining, "the vectors of a sentence encoder"),
+    "distilbert": Method(PredictionDistillation, PretrainConfig, "predictions of words and states, on running text"),
+    "minilmv2": Method(RelationDistillation, PretrainConfig, "relations of one layer, on running text"),
+    "tinybert": Method(StateDistillation, PretrainConfig, "attention and states of all layers, on running text"),
 }
 
 

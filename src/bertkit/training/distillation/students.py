@@ -50,7 +50,7 @@ def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class
         )
     if student.layers is None:
         assert student.shape is not None, "the student says one thing"
-        smaller = small_shape(shape, *map(int, student.shape.split("x")))
+        smaller = small_shape(shape, student)
         with seeded(seed):
             model: Any = class_named("BertModel")(smaller)  # type: ignore[arg-type]  # of an encoder's config
         made = f"new weights, {smaller.num_hidden_layers} layers of {smaller.hidden_size}"
@@ -72,16 +72,20 @@ def chosen_layers(layers: int | tuple[int, ...], shape: BertConfig) -> tuple[int
     return chosen
 
 
-def small_shape(shape: BertConfig, num_layers: int, width: int) -> BertConfig:
+def small_shape(shape: BertConfig, student: Student) -> BertConfig:
     """A shape of the same family and vocabulary with other layers: heads of 64, feed-forward of four widths."""
-    heads = max(1, width // HEAD_WIDTH)
+    assert student.shape is not None, "the student begins with a new shape"
+    num_layers, width = map(int, student.shape.split("x"))
+    heads = student.heads or max(1, width // HEAD_WIDTH)
     if width % heads:
-        raise ConfigError(f"a width of {width} is no multiple of {HEAD_WIDTH}; use {HEAD_WIDTH * heads}, for example")
+        raise ConfigError(
+            f"a width of {width} does not divide into {heads} heads; give heads, or a multiple of {HEAD_WIDTH}"
+        )
     factor = shape.intermediate_size / shape.hidden_size if shape.family.pre_norm else 4.0
     return shape.replace(
         num_hidden_layers=num_layers,
         hidden_size=width,
         num_attention_heads=heads,
-        intermediate_size=math.ceil(factor * width),
+        intermediate_size=student.feed_forward or math.ceil(factor * width),
         **({} if shape.layer_types is None else {"layer_types": None}),
     )

@@ -59,9 +59,13 @@ def test_families_whose_layers_have_places():
 
 
 def test_a_small_shape_keeps_the_vocabulary():
-    shape = small_shape(BertConfig(vocab_size=77), 2, 128)
+    shape = small_shape(BertConfig(vocab_size=77), Student(shape="2x128"))
     assert (shape.vocab_size, shape.num_hidden_layers, shape.hidden_size) == (77, 2, 128)
     assert (shape.num_attention_heads, shape.intermediate_size) == (2, 512)
+    tinybert = small_shape(BertConfig(), Student(shape="4x312", heads=12, feed_forward=1200))
+    assert (tinybert.num_attention_heads, tinybert.intermediate_size) == (12, 1200)
+    with pytest.raises(ConfigError, match="does not divide into 5 heads"):
+        small_shape(BertConfig(), Student(shape="4x312", heads=5))
 
 
 def test_students_are_written_in_three_ways():
