@@ -47,7 +47,7 @@ def test_a_student_of_predictions_beats_the_same_student_without(stores, teacher
     model = BertForMaskedLM.from_pretrained(tmp_path / "out/model")
     assert model.config.num_hidden_layers == 1
     assert found.parameters["student"] < found.parameters["teacher"]
-    assert found.megaflops["student"] * 1.9 < found.megaflops["teacher"]
+    assert found.megaflops["student"] < found.megaflops["teacher"]
     assert "million weights" in found.render()
 
 

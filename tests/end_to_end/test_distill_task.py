@@ -38,7 +38,7 @@ def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path
     assert result.costs["student"].megaflops < result.costs["teacher"].megaflops / 2
     assert result.texts == {"labelled": 24, "unlabelled": 400}
     facts = json.loads((tmp_path / "out/with/metrics.json").read_text())["protocol"]["distillation"]
-    assert facts["unlabelled"] == 400
+    assert facts["unlabelled"]["texts"] == 400
     assert facts["teachers"][0]["sha256"]
     assert "student alone" in result.render()
     answers = list(predict_run(tmp_path / "out/with", ["a lovely great film", "a sad awful book"]))

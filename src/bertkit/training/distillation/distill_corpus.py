@@ -34,7 +34,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe
-from bertkit.training.distillation.distill_task import STUDENT, DistillFolder
+from bertkit.training.distillation.distill_task import STUDENT, DistillFolder, short_name
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
@@ -134,7 +134,7 @@ def distill_corpus(
     facts: dict[str, Json] = {
         "recipe": given.name,
         **given.to_dict(),
-        "teacher": {"name": printable(teacher), "sha256": model_hash(path)},
+        "teacher": {"name": short_name(teacher), "sha256": model_hash(path)},
     }
     run = CorpusFolder(out)
     with run.claimed():

@@ -15,6 +15,7 @@ The same command continues an interrupted run.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,10 @@ from bertkit.system.device import Device, find_device
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import csv_task, task_of
-from bertkit.tasks.examples import Example
+from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, read_rows
 from bertkit.tasks.text.task import TextTask
@@ -43,7 +45,7 @@ from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDi
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_texts import Lesson, TaughtTexts, read_unlabelled
-from bertkit.training.distillation.teachers import combined, open_teachers, task_of_teacher
+from bertkit.training.distillation.teachers import Teacher, combined, open_teachers, task_of_teacher
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -171,7 +173,7 @@ def distill_task(
         "recipe": given.name,
         **given.to_dict(),
         "teachers": [
-            {"name": printable(path), "sha256": each.sha256} for path, each in zip(teachers, opened, strict=True)
+            {"name": short_name(path), "sha256": each.sha256} for path, each in zip(teachers, opened, strict=True)
         ],
         "task": learned.name,
         "data": printable(files),
@@ -182,33 +184,88 @@ def distill_task(
     with run.claimed():
         run.check(facts)
         run.begin(facts)
-        rows = read_rows(TextWorkflow(learned), files, config)
-        more = read_unlabelled(learned, texts, [*rows.train, *rows.dev])  # type: ignore[list-item]  # a text task's
-        kept = run.path / OUTPUTS if outputs is None else Path(outputs)
-
-        def ask(examples: Sequence[Example]) -> Floats:
-            said = [each.logits(examples, kept) for each in opened]
-            return combined(said, learned, given.distillation.ensemble, given.distillation.temperature)
-
-        lesson = Lesson(given.distillation, more, ask, {**facts, "unlabelled": len(more)})
         start = start_of(
             given.begins_with(), teachers[0], run.path / STUDENT, model_class=TextWorkflow.model_class, seed=config.seed
         )
-        try:
-            top = _scores_of(ask, rows, learned)
-        except Interrupted as stop:
-            said = "what the teacher has said is kept"
-            raise Interrupted(f"{stop} before training; {said}. {DistillFolder.how_to_resume}", stop.signum) from None
-        say(f"teacher: dev {learned.main_metric} {top[learned.main_metric]:.4f}")
-        with_teacher, without = _lengths_of_runs(config, start, len(rows.train), len(rows.train) + len(more))
-        taught = _finetune(learned, files, start, run.path / WITH, with_teacher, place, lesson)
-        alone = _finetune(learned, files, start, run.path / WITHOUT, without, place, None) if compare else None
-        student = open_run(taught.folder, device=place)
-        costs = {"teacher": _costs(opened[0].run, rows), "student": _costs(student, rows)}
-        counts = {"labelled": len(rows.train), "unlabelled": len(more)}
-        result = TaughtResult(run.path, taught, alone, top, costs, counts)
+        kept = run.path / OUTPUTS if outputs is None else Path(outputs)
+        job = _Job(run, given, config, learned, files, opened, kept, start, place)
+        result = job.run(facts["teachers"], texts, compare=compare)
         run.begin({**facts, "result": result.to_dict()})
     return result
+
+
+def short_name(path: str | Path) -> str:
+    """A model by its name on the Hub, or the last two parts of its path, which do not name its owner's folders."""
+    local = user_path(path)
+    return printable("/".join(local.resolve().parts[-2:]).removeprefix("/")) if local.exists() else printable(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What both runs share."""
+
+    folder: DistillFolder
+    recipe: DistillRecipe
+    config: FinetuneConfig
+    task: TextTask
+    data: str | Path
+    teachers: tuple[Teacher, ...]
+    outputs: Path
+    start: Path
+    device: str
+
+    def run(self, names: Json, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
+        """Train with and without the teachers, and measure; ``names`` says who these are."""
+        rows = read_rows(TextWorkflow(self.task), self.data, self.config)
+        known = [example for example in (*rows.train, *rows.dev) if isinstance(example, Example)]
+        more = read_unlabelled(self.task, texts, known)
+        read = "\n".join(f"{example.text}\t{example.text_pair}" for example in more)
+        unlabelled: Row = {"texts": len(more), "sha256": hashlib.sha256(read.encode()).hexdigest()}
+        about: Row = {**self.recipe.distillation.model_dump(), "teachers": names, "unlabelled": unlabelled}
+        lesson = Lesson(self.recipe.distillation, more, self._ask, about)
+        top = self._teachers_scores(rows)
+        longer, alone = _lengths_of_runs(self.config, self.start, len(rows.train), len(rows.train) + len(more))
+        taught = self._finetune(WITH, longer, lesson)
+        plain = self._finetune(WITHOUT, alone, None) if compare else None
+        student = open_run(taught.folder, device=self.device)
+        costs = {"teacher": _costs(self.teachers[0].run, rows), "student": _costs(student, rows)}
+        counts = {"labelled": len(rows.train), "unlabelled": len(more)}
+        return TaughtResult(self.folder.path, taught, plain, top, costs, counts)
+
+    def _ask(self, examples: Sequence[Example]) -> Floats:
+        said = [teacher.logits(examples, self.outputs) for teacher in self.teachers]
+        settings: TaskDistillation = self.recipe.distillation
+        return combined(said, self.task, settings.ensemble, settings.temperature)
+
+    def _teachers_scores(self, rows: Rows) -> dict[str, float]:
+        """Of the teachers on dev."""
+        examples = [example for example in rows.dev if isinstance(example, Example)]
+        try:
+            logits = self._ask(examples)
+        except Interrupted as stop:
+            said = f"{stop} before training; what the teacher has said is kept. {self.folder.how_to_resume}"
+            raise Interrupted(said, stop.signum) from None
+        found = score_logits(self.task, logits, self.task.label_array([example.label for example in examples]))
+        say(f"teacher: dev {self.task.main_metric} {found[self.task.main_metric]:.4f}")
+        return found
+
+    def _finetune(self, name: str, config: FinetuneConfig, lesson: Lesson | None) -> FinetuneResult:
+        say("training the student with the teacher" if lesson else "training the same student without a teacher")
+        more: dict[str, Any] = {}
+        if lesson is not None:
+            more = {"workflow_for": lambda task: TaughtTexts(task, lesson), "added": lesson.facts}
+        out, advice = self.folder.path / name, self.folder.how_to_resume
+        return finetune(
+            self.task,
+            self.data,
+            self.start,
+            out,
+            config,
+            resume=out.exists(),
+            device=self.device,
+            how_to_resume=advice,
+            **more,
+        )
 
 
 def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:
@@ -236,30 +293,6 @@ def _lengths_of_runs(
     updates = config.epochs * math.ceil(num_texts / size)
     alone = min(MOST_EPOCHS, math.ceil(updates / math.ceil(num_labelled / size)))
     return config, config.model_copy(update={"epochs": max(config.epochs, alone)})
-
-
-def _scores_of(ask: Any, rows: Rows, task: TextTask) -> dict[str, float]:
-    """The teachers' scores on dev."""
-    examples = [example for example in rows.dev if isinstance(example, Example)]
-    logits = ask(examples)
-    return score_logits(task, logits, task.label_array([example.label for example in examples]))
-
-
-def _finetune(
-    task: TextTask,
-    data: str | Path,
-    start: Path,
-    out: Path,
-    config: FinetuneConfig,
-    device: str,
-    lesson: Lesson | None,
-) -> FinetuneResult:
-    say("training the student with the teacher" if lesson else "training the same student without a teacher")
-    more: dict[str, Any] = {}
-    if lesson is not None:
-        more = {"workflow_for": lambda own: TaughtTexts(own, lesson), "added": lesson.facts}
-    advice = DistillFolder.how_to_resume
-    return finetune(task, data, start, out, config, resume=out.exists(), device=device, how_to_resume=advice, **more)
 
 
 def _costs(run: Run, rows: Rows) -> Costs:

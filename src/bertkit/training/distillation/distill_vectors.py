@@ -54,7 +54,7 @@ from bertkit.training.distillation.distill_settings import (
     VectorTraining,
     load_recipe,
 )
-from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
+from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder, short_name
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_vectors import (
@@ -164,7 +164,7 @@ def distill_vectors(
         "recipe": given.name,
         **given.to_dict(),
         "texts": hashlib.sha256("\n".join(texts).encode()).hexdigest(),
-        "teacher": {"name": printable(teacher), "sha256": model_hash(teacher)},
+        "teacher": {"name": short_name(teacher), "sha256": model_hash(teacher)},
     }
     run = VectorsFolder(out)
     with run.claimed():

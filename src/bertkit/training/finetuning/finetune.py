@@ -111,16 +111,8 @@ def finetune(
             half = not (config.freeze_encoder or config.lora or is_encoder_decoder(config_path(start)))
             precision = run.precision or (fastest_precision(place) if half else "fp32")
             config = config.model_copy(update={"precision": precision})
-        settings: dict[str, Json] = {
-            "task": task_to_dict(task),
-            "data": printable(data),
-            "model": printable(model),
-            "revision": revision,
-            "model_sha256": model_hash(start),
-            "config": config.model_dump(),
-            **({} if config.search is None else {"given": given_names(config)}),
-            **({"added": dict(added)} if added else {}),
-        }
+        begin = StartModel(start, str(model), revision)
+        settings = _identity(task, data, begin, config, added)
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
@@ -131,7 +123,7 @@ def finetune(
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(workflow, data, StartModel(start, str(model), revision), config, run, place)
+        job = _prepare(workflow, data, begin, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
@@ -141,6 +133,22 @@ def finetune(
             found = search(job, space, config.search, resume=resume)
             job = job.with_config(job.config.model_copy(update=found.chosen))
         return _finish(job, *_run_seeds(job, resume=resume), found)
+
+
+def _identity(
+    task: Task, data: str | Path, start: StartModel, config: FinetuneConfig, added: Mapping[str, Json] | None
+) -> dict[str, Json]:
+    """What a run and its resumption must have in common."""
+    return {
+        "task": task_to_dict(task),
+        "data": printable(data),
+        "model": printable(start.name),
+        "revision": start.revision,
+        "model_sha256": model_hash(start.path),
+        "config": config.model_dump(),
+        **({} if config.search is None else {"given": given_names(config)}),
+        **({"added": dict(added)} if added else {}),
+    }
 
 
 def load_run_config(run: str | Path) -> FinetuneConfig:
