@@ -118,3 +118,14 @@ def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
         distill_task([teacher], pairs, tmp_path / "no2", task_recipe("1"), task=task)
     with pytest.raises(ConfigError, match="no run of 'bertkit finetune'"):
         distill_task([teacher.parent / "start"], data, tmp_path / "no3", task_recipe("1"))
+
+
+def test_variants_of_the_texts_are_made_once(teacher, tmp_path):
+    data, _ = small_data(tmp_path)
+    recipe = task_recipe("1x16").changed(["augment=5", "epochs=1"])
+    result = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    made = (tmp_path / "out/augmented.jsonl").read_bytes()
+    assert result.texts["unlabelled"] == made.count(b"\n") > 60
+    again = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    assert (tmp_path / "out/augmented.jsonl").read_bytes() == made
+    assert again.taught.mean == result.taught.mean

@@ -73,6 +73,15 @@ class TaskDistillation(Settings):
     ensemble: Literal["probabilities", "logits"] = Field(
         "probabilities", description="what is averaged over several teachers"
     )
+    augment: int = Field(0, ge=0, le=1000, description="variants of each training text, which the teachers label")
+    augment_candidates: int = Field(15, ge=1, description="words that may take the place of another")
+    augment_share: float = Field(0.4, gt=0, le=1, description="probability that a word is replaced")
+    masked_lm: str | None = Field(
+        None, description="model with a masked-LM head that proposes words; default: the nearest words alone"
+    )
+    word_vectors: str | None = Field(
+        None, description="encoder whose vectors say which words are near; default: the (first) teacher's"
+    )
 
 
 class VectorDistillation(Settings):

@@ -7,6 +7,7 @@ student. The folder::
         distill.json   settings, teachers and scores; written at the start, completed at the end
         student/       the model that both runs begin with, where it was made of the teacher
         teacher/       what the teachers said of each text
+        augmented.jsonl  variants of the training texts, if asked for
         with/          the run with the teachers: load OUT/with like any checkpoint
         without/       the same student and settings with the labels alone
 
@@ -25,22 +26,26 @@ from typing import Any
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.errors import ConfigError
+from bertkit.inference.pipelines import pipeline
 from bertkit.inference.run_files import SETTINGS, read_settings
 from bertkit.inference.runs import Run, open_run
+from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.ragged import Floats
+from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, quiet, say
 from bertkit.system.device import Device, find_device
 from bertkit.system.interrupts import Interrupted
-from bertkit.system.json_files import printable
+from bertkit.system.json_files import printable, read_lines
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
-from bertkit.tasks.run_rows import Rows, read_rows
+from bertkit.tasks.run_rows import Rows, read_rows, to_jsonl
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, score_logits
+from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
@@ -53,7 +58,7 @@ from bertkit.training.trainer.run_folder import RunFolder
 
 #: Most epochs of the run without a teacher that make up for texts without labels.
 MOST_EPOCHS = 100
-STUDENT, OUTPUTS, WITH, WITHOUT = "student", "teacher", "with", "without"
+STUDENT, OUTPUTS, AUGMENTED, WITH, WITHOUT = "student", "teacher", "augmented.jsonl", "with", "without"
 
 
 class DistillFolder(RunFolder):
@@ -219,6 +224,7 @@ class _Job:
         rows = read_rows(TextWorkflow(self.task), self.data, self.config)
         known = [example for example in (*rows.train, *rows.dev) if isinstance(example, Example)]
         more = read_unlabelled(self.task, texts, known)
+        more += self._varied(known[: len(rows.train)], {(each.text, each.text_pair) for each in (*known, *more)})
         read = "\n".join(f"{example.text}\t{example.text_pair}" for example in more)
         unlabelled: Row = {"texts": len(more), "sha256": hashlib.sha256(read.encode()).hexdigest()}
         about: Row = {**self.recipe.distillation.model_dump(), "teachers": names, "unlabelled": unlabelled}
@@ -231,6 +237,30 @@ class _Job:
         costs = {"teacher": _costs(self.teachers[0].run, rows), "student": _costs(student, rows)}
         counts = {"labelled": len(rows.train), "unlabelled": len(more)}
         return TaughtResult(self.folder.path, taught, plain, top, costs, counts)
+
+    def _varied(self, train: Sequence[Example], known: Collection[tuple[str, str | None]]) -> list[Example]:
+        """Variants of the training texts, made once and kept in the folder."""
+        settings: TaskDistillation = self.recipe.distillation
+        if not settings.augment:
+            return []
+        file = self.folder.path / AUGMENTED
+        if not file.exists():
+            vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.device)
+            masked: Any = settings.masked_lm and pipeline("fill-mask", settings.masked_lm, device=self.device)
+            found = augmented(
+                [(each.text,) if each.text_pair is None else (each.text, each.text_pair) for each in train],
+                settings.augment,
+                vectors=vectors,
+                masked=masked or None,
+                candidates=settings.augment_candidates,
+                share=settings.augment_share,
+                seed=self.config.seed,
+            )
+            rows: list[Row] = [dict(zip(("text", "text_pair"), texts, strict=False)) for texts in found]
+            write_atomically(file, to_jsonl(rows))
+        read = [(str(row["text"]), row.get("text_pair")) for row in read_lines(file)]
+        say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
+        return [Example(text, pair, source=str(file)) for text, pair in read if (text, pair) not in known]
 
     def _ask(self, examples: Sequence[Example]) -> Floats:
         said = [teacher.logits(examples, self.outputs) for teacher in self.teachers]

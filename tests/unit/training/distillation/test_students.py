@@ -81,8 +81,9 @@ def test_students_are_written_in_three_ways():
 def test_recipes_of_the_package(name):
     recipe = load_recipe(name)
     assert recipe.summary
-    recipe.begins_with()
     assert recipe.changed() == recipe
+    assert recipe.changed(student="3").begins_with().layers == 3
+    assert (recipe.student is None) == (name == "tinybert-task")  # which needs that of the general stage
 
 
 def test_settings_replace_those_of_the_recipe(tmp_path):
