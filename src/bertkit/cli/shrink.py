@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Output
+from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 
 
@@ -41,6 +42,8 @@ def shrink(
             --out bert-german
         bertkit shrink run --keep-layers 0,2,4 --out start
     """
+    if output.device not in (None, "cpu"):
+        raise ConfigError(f"shrink only moves weights, so --device {output.device} has no meaning; leave it out")
     from bertkit.training.distillation.shrink import shrink as shrink_model
 
     set_quiet(output.quiet)

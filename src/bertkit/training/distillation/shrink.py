@@ -109,6 +109,8 @@ def shrink(
         raise ConfigError(
             f"{printable(model)} is in 8 bits, which cannot be changed; shrink the original, then quantize"
         )
+    if min_count < 1:
+        raise ConfigError(f"min_count must be at least 1, got {min_count}")
     small = given
     if layers is not None:
         wanted = Student.parse(layers).layers
