@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Output
+from bertkit.cli.common_options import COMMON_GROUP, Output
 from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe, recipe_names
@@ -57,6 +57,10 @@ def distill(
     settings: Annotated[
         list[str] | None, Parameter(name="--set", negative=(), help="NAME=VALUE, a setting in place of the recipe's.")
     ] = None,
+    seed: Annotated[
+        int | None,
+        Parameter(group=COMMON_GROUP, help="Of new weights, order and dropout; default: the recipe's."),
+    ] = None,
     taught: Taught = Taught(),
     output: Output = Output(),
 ) -> None:
@@ -90,7 +94,8 @@ def distill(
     from bertkit.system.device import find_device
 
     set_quiet(output.quiet)
-    chosen = load_recipe(recipe).changed(settings or (), student)
+    seeded = [] if seed is None else [f"seed={seed}"]
+    chosen = load_recipe(recipe).changed([*(settings or ()), *seeded], student)
     device = str(find_device(output.device))
     output.report(_RUNS[chosen.method](chosen, teacher, data, out, taught, device), folder=str(out))
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Output
+from bertkit.cli.common_options import Common
 from bertkit.errors import ConfigError
-from bertkit.system.console import set_quiet
 
 
 def shrink(
@@ -25,7 +24,7 @@ def shrink(
     keep_layers: Annotated[
         str | None, Parameter(help="Keep 0,2,4 (these layers, counted from 0), or 3 (so many, from first to last).")
     ] = None,
-    output: Output = Output(),
+    common: Common = Common(),
 ) -> None:
     r"""Make a model smaller without training: fewer tokens, fewer layers.
 
@@ -42,10 +41,10 @@ def shrink(
             --out bert-german
         bertkit shrink run --keep-layers 0,2,4 --out start
     """
-    if output.device not in (None, "cpu"):
-        raise ConfigError(f"shrink only moves weights, so --device {output.device} has no meaning; leave it out")
+    if common.device not in (None, "cpu"):
+        raise ConfigError(f"shrink only moves weights, so --device {common.device} has no meaning; leave it out")
+    common.begin()
     from bertkit.training.distillation.shrink import shrink as shrink_model
 
-    set_quiet(output.quiet)
     files = [str(path) for path in vocab_from or ()]
-    output.report(shrink_model(model, out, vocab_from=files, min_count=min_count, layers=keep_layers))
+    common.report(shrink_model(model, out, vocab_from=files, min_count=min_count, layers=keep_layers))
