@@ -128,13 +128,13 @@ class TaughtRelations(TaughtNetwork):
                     "divides both widths"
                 )
         self._ours = queries_keys_values(student.bert, [student.config.num_hidden_layers - 1])
-        self._theirs = (queries_keys_values(teacher, [layer - 1]),)
+        self._theirs = queries_keys_values(teacher, [layer - 1])
 
     def forward_packed(self, batch: Batch) -> TaughtOutput:
         asked = replace(batch, targets={}, logit_rows=None)
         with captured(self._ours) as said:
             self.student.bert.forward_packed(asked)
-        with torch.no_grad(), captured(self._theirs[0]) as told:
+        with torch.no_grad(), captured(self._theirs) as told:
             self.teacher.forward_packed(asked)
         with torch.autocast(batch.input_ids.device.type, enabled=False):
             parts = zip(NAMES, said[0].chunk(3, dim=-1), told[0].chunk(3, dim=-1), strict=True)
@@ -180,13 +180,13 @@ class TaughtStates(TaughtNetwork):
         self.project.to(student.device)
         numbers = range(ours.num_hidden_layers)
         self._ours = queries_keys_values(student.bert, numbers)
-        self._theirs = (queries_keys_values(teacher, [self.every * (number + 1) - 1 for number in numbers]),)
+        self._theirs = queries_keys_values(teacher, [self.every * (number + 1) - 1 for number in numbers])
 
     def forward_packed(self, batch: Batch) -> TaughtOutput:
         asked, layout = replace(batch, targets={}, logit_rows=None), batch.layout
         with captured(self._ours) as said:
             ours = self.student.bert.forward_packed(asked, output_hidden_states=True).hidden_states
-        with torch.no_grad(), captured(self._theirs[0]) as told:
+        with torch.no_grad(), captured(self._theirs) as told:
             theirs = self.teacher.forward_packed(asked, output_hidden_states=True).hidden_states
         assert ours is not None
         terms: dict[str, tuple[float, LossTerm]] = {}
