@@ -36,7 +36,7 @@ PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "tweets": ("tweet_sentiment", 3, ()),
     "mrpc": ("glue/MRPC", 1, ()),
     "qnli": ("glue/QNLI", 1, ()),
-    "augment": ("glue/MRPC", 1, ("augment=10",)),
+    "augment": ("glue/MRPC", 1, ("augment=2",)),
 }
 #: Student -> its settings; the rate of new weights is higher.
 STUDENTS = {"3": ("learning_rate=1e-4",), "2x128": ("learning_rate=5e-4", "epochs=10")}

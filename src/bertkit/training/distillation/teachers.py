@@ -32,7 +32,7 @@ from bertkit.tasks.text.task import TextTask
 from bertkit.training.finetuning.feature_cache import read_features
 
 #: Texts whose outputs are written together: at most so many are computed again after a kill.
-PART = 2048
+PART = 512
 
 
 def kept_outputs(
