@@ -109,7 +109,7 @@ class StoreManifest(StrictModel):
     def _every_number(cls, report: object) -> object:
         """The defaults of DedupReport are for one that is still being filled."""
         if isinstance(report, dict) and (missing := {each.name for each in fields(DedupReport)} - report.keys()):
-            raise ValueError(f"lacks {', '.join(sorted(missing))}")
+            raise ValueError(f"duplicates lacks {', '.join(sorted(missing))}")
         return report
 
 
