@@ -116,7 +116,7 @@ def test_every_use_of_a_model_takes_the_run(run: Path, data: Path, tmp_path: Pat
     assert float((without(**given).logits - plain(**given).logits).abs().max()) > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_it_is_exported_and_trained_on(run: Path, data: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     assert main(["export", str(run), "--out", str(tmp_path / "graph"), "-q"]) == 0
@@ -222,7 +222,7 @@ def test_vectors_and_rerankers(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bart", "t5"])
+@pytest.mark.parametrize("family", [pytest.param("bart", marks=pytest.mark.campaign), "t5"])
 def test_texts_to_texts(family: str, tmp_path: Path) -> None:
     words = "ash bay cod dew elm fig".split()
     folder = tmp_path / "start"

@@ -43,7 +43,7 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_classifier_beside_two_peers(run: Run, classifier: Path, texts: Path, tmp_path: Path) -> None:
     picture = tmp_path / "speed.png"
     peers = ("--against", "transformers,onnxruntime", "--precision", "fp32")

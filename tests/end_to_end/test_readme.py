@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -21,27 +22,38 @@ def test_the_two_commands_come_first():
     assert "\ntest:" in makefile
 
 
+#: Runs the blocks in a process of its own: those of Python in one namespace, the shell's with the variables of earlier
+#: ones. Writes what each has printed.
+RUN_BLOCKS = """
+import contextlib, io, json, re, subprocess, sys
+names, variables, outputs = {"__name__": "__main__"}, [], []
+for language, block in json.load(sys.stdin):
+    if language == "bash":
+        command = ["bash", "-euc", "\\n".join([*variables, block])]
+        outputs.append(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        variables += re.findall(r"(?m)^[A-Z]+=.*", block)
+    else:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(block, names)
+        outputs.append(printed.getvalue())
+print(json.dumps(outputs))
+"""
+
+
 def test_the_tour_runs(tmp_path):
-    """The Python blocks before a shell block are one script, and names live on through the tour, in the shell too."""
+    """From top to bottom, the Python blocks as one script; names live on through the tour, in the shell too."""
     environment = {
         **{name: value for name, value in os.environ.items() if name != "MINILM"},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HF_HUB_OFFLINE": "1",
     }
-    python: list[str] = []
-    variables: list[str] = []
-    printed = []
-    for language, block in BLOCKS[1:]:
-        if language == "text":
-            assert block in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-        elif language == "python":
-            python.append(block)
-        else:
-            assert language == "bash"
-            run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-            printed.append(run(["bash", "-euc", "\n".join([*variables, block])], tmp_path, environment))
-            variables += re.findall(r"(?m)^[A-Z]+=.*", block)
-    assert "['delivery']" in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
+    blocks = [(language, block) for language, block in BLOCKS[1:] if language != "text"]
+    assert {language for language, _ in blocks} == {"bash", "python"}
+    outputs = json.loads(run([sys.executable, "-c", RUN_BLOCKS], tmp_path, environment, json.dumps(blocks)))
+    printed = [output for (language, _), output in zip(blocks, outputs, strict=True) if language == "bash"]
+    said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
+    assert all(block in said for language, block in BLOCKS[1:] if language == "text")
+    assert "['delivery']" in said
     classified, untrained, searched, tagged, pretrained = printed
     assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
     bert, tfidf = map(float, re.search(r"accuracy +([\d.]+) +([\d.]+)", classified).groups())
@@ -78,9 +90,9 @@ def test_every_path_that_contributors_are_sent_to_exists():
         assert (source / path).exists() or (README.parent / path).exists(), path
 
 
-def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+def run(command: list[str], folder: Path, environment: dict[str, str], given: str) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=environment, input=given, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

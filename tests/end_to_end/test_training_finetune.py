@@ -313,7 +313,10 @@ def assert_same_run(out: Path, expected: Path) -> None:
     assert without_times(read(out / "metrics.json")) == without_times(read(expected / "metrics.json"))
 
 
-@pytest.mark.parametrize(("number", "seed", "lines"), [(signal.SIGTERM, 0, 37), (signal.SIGINT, 1, 80)])
+@pytest.mark.parametrize(
+    ("number", "seed", "lines"),
+    [pytest.param(signal.SIGTERM, 0, 37, marks=pytest.mark.campaign), (signal.SIGINT, 1, 80)],
+)
 def test_a_signal_in_a_real_process_saves_and_the_resumed_run_is_the_same(
     uninterrupted: Path, start: Path, data: Path, tmp_path: Path, number: signal.Signals, seed: int, lines: int
 ) -> None:
