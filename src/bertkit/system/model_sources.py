@@ -36,6 +36,8 @@ HUB_FILES = (
 
 #: The file of a folder that holds no model but what changes another one, and says which; the format is that of peft.
 ADAPTER = "adapter_config.json"
+#: The weights of a folder ``RUN/heads/NAME`` that holds a head alone, whose encoder is the model in ``RUN``.
+HEAD, HEADS = "head.safetensors", "heads"
 MAX_ADAPTER_BYTES = 4_000_000
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
@@ -76,11 +78,13 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
 
 
 def adapted_model(folder: Path) -> Path | None:
-    """The model that the adapter in a folder changes; None if there is no adapter.
+    """The model that the adapter or the head in a folder is for; None if there is neither.
 
     Raises:
         CheckpointError: a damaged file, or a model that it does not name or that is not there.
     """
+    if (folder / HEAD).is_file():
+        return folder.absolute().parent.parent
     file = folder / ADAPTER
     if not file.is_file():
         return None

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import ReadingSettings
+from bertkit.config.reading_settings import ReadingSettings, check_for_decoder, write_decision
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
@@ -137,6 +137,8 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
+    #: Whether a step of :meth:`steps` is one batch, because its loss compares rows, or may be split to fit the memory.
+    compares_rows: ClassVar[bool] = True
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
 
@@ -233,7 +235,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return train
 
     def steps(self, train: EncodedT, size: int, seed: int, settings: ReadingSettings) -> Steps | None:
-        """Which rows belong together, where a step's loss compares its rows, so that it is one batch.
+        """Which rows belong together, where the rows of a step are compared, or are all of one head.
 
         None: every row counts by itself; steps of ``size`` rows are drawn in any order and split to fit the memory.
         """
@@ -331,6 +333,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """What one should know of dev scores under a decision that was made on dev: sentences for the result."""
         return []
 
+    def write_decision(self, folder: Path, decision: Decision, settings: ReadingSettings) -> None:
+        """Save a decision with the model in ``folder``, which was trained with ``settings``."""
+        write_decision(folder, cast(Row, decision))
+
     @abstractmethod
     def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:
         """Every metric of the task, and ``loss``, the mean loss without class weights, where it needs no batches."""
@@ -379,16 +385,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def draw(self, folder: Path) -> tuple[str, ...]:
         """Pictures of ``predictions-dev.jsonl`` in a run folder, by matplotlib; names of the files written."""
         return ()
-
-
-def check_for_decoder(settings: ReadingSettings, what: str) -> None:
-    """Raise ConfigError for settings that make no sense with ``what``, an encoder-decoder."""
-    for name, why in (
-        ("pooling", "its classifier reads the last token of the decoder"),
-        ("layer_decay", "encoder and decoder have layers of their own"),
-    ):
-        if getattr(settings, name, None):
-            raise ConfigError(f"{name} is not for {what}: {why}. Leave it out")
 
 
 #: A workflow whose kind does not matter: what the engine handles.

@@ -191,7 +191,7 @@ def _full_parts(
         return workflow.collate(train, rows)
 
     if together is not None:
-        plan = WholeSteps(lengths, collate, together)
+        plan = WholeSteps(lengths, collate, together, None if workflow.compares_rows else config.max_tokens)
     else:
         plan = EpochPlan(lengths, collate, step_size=size, max_tokens=config.max_tokens, seed=seed)
     encoded = None if dev is None else dev.encoded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bertkit.config.reading_settings import ReadingSettings, write_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
@@ -229,7 +229,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     if scored.bootstrap is not None:
         write_json(folder / BOOTSTRAP, scored.bootstrap)
     _save_models(job, trained, folder)
-    write_decision(folder / "best", scored.decision)
+    job.workflow.write_decision(folder / "best", scored.decision, job.config)
     last = at.epochs[-1]
     result = SeedResult(
         seed=seed,
