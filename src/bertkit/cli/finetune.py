@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
+from bertkit.cli.heads_file import read_heads
 from bertkit.cli.task_options import FileColumns, Start, Task
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
@@ -16,6 +17,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 if TYPE_CHECKING:
     from bertkit.training.finetuning.finetune_results import FinetuneResult
     from bertkit.training.finetuning.glue_suite import GlueResult
+    from bertkit.training.finetuning.several_heads import HeadsResult
 
 
 def finetune(
@@ -58,6 +60,21 @@ def finetune(
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 
+    Task multi trains heads of different kinds on one encoder, with it or on it frozen
+    (--freeze-encoder). DATA is a file that names them, with paths relative to it:
+
+        [heads.mood]
+        task = "sst2"
+        data = "SST-2"
+
+        [heads.topic]
+        task = "csv"
+        data = "topics.csv"
+        label = "topic"
+
+    'bertkit analyze RUN' then asks all of them at once, and each RUN/heads/NAME is a
+    model of its own.
+
     For example:
 
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
@@ -71,21 +88,27 @@ def finetune(
             --lora 8
         bertkit finetune pairs --data questions.csv --model MINILM --out run \
             --text question --text-pair answer --batch-size 256
+        bertkit finetune multi --data heads.toml --model MINILM --out run
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """
     from bertkit.system.device import find_device
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
+    from bertkit.training.finetuning.several_heads import finetune_heads
 
     set_quiet(output.quiet)
     device = str(find_device(output.device))
     cache = "auto" if feature_cache else None
     data, model = start.data, start.model
-    result: FinetuneResult | GlueResult
+    result: FinetuneResult | GlueResult | HeadsResult
     if task == "glue":
         columns.given(task)
         result = finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
+    elif task == "multi":
+        columns.given(task)
+        heads, alpha = read_heads(data, config.on_error)
+        result = finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
     else:
         chosen = columns.task(task, data, config.on_error)
         result = run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)

@@ -23,7 +23,7 @@ Task = Annotated[
     Parameter(
         help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
         "codah, arc; imdb, tweets; summarize, text2text; pairs, triplets, scored-pairs for vectors of texts; rerank; "
-        "or csv for a file of your own."
+        "multi for several heads on one encoder; or csv for a file of your own."
     ),
 ]
 FILE_GROUP = Group("Files of your own (tasks csv, rerank)", sort_key=1)

@@ -24,7 +24,6 @@ from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.class_specs import spec_of
 from bertkit.model.loading import published
-from bertkit.model.losses import LossTerm
 from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.system.model_sources import HEAD, HEADS

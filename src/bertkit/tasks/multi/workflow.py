@@ -43,7 +43,7 @@ from bertkit.tasks.workflow import (
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
-    from bertkit.model.shared_encoder import HeadBatch, SharedEncoder
+    from bertkit.model.shared_encoder import SharedEncoder
 
 #: What each head says of its rows, by name; the engine of each head, likewise.
 Outputs = Mapping[str, Any]
@@ -292,7 +292,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
             pipeline="feature-extraction",
             predicts=f"by several heads on one encoder: {said}",
             call='\nfrom bertkit import analyze\n\nanalyze(["a text"], model=pipe.folder)  # all heads at once',
-            limits=f"Inputs are read up to {{max_length}} word pieces. Each folder `{HEADS}/NAME` is a model of its own.",
+            limits=f"Inputs are read up to {{max_length}} word pieces. Each `{HEADS}/NAME` is a model of its own.",
         )
 
     def facts(self, settings: ReadingSettings) -> Row:
