@@ -20,7 +20,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
-from bertkit.system.model_sources import ADAPTER, HEAD, adapted_model
+from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
@@ -100,6 +100,11 @@ def is_head(path: Path) -> bool:
     if path.is_dir():  # a whole model comes first, which is there until the head was taken out of it
         return (path / HEAD).is_file() and not any((path / name).exists() for name in (WEIGHTS, POOLED_WEIGHTS))
     return path.name == HEAD
+
+
+def heads_in(folder: Path) -> list[str]:
+    """Names of the heads that have their encoder in a folder, in alphabetical order; none for other models."""
+    return sorted(file.parent.name for file in folder.glob(f"{HEADS}/*/{HEAD}"))
 
 
 def _read_head(folder: Path) -> Weights:

@@ -7,9 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from bertkit.cli.task_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
-from bertkit.system.json_files import parsed
+from bertkit.system.validated_settings import explain_validation
 
 if TYPE_CHECKING:
     from bertkit.tasks import Task as AnyTask
@@ -63,5 +65,8 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
                 f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}"
             )
         own[known[option]][option] = value
-    made = {part: parsed(own[part], kind, where) for part, kind in parts.items()}
+    try:
+        made = {part: TypeAdapter(kind).validate_python(own[part]) for part, kind in parts.items()}
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain_validation(error, ())}") from None
     return FileColumns(**made).task(task, Path(place), on_error), place

@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from bertkit.errors import ConfigError
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
@@ -125,16 +124,6 @@ class ReadingSettings(Settings):
         None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
     )
     document_prompt: str | None = Field(None, description="pairs, triplets: put before each other text, likewise")
-
-
-def check_for_decoder(settings: ReadingSettings, what: str) -> None:
-    """Raise ConfigError for settings that make no sense with ``what``, an encoder-decoder."""
-    for name, why in (
-        ("pooling", "its classifier reads the last token of the decoder"),
-        ("layer_decay", "encoder and decoder have layers of their own"),
-    ):
-        if getattr(settings, name, None):
-            raise ConfigError(f"{name} is not for {what}: {why}. Leave it out")
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:

@@ -119,7 +119,7 @@ class HeadEngine(InferenceEngine):
         self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
     ) -> list[ResultT]:
         """As of any engine, for what the head says."""
-        assert wanted.pooling is None and wanted.only_at is None, "only asked for what a head says"
+        assert wanted.pooling is None, "only asked for what a head says"
         said = [each[self.name] for each in self.shared.of(rows, advance)]
         of_tokens = self.shared.heads[self.name].token_fields
         values = {

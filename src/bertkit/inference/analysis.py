@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoints.huggingface import heads_in
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Precision
 from bertkit.engine.head_engines import SharedRows
@@ -137,11 +138,14 @@ def analyze(
     """Ask all heads of a run at once; the encoder reads each text once for all of them.
 
     Args:
-        texts: a text; a pair ``("first", "second")``; a collection or an iterable of those. Pairs are for the heads that
-            were trained on pairs, single texts for the others. A head that answers questions is not asked: use
+        texts: a text; a pair ``("first", "second")``; a collection or an iterable of those. Pairs are for the heads
+            that were trained on pairs, single texts for the others. A head that answers questions is not asked: use
             ``pipeline("question-answering", model="RUN/heads/NAME")``.
         model: a run folder of ``bertkit finetune multi``, or an :class:`Analyzer`, which is loaded once.
-        device, precision, threads, revision: of a run folder, as for :func:`bertkit.pipeline`.
+        device: of a run folder, as for :func:`bertkit.pipeline`.
+        precision: likewise.
+        threads: likewise.
+        revision: likewise.
         progress: as for pipelines.
 
     Returns:
@@ -158,11 +162,6 @@ def analyze(
         return model(texts, progress=progress)
     found = Analyzer.open(model, device=device, precision=precision, threads=threads, revision=revision)
     return found(texts, progress=progress)
-
-
-def heads_in(folder: Path) -> list[str]:
-    """Names of the heads in a folder, in alphabetical order; none for a model of another kind."""
-    return sorted(file.parent.name for file in folder.glob(f"{HEADS}/*/{HEAD}"))
 
 
 def open_any_run(

@@ -44,8 +44,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 FORMATS = (".jsonl", *TABLES)
 ROW_GROUP = 4096
 
-#: What a field of ours is called where the input has a column of its name.
-OWN = "bertkit_"
+OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 
 Row = dict[str, Json]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
+from bertkit.ragged import Flags, Ints
+
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Quoting = Literal["none", "csv"]
@@ -118,3 +120,21 @@ class Columns:
     label_columns: tuple[str, ...] = ()
     label_separator: str = "|"
     encoding: str | None = None
+
+
+class Encoded(Protocol):
+    """Examples as token ids: R rows, one or several per example."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
+
+    @property
+    def num_tokens_before(self) -> Ints:
+        """Tokens of each row before truncation ``(R,)``."""
+
+    @property
+    def truncated(self) -> Flags:
+        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
+
+    def __len__(self) -> int: ...

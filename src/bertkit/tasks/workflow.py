@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,15 @@ import numpy.typing as npt
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import ReadingSettings, check_for_decoder, write_decision
+from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, ExampleT, Fact, Halves, Row, Split
+from bertkit.tasks.examples import Encoded, Examples, ExampleT, Fact, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
@@ -73,24 +73,6 @@ class Head(TypedDict, total=False):
 
     id2label: dict[int, str]
     problem_type: str
-
-
-class Encoded(Protocol):
-    """Examples as token ids: R rows, one or several per example."""
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
-
-    @property
-    def num_tokens_before(self) -> Ints:
-        """Tokens of each row before truncation ``(R,)``."""
-
-    @property
-    def truncated(self) -> Flags:
-        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +367,16 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def draw(self, folder: Path) -> tuple[str, ...]:
         """Pictures of ``predictions-dev.jsonl`` in a run folder, by matplotlib; names of the files written."""
         return ()
+
+
+def check_for_decoder(settings: ReadingSettings, what: str) -> None:
+    """Raise ConfigError for settings that make no sense with ``what``, an encoder-decoder."""
+    for name, why in (
+        ("pooling", "its classifier reads the last token of the decoder"),
+        ("layer_decay", "encoder and decoder have layers of their own"),
+    ):
+        if getattr(settings, name, None):
+            raise ConfigError(f"{name} is not for {what}: {why}. Leave it out")
 
 
 #: A workflow whose kind does not matter: what the engine handles.

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from bertkit.ragged import Flags, Ints
-from bertkit.tasks.workflow import Encoded
+from bertkit.tasks.examples import Encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class HeadRows:
         for name, part in self.parts.items():
             if rows[0] < start + len(part):
                 own = [row - start for row in rows]
-                assert min(own) >= 0 and max(own) < len(part), "the rows of a batch are of one head"
+                assert 0 <= min(own) <= max(own) < len(part), "the rows of a batch are of one head"
                 return name, own
             start += len(part)
         raise AssertionError(f"there is no row {rows[0]}")

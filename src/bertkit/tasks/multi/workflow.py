@@ -276,7 +276,8 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return {**own, f"heads-{split}.json": json.dumps(self._facts(given), indent=2, ensure_ascii=False) + "\n"}
 
     def baseline(self, train: Examples[HeadExample], dev: Examples[HeadExample]) -> Row | None:
-        rows, right, metrics = _by_head(train), _by_head(dev), {}
+        rows, right = _by_head(train), _by_head(dev)
+        metrics: dict[str, Any] = {}
         for name, head in self.heads.items():
             found = head.baseline(Examples(rows[name]), Examples(right[name]))
             if found is not None and isinstance(own := found["metrics"], Mapping):

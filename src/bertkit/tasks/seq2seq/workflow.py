@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
-from bertkit.config.reading_settings import ReadingSettings, check_for_decoder
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import CheckpointError, ConfigError
@@ -29,7 +29,7 @@ from bertkit.tasks.seq2seq.reading import read_seq2seq
 from bertkit.tasks.seq2seq.scoring import copy_baseline, text_scores
 from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
-from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:

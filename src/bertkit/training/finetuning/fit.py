@@ -20,7 +20,8 @@ from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask
-from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted, workflow_of
+from bertkit.tasks.examples import Encoded
+from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
     CLASSIFIERS,

@@ -25,8 +25,9 @@ from bertkit.system.json_files import printable, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
+from bertkit.tasks.examples import Encoded
 from bertkit.tasks.run_rows import Rows, Scored, score_set
-from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
+from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult

@@ -116,7 +116,11 @@ def finetune_heads(
         out: the run folder; new, or with ``resume=True`` that of an earlier run.
         config: settings for all heads; those that a head's kind has no use for are left out of it.
         alpha: from 0 (as many steps for every head) to 1 (in proportion to rows); no meaning for a frozen encoder.
-        resume, device, revision, cache, how_to_resume: as for :func:`bertkit.finetune`.
+        resume: as for :func:`bertkit.finetune`; of a frozen encoder there may be more heads than before.
+        device: as for :func:`bertkit.finetune`.
+        revision: likewise.
+        cache: likewise.
+        how_to_resume: likewise.
 
     Raises:
         ConfigError: a task that cannot share an encoder, an encoder-decoder, LoRA.
