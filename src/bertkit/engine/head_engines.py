@@ -21,6 +21,7 @@ from bertkit.engine.inference_engine import InferenceEngine, Read, ResultT
 from bertkit.engine.torch_backend import batch_of
 from bertkit.model.auto import class_named
 from bertkit.model.models import BertModel, HeadModel
+from bertkit.model.shared_encoder import head_outputs
 from bertkit.ragged import Ragged
 from bertkit.system.model_sources import HEADS
 
@@ -86,7 +87,7 @@ class SharedRows:
         with torch.inference_mode():
             x_TD = torch.from_numpy(values["last_hidden_state"])
             for name, model in self.heads.items():
-                out = model.on_vectors(x_TD, batch)
+                out = head_outputs(model, x_TD, batch)
                 of_rows: list[dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]] = [{} for _ in found]
                 for field in out:
                     array = out[field].numpy()

@@ -124,16 +124,6 @@ class HeadModel(PackedModel):
             output_hidden_states=output_hidden_states,
         )
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
-        return self._judged(encoded, batch, out)
-
-    def on_vectors(self, x_TD: Tensor, batch: Batch) -> ModelOutput:
-        """What :meth:`forward_packed` says, of the vectors ``(T, D)`` that an encoder has computed of the batch."""
-        assert self.reads != "words", "only asked of classifiers"
-        read = x_TD[batch.layout.first_rows(x_TD.device)] if self.reads == "pooled" else x_TD
-        pooled = None if self.bert.pooler is None else self.bert.pooler(read)
-        return self._judged(ModelOutput(last_hidden_state=read, pooler_output=pooled), batch, ModelOutput())
-
-    def _judged(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> ModelOutput:
         terms = self._head(encoded, batch, out)
         if terms:
             out.loss = torch.stack([term.mean() for term in terms.values()]).sum()

@@ -87,6 +87,15 @@ class SharedEncoder(nn.Module):
             save_head(model, folder, name)
 
 
+def head_outputs(model: HeadModel, x_TD: Tensor, batch: Batch) -> ModelOutput:
+    """What a classifier says, without a loss, of the vectors ``(T, D)`` that an encoder has computed of a batch."""
+    assert model.reads != "words", "only asked of classifiers"
+    read = x_TD[batch.layout.first_rows(x_TD.device)] if model.reads == "pooled" else x_TD
+    pooled, out = None if model.bert.pooler is None else model.bert.pooler(read), ModelOutput()
+    model._head(ModelOutput(last_hidden_state=read, pooler_output=pooled), batch, out)
+    return out
+
+
 def save_encoder(bert: BertModel, folder: Path) -> None:
     """Write an encoder alone, without its pooler, as the model of ``folder``."""
     config = bert.config.replace(problem_type=None, id2label=BertConfig().id2label)

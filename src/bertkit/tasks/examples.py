@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+
 from bertkit.ragged import Flags, Ints
 
 Split = Literal["train", "dev", "test"]
@@ -87,6 +89,15 @@ class Examples(list[ExampleT], Generic[ExampleT]):
         self.path = path
         self.split = split
         self.skipped = tuple(skipped)
+
+
+def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
+    """So many of the examples, drawn at random, in their order; None: all."""
+    if num_rows is None or num_rows >= len(examples):
+        return examples
+    order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
+    chosen = [examples[number] for number in np.sort(order[:num_rows]).tolist()]
+    return Examples(chosen, examples.path, examples.split, examples.skipped)
 
 
 #: What stays in train, and what becomes dev.

@@ -27,7 +27,7 @@ from bertkit.ragged import Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Encoded, Examples, ExampleT, Fact, Halves, Row, Split
+from bertkit.tasks.examples import Encoded, Examples, ExampleT, Fact, Halves, Row, Split, sample_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
@@ -171,6 +171,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def hold_out(self, train: Examples[ExampleT], share: float, seed: int) -> Halves[ExampleT]:
         """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
+
+    def sample(self, train: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
+        """At most so many training examples, drawn at random."""
+        return sample_of(train, num_rows, seed)
 
     @abstractmethod
     def content(self, example: ExampleT) -> object:

@@ -93,6 +93,12 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
                 kept[name], held[name] = head.hold_out(own, share, seed)
         return _joined(kept), _joined(held)
 
+    def sample(self, train: Examples[HeadExample], num_rows: int | None, seed: int) -> Examples[HeadExample]:
+        """At most so many of each head."""
+        parts = _by_head(train).items()
+        own = {name: self.heads[name].sample(Examples(rows), num_rows, seed) for name, rows in parts}
+        return Examples(_joined(own), train.path, train.split, train.skipped)
+
     def content(self, example: HeadExample) -> object:
         return example.head, self.heads[example.head].content(example.example)
 
