@@ -263,13 +263,8 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return [f"{name}: {line}" for name, head, own in self._parts(given) for line in head.diagnose(own)]
 
     def table(self, given: HeadsPredicted) -> str:
-        rows = [("head", "dev rows", "main metric", "score", "95 % interval")]
-        for name, facts in self._facts(given).items():
-            low, high = facts["interval"] or (None, None)
-            between = "" if low is None else f"{low:.4f} to {high:.4f}"
-            score = facts["scores"][facts["main_metric"]]
-            rows.append((name, f"{facts['rows']:,}", facts["main_metric"], f"{score:.4f}", between))
-        return "\n".join(aligned(rows))
+        each = [(name, head.task.main_metric, head.score(own)) for name, head, own in self._parts(given)]
+        return "\n".join(aligned([(name, metric, f"{scores[metric]:.4f}") for name, metric, scores in each]))
 
     def files(self, given: HeadsPredicted, split: str) -> dict[str, str]:
         own = {
