@@ -57,6 +57,9 @@ def finetune(
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
     where texts are alike; sentence-transformers loads the run as well.
 
+    Task sparse-pairs trains a masked LM as SPLADE: texts are found by weights of words,
+    see 'bertkit embed --sparse'.
+
     Task glue runs every GLUE task found in DATA, prints one table at the end, and
     writes the submission files of tasks with a test file.
 
@@ -88,6 +91,7 @@ def finetune(
             --lora 8
         bertkit finetune pairs --data questions.csv --model MINILM --out run \
             --text question --text-pair answer --batch-size 256
+        bertkit finetune sparse-pairs --data questions.csv --model MLM --out run
         bertkit finetune multi --data heads.toml --model MINILM --out run
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5

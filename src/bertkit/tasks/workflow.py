@@ -60,6 +60,8 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
     "matryoshka": "embeddings (pairs, triplets, scored-pairs)",
     "mine_negatives": "embeddings of pairs",
     "max_negative": "embeddings of pairs with mine_negatives",
+    "query_flops": "sparse vectors (sparse-pairs)",
+    "document_flops": "sparse vectors (sparse-pairs)",
     "query_prompt": "embeddings of pairs and triplets",
     "document_prompt": "embeddings of pairs and triplets",
 }

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.engine.backend import Check
+from bertkit.model.sparse_comparison import SparseComparison
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
@@ -139,6 +140,7 @@ def fit(
         parts = _full_parts(model, workflow, train, dev, config, seed)
     trainer = _trainer(parts, workflow, dev, config, seed, options)
     callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
+    callbacks += [_TellProgress()] if isinstance(model, SparseComparison) else []
     trainer.log = reporting(trainer, options.log, callbacks)
     resumed = options.resume and options.folder is not None and trainer.resume()
     options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
@@ -170,6 +172,20 @@ class _EndWhenDead(Callback):
         if max(DEAD_FROM * num_steps, DEAD_FROM_STEP) <= at.step < num_steps and _is_dead(record, self.floor):
             say(f"{trainer.options.label}: loss {record['train_loss']:.4f} after step {at.step} of {num_steps}: dead")
             trainer.stop()
+
+
+class _TellProgress(Callback):
+    """Tells a model whose loss changes during the training where that is, also of a resumed one."""
+
+    def on_begin(self, trainer: AnyTrainer) -> None:
+        self._tell(trainer)
+
+    def on_step(self, trainer: AnyTrainer, record: Record) -> None:
+        self._tell(trainer)
+
+    def _tell(self, trainer: AnyTrainer) -> None:
+        assert isinstance(trainer.model, SparseComparison)
+        trainer.model.progress = trainer.at.step / trainer.options.num_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts",
 #: Settings that the first release did not have, where nothing is what it did.
 _LATER = set(
     """metric_for_best max_target_length num_beams loss temperature symmetric margin matryoshka mine_negatives
-    max_negative query_prompt document_prompt""".split()
+    max_negative query_prompt document_prompt query_flops document_flops""".split()
 )
 
 
