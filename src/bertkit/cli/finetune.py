@@ -51,32 +51,26 @@ def finetune(
     or a T5 for summarize and text2text.
 
     With --lora RANK only small matrices beside the weights are trained, with the
-    head; RUN then holds these alone, works like any other model, and 'bertkit
-    convert RUN MODEL' makes a whole one.
+    head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
 
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
-    where texts are alike; sentence-transformers loads the run as well.
+    where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers
+    loads the run as well.
 
-    Task sparse-pairs trains a masked LM as SPLADE: texts are found by weights of words,
-    see 'bertkit embed --sparse'.
+    Task glue runs every GLUE task found in DATA, and writes the submission files.
 
-    Task glue runs every GLUE task found in DATA, prints one table at the end, and
-    writes the submission files of tasks with a test file.
-
-    Task multi trains heads of different kinds on one encoder, with it or on it frozen
-    (--freeze-encoder). DATA is a file that names them, with paths relative to it:
+    Task multi trains heads of several tasks on one encoder, with it or, with
+    --freeze-encoder, on it. DATA is a file that names them, and paths beside it:
 
         [heads.mood]
         task = "sst2"
         data = "SST-2"
-
         [heads.topic]
         task = "csv"
         data = "topics.csv"
         label = "topic"
 
-    'bertkit analyze RUN' then asks all of them at once, and each RUN/heads/NAME is a
-    model of its own.
+    'bertkit analyze' asks all of them at once; each RUN/heads/NAME is a model, too.
 
     For example:
 
@@ -96,24 +90,37 @@ def finetune(
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """
+    set_quiet(output.quiet)
+    result = _train(
+        task, start, out, columns, config, resume=resume, cache="auto" if feature_cache else None, output=output
+    )
+    output.report(result, folder=printable(result.folder))
+
+
+def _train(
+    task: str,
+    start: Start,
+    out: Path,
+    columns: FileColumns,
+    config: FinetuneConfig,
+    *,
+    resume: bool,
+    cache: str | None,
+    output: Output,
+) -> FinetuneResult | GlueResult | HeadsResult:
+    """What trains the task, and its result."""
     from bertkit.system.device import find_device
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
     from bertkit.training.finetuning.several_heads import finetune_heads
 
-    set_quiet(output.quiet)
-    device = str(find_device(output.device))
-    cache = "auto" if feature_cache else None
-    data, model = start.data, start.model
-    result: FinetuneResult | GlueResult | HeadsResult
+    device, data, model = str(find_device(output.device)), start.data, start.model
     if task == "glue":
         columns.given(task)
-        result = finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
-    elif task == "multi":
+        return finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
+    if task == "multi":
         columns.given(task)
         heads, alpha = read_heads(data, config.on_error)
-        result = finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
-    else:
-        chosen = columns.task(task, data, config.on_error)
-        result = run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)
-    output.report(result, folder=printable(result.folder))
+        return finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
+    chosen = columns.task(task, data, config.on_error)
+    return run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)

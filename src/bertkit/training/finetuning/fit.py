@@ -140,7 +140,7 @@ def fit(
         parts = _full_parts(model, workflow, train, dev, config, seed)
     trainer = _trainer(parts, workflow, dev, config, seed, options)
     callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
-    callbacks += [_TellProgress()] if isinstance(model, SparseComparison) else []
+    callbacks += [_TellProgress()] if isinstance(parts.module, SparseComparison) else []
     trainer.log = reporting(trainer, options.log, callbacks)
     resumed = options.resume and options.folder is not None and trainer.resume()
     options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
