@@ -60,17 +60,10 @@ def finetune(
     Task glue runs every GLUE task found in DATA, and writes the submission files.
 
     Task multi trains heads of several tasks on one encoder, with it or, with
-    --freeze-encoder, on it. DATA is a file that names them, and paths beside it:
-
-        [heads.mood]
-        task = "sst2"
-        data = "SST-2"
-        [heads.topic]
-        task = "csv"
-        data = "topics.csv"
-        label = "topic"
-
-    'bertkit analyze' asks all of them at once; each RUN/heads/NAME is a model, too.
+    --freeze-encoder, on it. DATA is a TOML file with a table [heads.NAME] for each:
+    task = "csv", data = "topics.csv" (a path beside it), and columns as the options
+    name them, such as label = "topic". 'bertkit analyze' then asks all of them at
+    once; each RUN/heads/NAME is a model, too.
 
     For example:
 

@@ -106,7 +106,7 @@ class Analyzer:
     def answer(self, texts: Sequence[Text]) -> list[Analysis]:
         """What each head says of some texts and pairs: of those that it reads."""
         found: list[Analysis] = [{} for _ in texts]
-        pairs = {True: [], False: []}  # type: dict[bool, list[int]]
+        pairs: dict[bool, list[int]] = {True: [], False: []}
         for number, (_, second) in enumerate(texts):
             pairs[second is not None].append(number)
         with self.shared.kept():

@@ -19,6 +19,8 @@ from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceErr
 from bertkit.system.paths import looked_in, user_path
 from bertkit.system.untrusted_files import read_object
 
+#: The weights of a folder ``RUN/heads/NAME`` that holds a head alone, whose encoder is the model in ``RUN``.
+HEAD, HEADS = "head.safetensors", "heads"
 #: Files fetched from a Hub repository: safetensors (also of the modules of sentence-transformers), configs,
 #: vocabularies. Never pickles, never code.
 HUB_FILES = (
@@ -30,14 +32,13 @@ HUB_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "*/config.json",
+    f"{HEADS}/*/{HEAD}",
     "*_Dense/model.safetensors",
     "*_LayerNorm/model.safetensors",
 )
 
 #: The file of a folder that holds no model but what changes another one, and says which; the format is that of peft.
 ADAPTER = "adapter_config.json"
-#: The weights of a folder ``RUN/heads/NAME`` that holds a head alone, whose encoder is the model in ``RUN``.
-HEAD, HEADS = "head.safetensors", "heads"
 MAX_ADAPTER_BYTES = 4_000_000
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,6 @@ from bertkit.tasks.examples import Row
 from bertkit.tasks.sparse.task import WORDS, SparseTask
 from bertkit.tasks.sparse.word_vectors import SparseEngine
 from bertkit.tasks.workflow import Card, SettingsT, Workflow
-
-if TYPE_CHECKING:
-    from bertkit.model.sparse_comparison import SparseComparison
 
 #: Strengths of the penalty for queries and documents where nothing is said: those of sentence-transformers' examples.
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5
@@ -66,9 +63,6 @@ class SparseWorkflow(EmbeddingWorkflow):
         return shape
 
     def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> Any:
-        return self._training(Path(start), settings, device)
-
-    def _training(self, start: Path, settings: ReadingSettings, device: Device) -> SparseComparison:
         from bertkit.model.models import BertForMaskedLM
         from bertkit.model.sparse_comparison import SparseComparison
 

@@ -145,7 +145,7 @@ def finetune_heads(
         write_atomically(folder / "README.md", _card(result, printable(model)))
     else:
         task = MultiTask.of(tasks, alpha)
-        trained = finetune(task, folder, model, folder, config, resume=resume, **options)  # type: ignore[arg-type]
+        trained = finetune(task, HEADS, model, folder, config, resume=resume, **options)  # type: ignore[arg-type]
         result = HeadsResult(folder, "shared", _of_heads(trained, task))
     write_json(folder / SUMMARY, result.to_dict())
     return result
