@@ -51,6 +51,8 @@ _NAMES = {
     "bertkit.training.trainer.callbacks": "Callback",
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
+    "bertkit.training.finetuning.several_heads": "finetune_heads",
+    "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipelines": "pipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
     "bertkit.inference.retrieval.search_index": "SearchIndex",

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertkit import BartConfig, BartForConditionalGeneration, BertForMaskedLM, pipeline
+from bertkit import AutoTokenizer, BartConfig, BartForConditionalGeneration, BertForMaskedLM, pipeline
 from bertkit.batch import pack
+from bertkit.checkpoints.sparse_folder import SparseSettings
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model import word_weights as module
+from bertkit.model.sparse_comparison import SparseComparison
 from bertkit.model.word_weights import BLOCK, flops_loss, word_weights
 from pipeline_helpers import TOLERANCES, save_tiny
 
@@ -209,3 +211,19 @@ def test_sparse_encoder_of_sentence_transformers(splade: Path, tmp_path: Path) -
         assert np.abs(dense(pipe(TEXTS), expected.shape[1]) - expected.numpy()).max() < 1e-5
     penalty = FlopsLoss(theirs).compute_loss_from_embeddings(expected)
     assert float(flops_loss(expected)) == pytest.approx(float(penalty), rel=1e-6)
+
+
+def test_what_training_writes_is_a_sparse_encoder(splade: Path, tmp_path: Path) -> None:
+    network = BertForMaskedLM.from_pretrained(splade)
+    settings = SparseSettings("max", 1, 12)
+    SparseComparison(network, settings, query_flops=0.0, document_flops=0.0).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(splade).save_pretrained(tmp_path)
+    theirs = pytest.importorskip("sentence_transformers").SparseEncoder(str(tmp_path), device="cpu")
+    assert theirs.max_seq_length == 12
+    expected = theirs.encode(TEXTS, convert_to_sparse_tensor=False).float().numpy()
+    found = pipeline("sparse-encoding", model=tmp_path, device="cpu", precision="fp32")(TEXTS, truncation=True)
+    for each, row in zip(found, expected, strict=True):
+        own = np.zeros_like(row)
+        own[each.ids] = each.weights
+        assert np.abs(own - row).max() < 1e-5
+        assert row.max() > 0.1

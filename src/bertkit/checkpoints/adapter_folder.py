@@ -34,7 +34,7 @@ from bertkit.config.adapter_config import (
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, shorten
-from bertkit.system.model_sources import ADAPTER
+from bertkit.system.model_sources import ADAPTER, HEAD
 from bertkit.system.untrusted_files import open_regular, read_at
 
 #: What every name in the file begins with.
@@ -98,7 +98,25 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
     for module, (down, up) in pairs.items():
         found[places[module]] = _sum(found[places[module]], module, down, up, config, where)
     found |= {table.canonical(name): replace(info, name=name) for name, info in whole.items()}
-    _check_fingerprint(file, base, table, where)
+    advice = f"Name the right model as base_model_name_or_path in {folder / ADAPTER}"
+    _check_fingerprint(file, base, table, where, advice)
+    return _named(found, table, spec)
+
+
+def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[str, TensorInfo]:
+    """The tensors of the model that a head makes of the encoder in ``base``, as :func:`adapted`.
+
+    CheckpointError: a damaged file, or a head that was trained on another encoder.
+    """
+    shape, file = read_any_config(folder / CONFIG), folder / HEAD
+    table, spec = any_table(shape), next(iter(any_specs(shape)), None)
+    own = {table.canonical(name): info for name, info in read_header(file).items()}
+    _check_fingerprint(file, base, table, where, "Copy a run with its encoder and its heads together, as one folder")
+    return _named({**_of_class(base, table, spec), **own}, table, spec)
+
+
+def _named(found: Mapping[str, TensorInfo], table: NameTable, spec: ClassSpec | None) -> dict[str, TensorInfo]:
+    """Tensors by their names in a file of the class."""
     named = {_written(name, info, table, spec): info for name, info in found.items()}
     return {name: replace(info, name=name) for name, info in named.items()}
 
@@ -185,12 +203,12 @@ def _samples(info: TensorInfo) -> npt.NDArray[np.float64]:
     return as_floats(content, info.dtype)
 
 
-def _check_fingerprint(file: Path, base: Mapping[str, TensorInfo], table: NameTable, where: str) -> None:
+def _check_fingerprint(file: Path, base: Mapping[str, TensorInfo], table: NameTable, where: str, advice: str) -> None:
     expected = read_metadata(file).get(FINGERPRINT_KEY)
     if expected is None:  # of another trainer
         return
     if (found := base_fingerprint(base, table)) != expected:
         raise CheckpointError(
-            f"{file} was trained on other weights than those in {where}: their fingerprint is {found[:12]}, and the "
-            f"adapter needs {expected[:12]}. Name the right model as base_model_name_or_path in {file.parent / ADAPTER}"
+            f"{file} was trained on other weights than those in {where}: their fingerprint is {found[:12]}, and what "
+            f"it holds needs {expected[:12]}. {advice}"
         )

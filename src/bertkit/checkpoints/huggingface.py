@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.adapter_folder import adapted, adapter_weights
+from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_head
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
-from bertkit.system.model_sources import ADAPTER, adapted_model
+from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
@@ -62,7 +62,8 @@ class Weights:
 def find_weights(path: Path) -> Weights:
     """The checked weights of a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint.
 
-    Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them.
+    Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them; those of
+    a folder with a head (``RUN/heads/NAME``) are the encoder in ``RUN`` and the head.
 
     Raises:
         CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, an index that does not match
@@ -70,6 +71,8 @@ def find_weights(path: Path) -> Weights:
     """
     if is_adapter(path):
         return _read_adapter(path)
+    if is_head(path):
+        return _read_head(checkpoint_folder(path))
     if path.is_dir():
         for name in (WEIGHTS, INDEX, POOLED_WEIGHTS):
             if os.path.lexists(path / name):
@@ -90,6 +93,29 @@ def is_adapter(path: Path) -> bool:
             f"path of the file {path / beside[0]}"
         )
     return True
+
+
+def is_head(path: Path) -> bool:
+    """Whether a folder holds a head alone, or a file is that of one."""
+    if path.is_dir():  # a whole model comes first, which is there until the head was taken out of it
+        return (path / HEAD).is_file() and not any((path / name).exists() for name in (WEIGHTS, POOLED_WEIGHTS))
+    return path.name == HEAD
+
+
+def heads_in(folder: Path) -> list[str]:
+    """Names of the heads that have their encoder in a folder, in alphabetical order; none for other models."""
+    return sorted(file.parent.name for file in folder.glob(f"{HEADS}/*/{HEAD}"))
+
+
+def _read_head(folder: Path) -> Weights:
+    run = folder.absolute().parent.parent
+    if not (run / WEIGHTS).is_file():
+        raise CheckpointError(
+            f"{folder} holds a head without its encoder, which should be {run / WEIGHTS}: copy the run as one folder; "
+            f"to take a head out of it as a model of its own: bertkit convert RUN/heads/{folder.name} NEW_FOLDER"
+        )
+    base = find_weights(run / WEIGHTS)
+    return Weights(folder, (*base.files, folder / HEAD), with_head(folder, base.tensors, base.where))
 
 
 def _read_adapter(path: Path) -> Weights:

@@ -16,7 +16,14 @@ import numpy as np
 
 from bertkit.checkpoints.any_names import any_specs, any_table, any_ties
 from bertkit.checkpoints.explain import explain, printable, ranges
-from bertkit.checkpoints.huggingface import Weights, check_vocabulary, config_path, find_vocabulary, find_weights
+from bertkit.checkpoints.huggingface import (
+    Weights,
+    check_vocabulary,
+    config_path,
+    find_vocabulary,
+    find_weights,
+    heads_in,
+)
 from bertkit.checkpoints.match import Row, Status, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
@@ -24,11 +31,12 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
 from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
+from bertkit.config.config_file import CONFIG
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import sha256_file
-from bertkit.system.model_sources import resolve
+from bertkit.system.model_sources import HEAD, HEADS, resolve
 from bertkit.system.untrusted_files import open_regular
 
 _BLOCK = 1 << 22
@@ -59,6 +67,7 @@ class ModelReport:
     unused: tensors of the file without a place in the class :attr:`viewed_as`.
     labels: their names, if the file has a classifier.
     tokenizer: vocabulary file, size (None: not counted) and settings; None if there is none.
+    own_heads: the heads in folders of their own, ``heads/NAME``: class, labels, and bytes of the file.
     """
 
     path: str
@@ -76,6 +85,7 @@ class ModelReport:
     labels: tuple[str, ...] | None
     tokenizer: dict[str, Any] | None
     files: tuple[FileReport, ...]
+    own_heads: dict[str, dict[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -118,6 +128,9 @@ class ModelReport:
         else:
             count = "an unknown number of" if tokenizer["size"] is None else f"{tokenizer['size']:,}"
             facts.append(("tokenizer", f"{count} tokens in {tokenizer['file']}"))
+        for name, own in self.own_heads.items():
+            labels = ", ".join(map(printable, own["labels"][:8])) + (", ..." if len(own["labels"]) > 8 else "")
+            facts.append((f"head {name}", f"{own['class']}: {labels} ({own['num_bytes']:,} bytes)"))
         facts += [
             ("file", f"{file.name}, {file.num_bytes:,} bytes" + (f", sha256 {file.sha256}" if file.sha256 else ""))
             for file in self.files
@@ -190,7 +203,18 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
             FileReport(file.name, file.stat().st_size, sha256_file(file) if hash_files else None)
             for file in weights.files
         ),
+        own_heads=_own_heads(weights.folder),
     )
+
+
+def _own_heads(folder: Path) -> dict[str, dict[str, Any]]:
+    """The heads that have their encoder in a folder."""
+    found = {}
+    for name in heads_in(folder):
+        config, file = read_any_config(folder / HEADS / name / CONFIG), folder / HEADS / name / HEAD
+        saved_as = (config.architectures or ["?"])[0]
+        found[name] = {"class": saved_as, "labels": list(config.id2label.values()), "num_bytes": file.stat().st_size}
+    return found
 
 
 def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:

@@ -18,7 +18,7 @@ from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHT
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import sync_file, sync_folder, write_atomically
-from bertkit.system.model_sources import ADAPTER
+from bertkit.system.model_sources import ADAPTER, HEAD
 
 #: Name of the weights -> the files that belong to them. Of the others here, each would be read in their place.
 OWN = {
@@ -27,6 +27,7 @@ OWN = {
     INT8_WEIGHTS: (INT8_WEIGHTS, FACTS),
     ADAPTER_WEIGHTS: (ADAPTER_WEIGHTS, ADAPTER),
     POOLED_ADAPTER_WEIGHTS: (POOLED_ADAPTER_WEIGHTS, ADAPTER),
+    HEAD: (HEAD,),
 }
 
 

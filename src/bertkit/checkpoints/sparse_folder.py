@@ -16,6 +16,7 @@ from bertkit.system.json_files import parsed
 from bertkit.system.untrusted_files import Json, read_object
 
 READING = "sentence_bert_config.json"
+_POOLING = "1_SpladePooling"
 _MAX_BYTES = 1 << 20
 #: Activation in the file of the pooling -> how often the logarithm is applied.
 _LOGS: Mapping[Json, int] = {"relu": 1, "log1p_relu": 2}
@@ -67,6 +68,23 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
     if length is not None:
         length = parsed(length, int, f"{folder / READING}: max_seq_length")
     return SparseSettings("max" if how == "max" else "sum", _LOGS[activation], length)
+
+
+def sparse_files(settings: SparseSettings, vocab_size: int) -> dict[str, Json]:
+    """What lies beside the masked LM of a sparse encoder, by name; :func:`read_sparse_settings` reads it."""
+    of_encoder = "sentence_transformers.sparse_encoder.models"
+    activation = next(name for name, logs in _LOGS.items() if logs == settings.logs)
+    pooling = {"pooling_strategy": settings.pooling, "activation_function": activation}
+    modules = (("", "MLMTransformer"), (_POOLING, "SpladePooling"))
+    return {
+        MODULES: [
+            {"idx": number, "name": str(number), "path": path, "type": f"{of_encoder}.{kind}"}
+            for number, (path, kind) in enumerate(modules)
+        ],
+        f"{_POOLING}/config.json": {**pooling, "word_embedding_dimension": vocab_size},
+        READING: {"max_seq_length": settings.max_length, "do_lower_case": False},
+        SETTINGS: {"model_type": "SparseEncoder", "similarity_fn_name": "dot", "default_prompt_name": None},
+    }
 
 
 def _read(file: Path) -> dict[str, Json]:

@@ -73,6 +73,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "answer": "answer questions from a text of any length",
         "classify": "label texts, with probabilities",
         "rerank": "order documents by how relevant they are to a query",
+        "analyze": "ask all heads of a run at once, in one pass of the encoder",
         "tag": "find names and other entities in texts of any length",
         "generate": "summarize, translate or rewrite texts with BART or T5",
         "embed": "turn texts into vectors: .npy, .jsonl or .parquet",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
+from bertkit.cli.heads_file import read_heads
 from bertkit.cli.task_options import FileColumns, Start, Task
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
@@ -16,6 +17,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 if TYPE_CHECKING:
     from bertkit.training.finetuning.finetune_results import FinetuneResult
     from bertkit.training.finetuning.glue_suite import GlueResult
+    from bertkit.training.finetuning.several_heads import HeadsResult
 
 
 def finetune(
@@ -49,14 +51,19 @@ def finetune(
     or a T5 for summarize and text2text.
 
     With --lora RANK only small matrices beside the weights are trained, with the
-    head; RUN then holds these alone, works like any other model, and 'bertkit
-    convert RUN MODEL' makes a whole one.
+    head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
 
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
-    where texts are alike; sentence-transformers loads the run as well.
+    where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers
+    loads the run as well.
 
-    Task glue runs every GLUE task found in DATA, prints one table at the end, and
-    writes the submission files of tasks with a test file.
+    Task glue runs every GLUE task found in DATA, and writes the submission files.
+
+    Task multi trains heads of several tasks on one encoder, with it or, with
+    --freeze-encoder, on it. DATA is a TOML file with a table [heads.NAME] for each:
+    task = "csv", data = "topics.csv" (a path beside it), and columns as the options
+    name them, such as label = "topic". 'bertkit analyze' then asks all of them at
+    once; each RUN/heads/NAME is a model, too.
 
     For example:
 
@@ -71,22 +78,42 @@ def finetune(
             --lora 8
         bertkit finetune pairs --data questions.csv --model MINILM --out run \
             --text question --text-pair answer --batch-size 256
+        bertkit finetune sparse-pairs --data questions.csv --model MLM --out run
+        bertkit finetune multi --data heads.toml --model MINILM --out run
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """
+    set_quiet(output.quiet)
+    result = _train(
+        task, start, out, columns, config, resume=resume, cache="auto" if feature_cache else None, output=output
+    )
+    output.report(result, folder=printable(result.folder))
+
+
+def _train(
+    task: str,
+    start: Start,
+    out: Path,
+    columns: FileColumns,
+    config: FinetuneConfig,
+    *,
+    resume: bool,
+    cache: str | None,
+    output: Output,
+) -> FinetuneResult | GlueResult | HeadsResult:
+    """What trains the task, and its result."""
     from bertkit.system.device import find_device
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
+    from bertkit.training.finetuning.several_heads import finetune_heads
 
-    set_quiet(output.quiet)
-    device = str(find_device(output.device))
-    cache = "auto" if feature_cache else None
-    data, model = start.data, start.model
-    result: FinetuneResult | GlueResult
+    device, data, model = str(find_device(output.device)), start.data, start.model
     if task == "glue":
         columns.given(task)
-        result = finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
-    else:
-        chosen = columns.task(task, data, config.on_error)
-        result = run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)
-    output.report(result, folder=printable(result.folder))
+        return finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
+    if task == "multi":
+        columns.given(task)
+        heads, alpha = read_heads(data, config.on_error)
+        return finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
+    chosen = columns.task(task, data, config.on_error)
+    return run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)

@@ -65,10 +65,11 @@ def _predicted(
     file: Path, model: str, columns: TextColumns, common: Computing
 ) -> tuple[Collection[str], Iterator[dict[str, Any]]]:
     """The column names that are taken, and the rows; the number of marked rows goes to stderr at the end."""
+    from bertkit.inference.analysis import open_any_run
     from bertkit.inference.predict_files import predicted_rows, report_marked
-    from bertkit.inference.runs import Classifier, open_run, predict_run
+    from bertkit.inference.runs import Classifier, predict_run
 
-    run = open_run(model, device=common.device or "auto", **common.engine)
+    run = open_any_run(model, device=common.device or "auto", **common.engine)
     if str(file) == STANDARD_STREAM:
         if not isinstance(run, Classifier):
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")

@@ -22,13 +22,14 @@ Task = Annotated[
     str,
     Parameter(
         help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
-        "codah, arc; imdb, tweets; summarize, text2text; pairs, triplets, scored-pairs for vectors of texts; rerank; "
-        "or csv for a file of your own."
+        "codah, arc; imdb, tweets; summarize, text2text; pairs, triplets, scored-pairs for vectors of texts, "
+        "sparse-pairs for weights of their words; rerank; "
+        "multi for several heads on one encoder; or csv for a file of your own."
     ),
 ]
 FILE_GROUP = Group("Files of your own (tasks csv, rerank)", sort_key=1)
 #: The tasks of :class:`bertkit.tasks.embeddings.task.EmbeddingTask`.
-EMBEDDINGS = ("pairs", "triplets", "scored-pairs")
+EMBEDDINGS = ("pairs", "triplets", "scored-pairs", "sparse-pairs")
 Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
 
 
@@ -228,7 +229,7 @@ class FileColumns:
             (("summarize", "text2text"), self.pairs, PAIR_COLUMNS, None),
             (("rerank",), self.negatives, NEGATIVES, None),
             (("scored-pairs",), self.compared, COMPARED_COLUMNS, {"score"}),
-            (("triplets", "pairs"), self.compared, COMPARED_COLUMNS, {"negative"}),
+            (("triplets", "sparse-pairs", "pairs"), self.compared, COMPARED_COLUMNS, {"negative"}),
         ):
             default, values = asdict(unset), asdict(columns)
             given = {name: values[name] for name in names or values if values[name] != default[name]}

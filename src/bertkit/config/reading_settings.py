@@ -120,6 +120,10 @@ class ReadingSettings(Settings):
         description="with mine_negatives: the largest share of the positive's cosine that a negative may have; "
         "default 0.95",
     )
+    query_flops: float | None = Field(
+        None, ge=0, description="sparse-pairs: strength of the penalty for many words in queries; default 5e-5"
+    )
+    document_flops: float | None = Field(None, ge=0, description="sparse-pairs: the same for documents; default 3e-5")
     query_prompt: str | None = Field(
         None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
     )

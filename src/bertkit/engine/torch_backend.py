@@ -239,7 +239,7 @@ class TorchBackend:
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
         device = self.place
-        batch = _batch_of(pack, wanted)
+        batch = batch_of(pack, wanted)
         try:
             with torch.inference_mode(), self._autocast():
                 found = _outputs(self._network(batch), batch if device.type == "cpu" else batch.to(device), wanted)
@@ -324,7 +324,8 @@ def _stays_in_cache(model: ConfiguredModel) -> bool:
     return size <= (find_processor().cache or 0) // 2
 
 
-def _batch_of(pack: Pack, wanted: Wanted) -> Batch:
+def batch_of(pack: Pack, wanted: Wanted) -> Batch:
+    """The rows of a pack as tensors."""
     ids = torch.from_numpy(pack.ids)
     return Batch(
         input_ids=ids,

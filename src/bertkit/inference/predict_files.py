@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from bertkit.engine.backend import Precision
 from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
 from bertkit.errors import ConfigError, DataError, needs_bertkit
+from bertkit.inference.analysis import open_any_run
 from bertkit.inference.protocol import model_hash
-from bertkit.inference.runs import Classifier, Run, open_run
+from bertkit.inference.runs import Classifier, Run
 from bertkit.system.atomic_files import (
     disk_guard,
     held_lock,
@@ -43,8 +44,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 FORMATS = (".jsonl", *TABLES)
 ROW_GROUP = 4096
 
-#: What a field of ours is called where the input has a column of its name.
-OWN = "bertkit_"
+OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 
 Row = dict[str, Json]
 
@@ -111,7 +111,7 @@ def predict_file(
     make_folder(out.parent)
     partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
     with claimed(out):
-        loaded = open_run(run, device=device, precision=precision, threads=threads)
+        loaded = open_any_run(run, device=device, precision=precision, threads=threads)
         places = columns_of(loaded, columns)
         identity = {
             "input_sha256": sha256_file(source),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, checkpoint_folder, is_adapter
+from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, checkpoint_folder, is_adapter, is_head
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
@@ -164,7 +164,7 @@ def convert(
 def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> Source:
     """The checkpoint at a path."""
     holds = any((path / name).exists() for name in (WEIGHTS, INDEX, POOLED_WEIGHTS))
-    if path.suffix == ".safetensors" or path.name == INDEX or holds or is_adapter(path):
+    if path.suffix == ".safetensors" or path.name == INDEX or holds or is_adapter(path) or is_head(path):
         _refuse(overrides)
         return HubSource(path, checkpoint_folder(path))
     index = find_index(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, TypeVar, Unpack
 
 import torch
+from torch import Tensor
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
@@ -243,9 +244,14 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
     if has_own_adapters(model):
         save_adapters(model, user_path(folder))
         return
+    config, tensors = published(model)
+    write_folder(user_path(folder), config, tensors)
+
+
+def published(model: ConfiguredModel) -> tuple[BertConfig, dict[str, Tensor]]:
+    """Config and tensors of a model as its files hold them."""
     spec = spec_of(model)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "span classifier", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
-    tensors = to_theirs(plain_state(model), config, spec, TABLES[config.model_type])
-    write_folder(user_path(folder), config, dict(tensors))
+    return config, dict(to_theirs(plain_state(model), config, spec, TABLES[config.model_type]))

@@ -19,6 +19,8 @@ from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceErr
 from bertkit.system.paths import looked_in, user_path
 from bertkit.system.untrusted_files import read_object
 
+#: The weights of a folder ``RUN/heads/NAME`` that holds a head alone, whose encoder is the model in ``RUN``.
+HEAD, HEADS = "head.safetensors", "heads"
 #: Files fetched from a Hub repository: safetensors (also of the modules of sentence-transformers), configs,
 #: vocabularies. Never pickles, never code.
 HUB_FILES = (
@@ -30,6 +32,7 @@ HUB_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "*/config.json",
+    f"{HEADS}/*/{HEAD}",
     "*_Dense/model.safetensors",
     "*_LayerNorm/model.safetensors",
 )
@@ -76,11 +79,13 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
 
 
 def adapted_model(folder: Path) -> Path | None:
-    """The model that the adapter in a folder changes; None if there is no adapter.
+    """The model that the adapter or the head in a folder is for; None if there is neither.
 
     Raises:
         CheckpointError: a damaged file, or a model that it does not name or that is not there.
     """
+    if (folder / HEAD).is_file():
+        return folder.absolute().parent.parent
     file = folder / ADAPTER
     if not file.is_file():
         return None

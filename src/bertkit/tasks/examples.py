@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+
+from bertkit.ragged import Flags, Ints
+
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Quoting = Literal["none", "csv"]
@@ -87,6 +91,15 @@ class Examples(list[ExampleT], Generic[ExampleT]):
         self.skipped = tuple(skipped)
 
 
+def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
+    """So many of the examples, drawn at random, in their order; None: all."""
+    if num_rows is None or num_rows >= len(examples):
+        return examples
+    order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
+    chosen = [examples[number] for number in np.sort(order[:num_rows]).tolist()]
+    return Examples(chosen, examples.path, examples.split, examples.skipped)
+
+
 #: What stays in train, and what becomes dev.
 Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
 
@@ -118,3 +131,21 @@ class Columns:
     label_columns: tuple[str, ...] = ()
     label_separator: str = "|"
     encoding: str | None = None
+
+
+class Encoded(Protocol):
+    """Examples as token ids: R rows, one or several per example."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
+
+    @property
+    def num_tokens_before(self) -> Ints:
+        """Tokens of each row before truncation ``(R,)``."""
+
+    @property
+    def truncated(self) -> Flags:
+        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
+
+    def __len__(self) -> int: ...

@@ -44,6 +44,8 @@ KINDS: dict[str, Kind] = {
         "Embedding",
         {"pairs": "task:PAIRS", "triplets": "task:TRIPLETS", "scored-pairs": "task:SCORED_PAIRS"},
     ),
+    "sparse": Kind("bertkit.tasks.sparse", "Sparse", {"sparse-pairs": "task:SPARSE_PAIRS"}),
+    "multi": Kind("bertkit.tasks.multi", "Multi"),
 }
 
 

@@ -56,7 +56,7 @@ def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings
         train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
     else:
         dev = workflow.read(data, "dev", on_error=settings.on_error)
-    kept = _sample(train, settings.max_train_rows, settings.seed)
+    kept = workflow.sample(train, settings.max_train_rows, settings.seed)
     if fault := workflow.train_fault(kept):
         raise DataError(f"{'' if train.path is None else train.path.name}: {fault}")
     more = workflow.read_more(data, on_error=settings.on_error)
@@ -77,7 +77,7 @@ def held_out_again(
     if len(train) != sum(count for count in counts if isinstance(count, int)) or not workflow.has_labels(train):
         return None
     train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
-    kept = _sample(train, settings.max_train_rows, settings.seed)
+    kept = workflow.sample(train, settings.max_train_rows, settings.seed)
     return dev if _hashes(workflow, kept, dev, {})[ALL] == facts["data_sha256"] else None
 
 
@@ -101,14 +101,6 @@ def _hashes(
 
 def _content(workflow: AnyWorkflow, examples: Sequence[Located]) -> bytes:
     return b"".join(repr(workflow.content(example)).encode("utf-8", "surrogatepass") + b"\n" for example in examples)
-
-
-def _sample(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
-    if num_rows is None or num_rows >= len(examples):
-        return examples
-    order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
-    chosen = [examples[number] for number in np.sort(order[:num_rows]).tolist()]
-    return Examples(chosen, examples.path, examples.split, examples.skipped)
 
 
 @dataclass(frozen=True, slots=True)

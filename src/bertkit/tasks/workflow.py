@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,15 @@ import numpy.typing as npt
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import ReadingSettings
+from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, ExampleT, Fact, Halves, Row, Split
+from bertkit.tasks.examples import Encoded, Examples, ExampleT, Fact, Halves, Row, Split, sample_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
@@ -60,6 +60,8 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
     "matryoshka": "embeddings (pairs, triplets, scored-pairs)",
     "mine_negatives": "embeddings of pairs",
     "max_negative": "embeddings of pairs with mine_negatives",
+    "query_flops": "sparse vectors (sparse-pairs)",
+    "document_flops": "sparse vectors (sparse-pairs)",
     "query_prompt": "embeddings of pairs and triplets",
     "document_prompt": "embeddings of pairs and triplets",
 }
@@ -73,24 +75,6 @@ class Head(TypedDict, total=False):
 
     id2label: dict[int, str]
     problem_type: str
-
-
-class Encoded(Protocol):
-    """Examples as token ids: R rows, one or several per example."""
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
-
-    @property
-    def num_tokens_before(self) -> Ints:
-        """Tokens of each row before truncation ``(R,)``."""
-
-    @property
-    def truncated(self) -> Flags:
-        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +121,8 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
+    #: Whether a step of :meth:`steps` is one batch, because its loss compares rows, or may be split to fit the memory.
+    compares_rows: ClassVar[bool] = True
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
 
@@ -188,6 +174,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def hold_out(self, train: Examples[ExampleT], share: float, seed: int) -> Halves[ExampleT]:
         """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
 
+    def sample(self, train: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
+        """At most so many training examples, drawn at random."""
+        return sample_of(train, num_rows, seed)
+
     @abstractmethod
     def content(self, example: ExampleT) -> object:
         """All that a model and its scores can see of an example, in plain values: what the data's hash is of."""
@@ -233,7 +223,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return train
 
     def steps(self, train: EncodedT, size: int, seed: int, settings: ReadingSettings) -> Steps | None:
-        """Which rows belong together, where a step's loss compares its rows, so that it is one batch.
+        """Which rows belong together, where the rows of a step are compared, or are all of one head.
 
         None: every row counts by itself; steps of ``size`` rows are drawn in any order and split to fit the memory.
         """
@@ -330,6 +320,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def notes_on(self, decision: Decision) -> list[str]:
         """What one should know of dev scores under a decision that was made on dev: sentences for the result."""
         return []
+
+    def write_decision(self, folder: Path, decision: Decision, settings: ReadingSettings) -> None:
+        """Save a decision with the model in ``folder``, which was trained with ``settings``."""
+        write_decision(folder, cast(Row, decision))
 
     @abstractmethod
     def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,20 @@ from bertkit.tasks.embeddings.task import EmbeddingTask
 Values = npt.NDArray[np.float64]
 #: How many documents are found for each anchor: as many as the metrics of task pairs look at.
 DEPTH = 100
+
+
+class WordVectors(Protocol):
+    """Vectors of texts that are mostly 0, compared by their products."""
+
+    def nearest(self, queries: Ints, documents: Ints, depth: int) -> Ints:
+        """Which documents are nearest to each query, as places among ``documents``, best first: ``(Q, depth)``."""
+
+    def column_products(self, columns: Ints) -> Floats:
+        """Products of each row's anchor with its other texts, as :func:`column_cosines`."""
+
+
+#: Vectors of texts: an array ``(U, D)``, compared by cosines, or :class:`WordVectors`.
+Vectors = Floats | WordVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +64,21 @@ class Queries:
         return ranking_values(judge_documents(ranked, self.positives, DEPTH), metrics)
 
 
-def find_positives(vectors_UD: Floats, columns: Ints, documents: Ints, metrics: Sequence[str]) -> dict[str, Values]:
+def find_positives(vectors_UD: Vectors, columns: Ints, documents: Ints, metrics: Sequence[str]) -> dict[str, Values]:
     """Each metric of each different anchor ``(Q,)``, which searches all ``documents``, the numbers of their texts."""
-    queries, unit_UD = Queries.of(columns), directions(vectors_UD)
-    found, _ = nearest(unit_UD[queries.anchors], unit_UD[documents], DEPTH)
+    queries = Queries.of(columns)
+    if not isinstance(vectors_UD, np.ndarray):
+        found = vectors_UD.nearest(queries.anchors, documents, DEPTH)
+    else:
+        unit_UD = directions(vectors_UD)
+        found, _ = nearest(unit_UD[queries.anchors], unit_UD[documents], DEPTH)
     return queries.values(documents[found].tolist(), metrics)
 
 
-def column_cosines(vectors_UD: Floats, columns: Ints) -> Floats:
+def column_cosines(vectors_UD: Vectors, columns: Ints) -> Floats:
     """Cosine of each row's anchor and its other texts, ``(R, C - 1)``; NaN where a row has no such text."""
+    if not isinstance(vectors_UD, np.ndarray):
+        return vectors_UD.column_products(columns)
     unit_UD = directions(vectors_UD)
     found = np.full((len(columns), columns.shape[1] - 1), np.nan, np.float32)
     for place, column in enumerate(columns[:, 1:].T):
@@ -71,7 +92,7 @@ def nearer(to_positives: npt.NDArray[np.floating], to_negatives: npt.NDArray[np.
     return (1.0 + np.sign(to_positives.astype(np.float64) - to_negatives)) / 2
 
 
-def scores_of(task: EmbeddingTask, vectors_UD: Floats, encoded: TextColumns) -> dict[str, float]:
+def scores_of(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns) -> dict[str, float]:
     """Every metric of a task; a correlation with cosines that are all the same is 0."""
     if task.compares == "pairs":
         of_queries = find_positives(vectors_UD, encoded.columns, encoded.documents, task.metrics)
@@ -84,7 +105,7 @@ def scores_of(task: EmbeddingTask, vectors_UD: Floats, encoded: TextColumns) -> 
     return {name: float(np.nan_to_num(value)) for name, value in found.items()}
 
 
-def resampled(task: EmbeddingTask, vectors_UD: Floats, encoded: TextColumns, draws: Ints) -> Values:
+def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, draws: Ints) -> Values:
     """The main metric of sets of rows, whose numbers are ``draws`` ``(K, R)``: ``(K,)``.
 
     What is searched stays the same. An anchor of several rows counts once in all, as it does in the score.
@@ -105,7 +126,7 @@ def resampled(task: EmbeddingTask, vectors_UD: Floats, encoded: TextColumns, dra
     return np.nan_to_num([metric(cosines_RC[draw, 0], scores[draw]) for draw in draws])
 
 
-def badness_of(task: EmbeddingTask, vectors_UD: Floats, encoded: TextColumns) -> Values | None:
+def badness_of(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns) -> Values | None:
     """How wrong each row is ``(R,)``.
 
     Of pairs 1 less the cosine; of triplets how much nearer the negative is; of scores by what share of all rows the

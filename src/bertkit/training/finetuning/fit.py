@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.engine.backend import Check
+from bertkit.model.sparse_comparison import SparseComparison
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask
-from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted, workflow_of
+from bertkit.tasks.examples import Encoded
+from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
     CLASSIFIERS,
@@ -138,6 +140,7 @@ def fit(
         parts = _full_parts(model, workflow, train, dev, config, seed)
     trainer = _trainer(parts, workflow, dev, config, seed, options)
     callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
+    callbacks += [_TellProgress()] if isinstance(parts.module, SparseComparison) else []
     trainer.log = reporting(trainer, options.log, callbacks)
     resumed = options.resume and options.folder is not None and trainer.resume()
     options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
@@ -171,6 +174,20 @@ class _EndWhenDead(Callback):
             trainer.stop()
 
 
+class _TellProgress(Callback):
+    """Tells a model whose loss changes during the training where that is, also of a resumed one."""
+
+    def on_begin(self, trainer: AnyTrainer) -> None:
+        self._tell(trainer)
+
+    def on_step(self, trainer: AnyTrainer, record: Record) -> None:
+        self._tell(trainer)
+
+    def _tell(self, trainer: AnyTrainer) -> None:
+        assert isinstance(trainer.model, SparseComparison)
+        trainer.model.progress = trainer.at.step / trainer.options.num_steps
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """What is trained: the module, its batches, and its outputs for dev (given what may stop the computation)."""
@@ -191,7 +208,7 @@ def _full_parts(
         return workflow.collate(train, rows)
 
     if together is not None:
-        plan = WholeSteps(lengths, collate, together)
+        plan = WholeSteps(lengths, collate, together, None if workflow.compares_rows else config.max_tokens)
     else:
         plan = EpochPlan(lengths, collate, step_size=size, max_tokens=config.max_tokens, seed=seed)
     encoded = None if dev is None else dev.encoded

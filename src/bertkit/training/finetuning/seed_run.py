@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bertkit.config.reading_settings import ReadingSettings, write_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
@@ -25,8 +25,9 @@ from bertkit.system.json_files import printable, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
+from bertkit.tasks.examples import Encoded
 from bertkit.tasks.run_rows import Rows, Scored, score_set
-from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
+from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
@@ -90,7 +91,7 @@ _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts",
 #: Settings that the first release did not have, where nothing is what it did.
 _LATER = set(
     """metric_for_best max_target_length num_beams loss temperature symmetric margin matryoshka mine_negatives
-    max_negative query_prompt document_prompt""".split()
+    max_negative query_prompt document_prompt query_flops document_flops""".split()
 )
 
 
@@ -229,7 +230,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     if scored.bootstrap is not None:
         write_json(folder / BOOTSTRAP, scored.bootstrap)
     _save_models(job, trained, folder)
-    write_decision(folder / "best", scored.decision)
+    job.workflow.write_decision(folder / "best", scored.decision, job.config)
     last = at.epochs[-1]
     result = SeedResult(
         seed=seed,

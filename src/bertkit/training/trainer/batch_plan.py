@@ -98,11 +98,12 @@ class EpochPlan(Generic[BatchT]):
 
 
 class WholeSteps(Generic[BatchT]):
-    """Steps whose rows are compared with each other, so that each is one batch; for a single rank.
+    """Steps whose rows belong together; for a single rank.
 
     lengths: tokens of each example, for :meth:`size`.
     collate: makes a batch of example numbers.
     steps_of: from an epoch to the examples of its steps, a pure function with equally many steps for every epoch.
+    max_tokens: of one micro-batch; None: a step is one batch, because its rows are compared with each other.
     """
 
     unit = "tokens"
@@ -112,8 +113,9 @@ class WholeSteps(Generic[BatchT]):
         lengths: Sequence[int],
         collate: Callable[[list[int]], BatchT],
         steps_of: Callable[[int], Sequence[npt.NDArray[np.int64]]],
+        max_tokens: int | None = None,
     ) -> None:
-        self.lengths, self.collate, self.steps_of = lengths, collate, steps_of
+        self.lengths, self.collate, self.steps_of, self.max_tokens = lengths, collate, steps_of, max_tokens
         self._epoch = (0, steps_of(0))
         self.steps_per_epoch = len(self._epoch[1])
 
@@ -129,7 +131,10 @@ class WholeSteps(Generic[BatchT]):
         return sum(self.lengths[row] for row in self.rows(step))
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        return [self.collate(self.rows(step))]
+        if self.max_tokens is None:
+            return [self.collate(self.rows(step))]
+        rows = sorted(self.rows(step), key=self.lengths.__getitem__)
+        return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:

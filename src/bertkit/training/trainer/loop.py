@@ -242,7 +242,7 @@ class Trainer(Generic[BatchT]):
             shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
 
     def _log_step(self, result: StepResult, seconds: float) -> None:
-        several = len(result.losses) > 1
+        several = list(result.losses) != ["loss"]
         record: Record = {
             "step": result.step + 1,
             "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),

@@ -1,0 +1,93 @@
+"""``bertkit analyze``: ask all heads of a run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    Computing,
+    Model,
+    Source,
+    Texts,
+    check_format,
+    read_pairs,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+from bertkit.errors import ConfigError
+from bertkit.system.console import say
+
+
+def analyze(
+    *text: Texts,
+    model: Model,
+    pairs: Annotated[
+        bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")
+    ] = False,
+    out: Annotated[
+        Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
+    ] = None,
+    source: Source = Source(),
+    common: Computing = Computing(),
+) -> None:
+    """Ask all heads of a run at once.
+
+    The encoder reads each text once, however many heads there are. RUN is what
+    'bertkit finetune multi' made. Prints each text with a line for each head below:
+    the label and its probability, or the entities. A head trained on pairs is asked
+    with --pairs only.
+
+    With --out, --file may be a table as for 'bertkit predict', which does the same:
+    all columns are kept, a column for each head is added, and the same command
+    resumes work that was stopped.
+
+    For example:
+
+        bertkit analyze --model run "Ann Lee liked the film in Oslo."
+        bertkit analyze --model run --file reviews.jsonl --out analyzed.jsonl
+    """
+    common.begin()
+    if out is not None:
+        from bertkit.inference.predict_files import FORMATS, predict_file
+        from bertkit.tasks.examples import Columns
+
+        if source.file is None or text or pairs:
+            raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
+        check_format(out, FORMATS)
+        columns = Columns(text=(), encoding=source.encoding)
+        count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
+        say(f"wrote {count:,} rows to {out}")
+        return
+    from bertkit.inference.analysis import Analyzer
+
+    analyzer = Analyzer.open(model, device=common.device, **common.engine)
+
+    def run(texts: Iterator[Any]) -> Iterator[dict[str, Any]]:
+        return analyzer(texts)  # type: ignore[return-value]  # lazy, as its input
+
+    for asked, found in with_texts((read_pairs if pairs else read_texts)(text, source), run):
+        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
+        if common.json:
+            write_json({**named, "heads": found})
+            continue
+        write_line("\t".join(named.values()))
+        for head, said in found.items():
+            write_line(f"  {head:<12}  {_shown(said)}")
+
+
+def _shown(said: Any) -> str:
+    """What a head says, on a line."""
+    if isinstance(said, dict):
+        return f"{said['label']} {said['score']:.4f}"
+    parts = [f"{each.get('label', each.get('entity_group'))} {each['score']:.4f}{_place(each)}" for each in said]
+    return ", ".join(parts) or "(none)"
+
+
+def _place(found: dict[str, Any]) -> str:
+    return f" [{found['word']}]" if "word" in found else ""

@@ -1,0 +1,72 @@
+"""The file that names the heads of ``bertkit finetune multi``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bertkit.cli.task_options import FileColumns
+from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.system.validated_settings import explain_validation
+
+if TYPE_CHECKING:
+    from bertkit.tasks import Task as AnyTask
+    from bertkit.tasks.reading.bad_rows import OnError
+
+EXAMPLE = """
+    [heads.mood]
+    task = "sst2"
+    data = "SST-2"
+
+    [heads.topic]
+    task = "csv"
+    data = "topics.csv"
+    text = "body"
+    label = "topic"
+"""
+
+
+def read_heads(path: Path, on_error: OnError) -> tuple[dict[str, tuple[AnyTask, str]], float]:
+    """The task and the data of each head, and ``alpha``; paths are relative to the file.
+
+    DataError for a file that is not there or no TOML; ConfigError, with an example, for what it should not say.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as TOML ({error}). It names the heads, as in:\n{EXAMPLE}") from None
+    heads, alpha = values.pop("heads", None), values.pop("alpha", 0.5)
+    if values or not isinstance(heads, dict) or not heads:
+        what = f"has {', '.join(values)}" if values else "has no heads"
+        raise ConfigError(f"{path} {what}; it may have alpha, and a table for each head:\n{EXAMPLE}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise ConfigError(f"{path}: alpha is {alpha!r:.40}, expected a number from 0 to 1")
+    return {name: _head(path, name, facts, on_error) for name, facts in heads.items()}, float(alpha)
+
+
+def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask, str]:
+    where = f"{path}: head {name}"
+    given = dict(facts) if isinstance(facts, dict) else {}
+    task, data = given.pop("task", None), given.pop("data", None)
+    if not isinstance(task, str) or not isinstance(data, str):
+        raise ConfigError(f"{where} needs a task and its data, as in:\n{EXAMPLE}")
+    place = data if data.startswith("hub:") else str(path.parent / Path(data).expanduser())
+    columns = FileColumns()
+    parts = {part.name: type(getattr(columns, part.name)) for part in fields(FileColumns)}
+    own: dict[str, dict[str, Any]] = {part: {} for part in parts}
+    known = {each.name: part for part, kind in parts.items() for each in fields(kind)}
+    for option, value in given.items():
+        if option not in known:
+            raise ConfigError(
+                f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}"
+            )
+        own[known[option]][option] = value
+    try:
+        made = {part: TypeAdapter(kind).validate_python(own[part]) for part, kind in parts.items()}
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain_validation(error, ())}") from None
+    return FileColumns(**made).task(task, Path(place), on_error), place

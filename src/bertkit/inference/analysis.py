@@ -1,0 +1,204 @@
+"""All heads of a run on one encoder at once: ``bertkit.analyze``.
+
+Each head answers through the pipeline of its kind, whose engine shares the encoder's passes with the others; see
+:mod:`bertkit.engine.head_engines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoints.huggingface import heads_in
+from bertkit.config.reading_settings import ReadingSettings
+from bertkit.engine.backend import Precision
+from bertkit.engine.head_engines import SharedRows
+from bertkit.engine.rows import TEXTS, draw_windows
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.pipeline_base import Pipeline, shown
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
+from bertkit.inference.pipelines import TASKS
+from bertkit.inference.run_files import read_task
+from bertkit.inference.runs import Classifier, Run, open_run
+from bertkit.system.atomic_files import sha256_file
+from bertkit.system.device import Device
+from bertkit.system.model_sources import HEAD, HEADS, resolve
+from bertkit.tasks.text.features import Truncation
+from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.tokens.task import TokenTask
+from bertkit.tasks.workflow import workflow_of
+from bertkit.tokenization import AutoTokenizer
+
+#: What all heads say of a text: by the name of the head what the pipeline of its kind returns.
+Analysis = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A head with what it is called with; ``reads_pairs``: two texts at once, not one."""
+
+    pipe: Pipeline
+    options: dict[str, Any]
+    reads_pairs: bool
+
+
+class Analyzer:
+    """The heads of a run, ready to use on texts: made by :meth:`open`, called as :func:`analyze` is."""
+
+    def __init__(self, folder: Path, shared: SharedRows, heads: dict[str, Head]) -> None:
+        self.folder, self.shared, self.heads = folder, shared, heads
+
+    @classmethod
+    def open(
+        cls,
+        run: str | Path,
+        *,
+        device: Device = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+        revision: str | None = None,
+    ) -> Analyzer:
+        """Load a run of ``bertkit finetune multi``; arguments and errors as for :func:`bertkit.pipeline`.
+
+        Heads that answer questions are left out: they need a question beside the text, see :func:`analyze`.
+
+        Raises:
+            CheckpointError: a folder without such heads, or a damaged one.
+        """
+        folder = resolve(run, revision=revision)
+        tasks = {name: read_task(folder / HEADS / name) for name in heads_in(folder)}
+        known = {name: task for name, task in tasks.items() if isinstance(task, TextTask | TokenTask)}
+        if not known:
+            raise CheckpointError(
+                f"{folder} has no heads that read texts: it has {', '.join(tasks) or 'no folder heads/NAME at all'}. "
+                "Train some with: bertkit finetune multi"
+            )
+        workflows = {name: workflow_of(task) for name, task in known.items()}
+        classes = {name: workflow.model_class for name, workflow in workflows.items()}
+        shared = SharedRows.load(folder, classes, device=device, precision=precision, threads=threads)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        heads = {}
+        for name, engine in shared.engines().items():
+            pipe = TASKS[workflows[name].card().pipeline][0](engine, tokenizer)
+            pipe.read_folder(folder / HEADS / name)
+            task = known[name]
+            heads[name] = Head(pipe, _options(pipe, task), isinstance(task, TextTask) and task.is_pair)
+        return cls(folder, shared, heads)
+
+    def __call__(self, texts: Inputs, *, progress: bool | None = None) -> Shaped[Analysis]:
+        """See :func:`analyze`."""
+        request = read_request(texts, tuple_is_pair=True)
+
+        def answers() -> Iterator[Analysis]:
+            with shown(request.total, "analyze", progress) as advance:
+                windows = draw_windows(request.items, TEXTS, weight=num_characters, lazy=request.shape == "lazy")
+                for window in windows:
+                    yield from self.answer(window)
+                    advance(len(window))
+
+        if request.shape == "lazy":
+            return answers()
+        found = list(answers())
+        return found[0] if request.shape == "one" else found
+
+    def answer(self, texts: Sequence[Text]) -> list[Analysis]:
+        """What each head says of some texts and pairs: of those that it reads."""
+        found: list[Analysis] = [{} for _ in texts]
+        pairs: dict[bool, list[int]] = {True: [], False: []}
+        for number, (_, second) in enumerate(texts):
+            pairs[second is not None].append(number)
+        with self.shared.kept():
+            for name, head in self.heads.items():
+                numbers = pairs[head.reads_pairs]
+                asked = [texts[number] if head.reads_pairs else texts[number][0] for number in numbers]
+                answers = head.pipe(asked, progress=False, **head.options) if asked else []  # type: ignore[operator]
+                for number, said in zip(numbers, answers, strict=True):
+                    found[number][name] = said
+        for number, said in enumerate(found):
+            if not said:
+                raise InputError(
+                    f"no head reads {'a pair of texts' if texts[number][1] is not None else 'a single text'} "
+                    f"({texts[number][0]!r:.60}); the heads are {', '.join(self.heads)}"
+                )
+        return found
+
+
+def analyze(
+    texts: Inputs,
+    model: str | Path | Analyzer,
+    *,
+    device: Device = None,
+    precision: Precision = "auto",
+    threads: int | None = None,
+    revision: str | None = None,
+    progress: bool | None = None,
+) -> Shaped[Analysis]:
+    """Ask all heads of a run at once; the encoder reads each text once for all of them.
+
+    Args:
+        texts: a text; a pair ``("first", "second")``; a collection or an iterable of those. Pairs are for the heads
+            that were trained on pairs, single texts for the others. A head that answers questions is not asked: use
+            ``pipeline("question-answering", model="RUN/heads/NAME")``.
+        model: a run folder of ``bertkit finetune multi``, or an :class:`Analyzer`, which is loaded once.
+        device: of a run folder, as for :func:`bertkit.pipeline`.
+        precision: likewise.
+        threads: likewise.
+        revision: likewise.
+        progress: as for pipelines.
+
+    Returns:
+        Of each text a dictionary: by the name of the head what the pipeline of its kind returns. Of labels that is the
+        label that the model decides for, or a list of those that apply; of tags the entities; texts that are too long
+        are read as in training. A list for a collection, a lazy iterator for any other iterable. Where a head cuts
+        texts at another length than the others, those that are longer are read once more for it.
+
+    Raises:
+        CheckpointError: no run with heads.
+        InputError: something that is no text, or that no head reads.
+    """
+    if isinstance(model, Analyzer):
+        return model(texts, progress=progress)
+    found = Analyzer.open(model, device=device, precision=precision, threads=threads, revision=revision)
+    return found(texts, progress=progress)
+
+
+def open_any_run(
+    run: str | Path, *, device: Device = None, precision: Precision | None = None, threads: int | None = None
+) -> Run:
+    """As :func:`bertkit.inference.runs.open_run`; a run of several heads answers with all of them."""
+    folder = resolve(run)
+    if not (folder.is_dir() and heads_in(folder)):
+        return open_run(run, device=device, precision=precision, threads=threads)
+    analyzer = Analyzer.open(folder, device=device, precision=precision or "fp32", threads=threads)
+    first = next(iter(analyzer.heads.values())).pipe
+    return _AllHeads(
+        path=folder,
+        workflow=workflow_of(read_task(first.folder)),  # type: ignore[arg-type]
+        engine=analyzer,
+        tokenizer=first.tokenizer,
+        config=ReadingSettings(max_length=max(head.pipe.max_length for head in analyzer.heads.values())),
+        decision={name: sha256_file(folder / HEADS / name / HEAD) for name in analyzer.heads},
+    )
+
+
+class _AllHeads(Classifier):
+    """A run of several heads, whose answer to a text is a field for each head."""
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
+    ) -> list[dict[str, Any]]:
+        """As of a classifier."""
+        seconds = [None] * len(texts) if pairs is None else pairs
+        asked = list(zip(texts, seconds, strict=True))
+        named = [{"text": text, **({} if pair is None else {"text_pair": pair})} for text, pair in asked]
+        return [{**name, **said} for name, said in zip(named, self.engine.answer(asked), strict=True)]
+
+
+def _options(pipe: Pipeline, task: TextTask | TokenTask) -> dict[str, Any]:
+    """How a pipeline is called, so that texts are read as in training and what is decided is returned."""
+    if isinstance(task, TokenTask):
+        return {"aggregation_strategy": "first"}
+    in_windows = pipe.decision.get("long_texts") == "windows"
+    return {"top_k": "chosen" if task.multi_label else "best", "truncation": None if in_windows else True}

@@ -1,0 +1,1 @@
+"""Several tasks at once: heads of different kinds on one encoder, trained together."""
