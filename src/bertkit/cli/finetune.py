@@ -52,6 +52,9 @@ def finetune(
     head; RUN then holds these alone, works like any other model, and 'bertkit
     convert RUN MODEL' makes a whole one.
 
+    With --few-shot a handful of labelled texts is enough: what teaches most of them
+    is found by cross-validation, and without a dev file no text is spared for it.
+
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
     where texts are alike; sentence-transformers loads the run as well.
 
@@ -63,6 +66,7 @@ def finetune(
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
         bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
+        bertkit finetune csv --data thirty.csv --model MINILM --out run --few-shot
         bertkit finetune rerank --data questions.jsonl --model DIR --out run \
             --negatives 8
         bertkit finetune tweets --data tweets --model DIR --out run \

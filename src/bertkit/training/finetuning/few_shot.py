@@ -1,0 +1,138 @@
+"""Fine-tuning on a handful of labels: an encoder that labels have trained by pairs, or a frozen one, and a linear head.
+
+The result is an ordinary text classifier, whose head reads the pooled vector of a text.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertkit.errors import ConfigError
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import Ragged
+from bertkit.tasks import TextTask
+from bertkit.tasks.examples import Example
+from bertkit.tasks.hold_out import deal, text_key
+from bertkit.tasks.workflow import AnyWorkflow, Predicted
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
+from bertkit.training.finetuning.frozen_encoder import FrozenHead, frozen_vectors
+from bertkit.training.finetuning.label_contrast import contrast_labels
+from bertkit.training.finetuning.linear_head import fit_linear_head
+from bertkit.training.trainer.callbacks import reporting
+from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
+
+if TYPE_CHECKING:
+    from bertkit.model.auto import AnyModel
+
+#: Fine-tuning on at most so many rows, at most so many of the median label, tells of ``--few-shot``.
+FEW_ROWS, FEW_OF_LABEL = 2_000, 64
+#: Parts of the rows, by which the strength of the penalty of a linear head on a frozen encoder is chosen.
+FOLDS = 5
+
+
+def check_few_shot(task: object, config: FinetuneConfig, *, encoder: bool) -> None:
+    """Refuse (ConfigError) what cannot be learned this way; ``encoder``: the start checkpoint is one."""
+    if not config.few_shot:
+        return
+    what = ""
+    if not isinstance(task, TextTask):
+        what = "another kind of task"
+    elif task.kind != "classification":
+        what = "a task of scores" if task.is_regression else "a task with several labels a text"
+    if what:
+        raise ConfigError(f"few_shot is for texts or pairs of texts with one label each, not for {what}; leave it out")
+    if not encoder:
+        raise ConfigError("few_shot compares vectors of texts, which an encoder-decoder does not have; leave it out")
+
+
+def advice_on(task: object, rows: Sequence[Example], config: FinetuneConfig) -> str:
+    """A line on ``few_shot`` for a run that has few labels and might be better with it; empty for others."""
+    if config.few_shot or not isinstance(task, TextTask) or task.kind != "classification" or len(rows) > FEW_ROWS:
+        return ""
+    counts = Counter(row.label for row in rows)
+    if statistics.median(counts.values()) > FEW_OF_LABEL:
+        return ""
+    return f"{len(rows):,} training rows are few: few_shot=True (--few-shot) compares ways to learn from them"
+
+
+def can_cross_validate(rows: Sequence[Example]) -> bool:
+    """Whether two labels have two different texts or more."""
+    texts = {(row.label, text_key(row)) for row in rows}
+    labels = [label for label, _ in texts]
+    return sum(labels.count(label) > 1 for label in set(labels)) > 1
+
+
+def fit_few_labels(
+    model: AnyModel,
+    workflow: AnyWorkflow,
+    rows: Sequence[Example],
+    train: Ragged,
+    dev: Dev | None,
+    config: FinetuneConfig,
+    *,
+    seed: int,
+    options: FitOptions,
+) -> Fit:
+    """As :func:`bertkit.training.finetuning.fit.fit`, by the method "contrastive" or "linear" of ``config``.
+
+    ``rows`` are the examples of ``train``.
+    """
+    assert isinstance(model, BertForSequenceClassification), "check_few_shot refused the others"
+    seed_generators(seed)
+    contrastive = config.few_shot_method == "contrastive"
+    at, log = Progression(step=1, best_step=1), options.log
+    if contrastive:
+        at = _contrast(model, train, config, seed, options)
+    head = FrozenHead(model)
+    vectors = frozen_vectors(model, train, cache=None if contrastive else options.cache, label="encoding train")
+    # Vectors that were trained on the labels of all rows tell nothing of rows whose labels are left out afterwards.
+    folds = None if contrastive or not can_cross_validate(rows) else deal(rows, FOLDS, config.seed)
+    loss = fit_linear_head(head, vectors, np.asarray(train.labels), folds=folds)
+    record: Record = {"step": at.step, "epoch": 1, "train_loss": loss}
+    if not contrastive:
+        log({"step": 1, "epoch": 1.0, "loss": loss})
+    if dev is not None:
+        outputs = workflow.outputs(workflow.scoring_engine(model), dev.encoded, label="evaluating")
+        found = Predicted(dev.examples, dev.encoded, outputs, {})
+        scores = workflow.score(replace(found, decision=workflow.decide(found, config)))
+        record |= {f"dev_{name}": value for name, value in scores.items()}
+    log({"event": "epoch", **record, "seconds": round(at.seconds, 1)})
+    at.epochs, at.best_step = [record], at.step
+    return Fit(model.eval(), at, False, workflow.loss_floor(train, config), None)
+
+
+def _contrast(
+    model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: FitOptions
+) -> Progression:
+    """Train the encoder, from the newest checkpoint if the run is resumed."""
+    loop = LoopOptions(
+        num_steps=1,  # of the plan, as the rate
+        learning_rate=1.0,
+        max_grad_norm=config.max_grad_norm,
+        checkpoint_every_s=config.checkpoint_every_s,
+        precision="fp32",
+        label=options.label,
+        folder=options.folder,
+        how_to_resume=options.how_to_resume,
+        identity={**options.identity, "seed": seed},
+    )
+    trainer = contrast_labels(model, train, config, seed, loop)
+    trainer.log = reporting(
+        trainer, lambda record: None if "event" in record else options.log(record), options.callbacks
+    )
+    resumed = options.resume and options.folder is not None and trainer.resume()
+    options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+    for callback in options.callbacks:
+        callback.on_begin(trainer)
+    at = trainer.run()
+    for callback in options.callbacks:
+        callback.on_end(trainer)
+    return at
