@@ -24,7 +24,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, frozen_vectors
 from bertkit.training.finetuning.label_contrast import contrast_labels
-from bertkit.training.finetuning.linear_head import fit_linear_head
+from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, read_by
 from bertkit.training.trainer.callbacks import reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 #: Fine-tuning on at most so many rows, at most so many of the median label, tells of ``--few-shot``.
 FEW_ROWS, FEW_OF_LABEL = 2_000, 64
+#: Inverse strength of the penalty after the encoder was trained: labels that have trained the vectors of all rows tell
+#: nothing of it afterwards.
+CONTRASTED = 1.0
 #: Parts of the rows, by which the strength of the penalty of a linear head on a frozen encoder is chosen.
 FOLDS = 5
 
@@ -81,23 +84,24 @@ def fit_few_labels(
     seed: int,
     options: FitOptions,
 ) -> Fit:
-    """As :func:`bertkit.training.finetuning.fit.fit`, by the method "contrastive" or "linear" of ``config``.
+    """As :func:`bertkit.training.finetuning.fit.fit`, by a method of ``config``.
 
-    ``rows`` are the examples of ``train``.
+    ``rows`` are the labelled examples of ``train``, which with method "pseudo" has more.
     """
     assert isinstance(model, BertForSequenceClassification), "check_few_shot refused the others"
     seed_generators(seed)
-    contrastive = config.few_shot_method == "contrastive"
-    at, log = Progression(step=1, best_step=1), options.log
-    if contrastive:
+    at, log, labels = Progression(step=1, best_step=1), options.log, np.asarray(train.labels)
+    if config.contrasts:
         at = _contrast(model, train, config, seed, options)
     head = FrozenHead(model)
-    vectors = frozen_vectors(model, train, cache=None if contrastive else options.cache, label="encoding train")
-    # Vectors that were trained on the labels of all rows tell nothing of rows whose labels are left out afterwards.
-    folds = None if contrastive or not can_cross_validate(rows) else deal(rows, FOLDS, config.seed)
-    loss = fit_linear_head(head, vectors, np.asarray(train.labels), folds=folds)
+    vectors = frozen_vectors(model, train, cache=None if config.contrasts else options.cache, label="encoding train")
+    features, strength = read_by(head, vectors), CONTRASTED
+    if not config.contrasts:
+        can = can_cross_validate(rows)
+        strength = choose_strength(features, labels, np.array(deal(rows, FOLDS, config.seed))) if can else STRENGTHS[0]
+    loss = fit_linear_head(head, features, labels, strength)
     record: Record = {"step": at.step, "epoch": 1, "train_loss": loss}
-    if not contrastive:
+    if not config.contrasts:
         log({"step": 1, "epoch": 1.0, "loss": loss})
     if dev is not None:
         outputs = workflow.outputs(workflow.scoring_engine(model), dev.encoded, label="evaluating")

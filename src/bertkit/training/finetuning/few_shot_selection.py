@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.metrics.scores import bootstrap_draws, interval_of
-from bertkit.ragged import Flags, Floats, Ints, Ragged
-from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import aligned, clock, quiet, say
-from bertkit.tasks import TextTask
-from bertkit.tasks.examples import Example, Examples, Located
-from bertkit.tasks.hold_out import deal, part
-from bertkit.tasks.text.baseline import tfidf_predictions
+from bertkit.ragged import Floats
+from bertkit.system.console import aligned, clock, say
+from bertkit.tasks.examples import Example
+from bertkit.tasks.hold_out import deal
 from bertkit.tasks.workflow import Predicted
 from bertkit.training.finetuning.few_shot import can_cross_validate
-from bertkit.training.finetuning.finetune_folder import PARTS
+from bertkit.training.finetuning.few_shot_parts import HeldOut
 from bertkit.training.finetuning.finetune_settings import FewShotMethod
-from bertkit.training.finetuning.fit import FitOptions
-from bertkit.training.finetuning.seed_run import Job, TaskData
+from bertkit.training.finetuning.seed_run import Job
 
 #: Parts of the training rows, each of which is predicted by models that the others made.
 FOLDS = 4
@@ -34,6 +27,7 @@ METHODS: dict[str, str] = {
     "contrastive": "pairs train the encoder, linear head",
     "linear": "frozen encoder, linear head",
     "finetune": "plain fine-tuning",
+    "pseudo": "contrastive, also on unlabelled texts that it is sure of",
     "tfidf": "TF-IDF, linear model",
 }
 
@@ -108,89 +102,54 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     The finished parts of an interrupted selection are in the run folder.
     """
     rows = cast("Sequence[Example]", job.data.rows.train)
-    asked, metric = job.config.few_shot_method, job.workflow.task.main_metric
+    config, metric = job.config, job.workflow.task.main_metric
+    asked = config.few_shot_method
     if not can_cross_validate(rows):
-        chosen: FewShotMethod = "linear" if asked == "auto" else asked
+        chosen: FewShotMethod = "linear" if asked in ("auto", "pseudo") else asked
         reason = (
             "fewer than two labels have two different texts or more, so no row can be left out: CROSS-VALIDATION IS "
-            f"IMPOSSIBLE, nothing was compared, and the method is {chosen}, "
-            + ("which needs the fewest labels" if asked == "auto" else "as asked for")
+            f"IMPOSSIBLE, nothing was compared, and the method is {chosen}"
         )
-        return _with_method(job, chosen, None), Selection(chosen, reason, metric, 0, len(rows))
-    if asked != "auto" and not job.data.rows.cross_validated:
-        return _with_method(job, asked, None), Selection(asked, f"{asked}, as asked for", metric, 0, len(rows))
-    names = list(METHODS) if asked == "auto" else [asked]
-    folds = np.array(deal(rows, FOLDS, job.config.seed))
-    said = {name: _held_out(job, name, folds) for name in names}
-    compared = _compare(job, said)
+        return _with_method(job, chosen), Selection(chosen, reason, metric, 0, len(rows))
+    if asked not in ("auto", "pseudo") and not job.data.rows.cross_validated:
+        return _with_method(job, asked), Selection(asked, f"{asked}, as asked for", metric, 0, len(rows))
+    parts = HeldOut(job, np.array(deal(rows, FOLDS, config.seed)))
+    names = {"auto": [*METHODS], "pseudo": ["contrastive", "pseudo"]}.get(asked, [asked])
+    for name in names:
+        if name != "pseudo" or config.unlabelled is not None:
+            parts.compare(name)
+    compared = _compare(parts, None if asked == "auto" else asked)
     chosen = cast(FewShotMethod, compared[0].method)
     how = "best in cross-validation on the training rows" if asked == "auto" else "as asked for"
-    found = Selection(chosen, f"{chosen}, {how}", metric, int(folds.max()) + 1, len(rows), compared)
+    found = Selection(chosen, f"{chosen}, {how}", metric, parts.count, len(rows), compared)
     say(found.render())
-    return _with_method(job, chosen, said[chosen][0] if job.data.rows.cross_validated else None), found
+    job = _with_method(job, chosen, parts.said[chosen] if job.data.rows.cross_validated else None)
+    if chosen == "pseudo":
+        train = parts.all_with_pseudo_labels()
+        say(f"training on {len(train) - len(rows):,} texts with pseudo-labels as well")
+        job = replace(job, data=replace(job.data, train=train))
+    return job, found
 
 
-def _with_method(job: Job, method: FewShotMethod, outputs: Floats | None) -> Job:
+def _with_method(job: Job, method: FewShotMethod, outputs: Floats | None = None) -> Job:
     job = job.with_config(job.config.model_copy(update={"few_shot_method": method}))
     return replace(job, data=replace(job.data, held_out_outputs=outputs))
 
 
-def _held_out(job: Job, method: str, folds: Ints) -> tuple[Floats, float]:
-    """What models of a method say of rows that they have not seen, ``(N, C)`` logits, and how long that took."""
-    outputs: Floats = np.zeros((len(folds), job.workflow.task.num_labels), np.float32)
-    began = time.monotonic()
-    for fold in range(int(folds.max()) + 1):
-        file = job.run.path / PARTS / f"{method}-{fold}.npy"
-        if file.exists():
-            outputs[folds == fold] = np.load(file)
-            continue
-        say(f"comparing methods: {method}, part {fold + 1} of {int(folds.max()) + 1}")
-        with quiet():
-            outputs[folds == fold] = found = _predicted(job, method, folds != fold)
-        _save(file, found)
-    return outputs, time.monotonic() - began
-
-
-def _save(file: Path, array: Floats) -> None:
-    file.parent.mkdir(exist_ok=True)
-    content = io.BytesIO()
-    np.save(content, array)
-    write_atomically(file, content.getvalue())
-
-
-def _predicted(job: Job, method: str, inside: Flags) -> Floats:
-    """Logits of the rows outside, of a model of those inside; of TF-IDF 1 for its answer."""
-    task: TextTask = job.workflow.task
-    outside = np.flatnonzero(~inside)
-    stay, out = part(cast("Sequence[Example]", job.data.rows.train), set(outside.tolist()))
-    if method == "tfidf":
-        labels, _ = tfidf_predictions(stay, out, task)
-        answers: Floats = np.eye(task.num_labels, dtype=np.float32)[labels]
-        return answers
-    encoded = cast(Ragged, job.data.train)
-    seen = encoded.select(np.flatnonzero(inside))
-    inner = cast("Examples[Located]", stay)
-    data = TaskData(replace(job.data.rows, train=inner, dev=inner), seen, seen, job.data.report)
-    own = _with_method(replace(job, data=data, callbacks=()), cast(FewShotMethod, method), None)
-    model = own.train(job.config.seed, FitOptions()).model
-    engine = own.workflow.scoring_engine(model)
-    logits: Floats = own.workflow.outputs(engine, encoded.select(outside), label="scoring")
-    return logits
-
-
-def _compare(job: Job, said: dict[str, tuple[Floats, float]]) -> list[Compared]:
-    """The methods, the best first; TF-IDF is never first."""
+def _compare(parts: HeldOut, asked: str | None) -> list[Compared]:
+    """The methods, the one that was asked for first, or the best, which TF-IDF never is."""
+    job, said = parts.job, parts.said
     rows, encoded = job.data.rows.train, job.data.train
     draws = bootstrap_draws(len(rows))
     scores, samples = {}, {}
-    for name, (outputs, _) in said.items():
+    for name, outputs in said.items():
         given = Predicted(rows, encoded, outputs, {})
         scores[name] = job.workflow.score(given)[job.workflow.task.main_metric]
         drawn = job.workflow.main_metric_of(given, draws)
         assert drawn is not None, "texts have an interval"
         samples[name] = drawn
     # Of equal scores the order of METHODS counts, because the sort is stable.
-    order = sorted(said, key=lambda name: (name == "tfidf", -scores[name]))
+    order = sorted(said, key=lambda name: (name != asked, name == "tfidf", -scores[name]))
     best = order[0]
     return [
         Compared(
@@ -199,7 +158,7 @@ def _compare(job: Job, said: dict[str, tuple[Floats, float]]) -> list[Compared]:
             interval=_rounded(samples[name]),
             below=round(scores[best] - scores[name], 6),
             below_interval=_rounded(samples[best] - samples[name]),
-            seconds=round(said[name][1], 2),
+            seconds=round(parts.seconds[name], 2),
         )
         for name in order
     ]

@@ -27,8 +27,8 @@ LORA_ALPHA = 16.0
 #: The best rate of adapters is about ten times that of the whole model (Schulman et al. 2025, "LoRA Without Regret");
 #: for RoBERTa-base that is 3e-4, where Hu et al. 2021 (table 9) chose 4e-4 to 5e-4. No more than they ever used.
 LORA_RATE, MAX_LORA_RATE = 10.0, 1e-3
-FewShotMethod = Literal["auto", "contrastive", "linear", "finetune"]
-FEW_SHOT_FIELDS = ("few_shot", "few_shot_method", "few_shot_pairs")
+FewShotMethod = Literal["auto", "contrastive", "linear", "finetune", "pseudo"]
+FEW_SHOT_FIELDS = ("few_shot", "few_shot_method", "few_shot_pairs", "unlabelled")
 #: What few_shot decides by itself, or has no use for, and the value that it must have.
 NOT_WITH_FEW_SHOT: dict[str, object] = {
     "freeze_encoder": False,
@@ -121,10 +121,16 @@ class FinetuneConfig(ReadingSettings):
     few_shot_method: FewShotMethod = Field(
         "auto",
         description="with few_shot: contrastive: pairs of texts train the encoder, then a linear head; linear: that on "
-        "the frozen encoder; finetune: as without few_shot; auto compares them, and TF-IDF",
+        "the frozen encoder; finetune: as without few_shot; pseudo: contrastive, with the labels that it gives to "
+        "unlabelled texts; auto compares them, and TF-IDF",
     )
     few_shot_pairs: int = Field(
         20, ge=2, le=10_000, description="with few_shot: pairs for each text, half of them of one label"
+    )
+    unlabelled: str | None = Field(
+        None,
+        description="with few_shot: file of more texts, without labels, one a line or a table: whether it helps to "
+        "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 
     @model_validator(mode="after")
@@ -145,6 +151,13 @@ class FinetuneConfig(ReadingSettings):
         others = [name for name in FEW_SHOT_FIELDS if getattr(self, name) != type(self).model_fields[name].default]
         if others and not self.few_shot:
             raise ValueError(f"{others[0]} has no meaning without few_shot; add it")
+        if (self.few_shot_method == "pseudo" and self.unlabelled is None) or (
+            self.unlabelled is not None and self.few_shot_method not in ("auto", "pseudo")
+        ):
+            raise ValueError(
+                f"few_shot_method {self.few_shot_method!r} with unlabelled={self.unlabelled!r}: method 'pseudo' needs "
+                "a file of texts, and only it and 'auto' read one"
+            )
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
                 raise ValueError(f"few_shot does not go together with {name}={getattr(self, name)!r}; leave one out")
@@ -169,12 +182,12 @@ class FinetuneConfig(ReadingSettings):
     @property
     def contrasts(self) -> bool:
         """Whether pairs of texts train the encoder."""
-        return self.few_shot and self.few_shot_method == "contrastive"
+        return self.few_shot and self.few_shot_method in ("contrastive", "pseudo")
 
     @property
     def learns_by_vectors(self) -> bool:
         """Whether the head is a logistic regression on vectors of the training texts."""
-        return self.few_shot and self.few_shot_method in ("contrastive", "linear")
+        return self.few_shot and self.few_shot_method in ("contrastive", "linear", "pseudo")
 
     @property
     def keeps_best_epoch(self) -> bool:

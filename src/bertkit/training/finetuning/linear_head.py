@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -11,21 +9,17 @@ from bertkit.metrics.calibration import log_loss
 from bertkit.ragged import Floats, Ints
 from bertkit.training.finetuning.frozen_encoder import FrozenHead
 
-#: Inverse strengths of the penalty that are compared, in units of the mean length of the vectors; the first of equally
-#: good ones is taken.
+#: Inverse strengths of the penalty that are compared, for vectors of mean length 1; of equally good ones the first.
 STRENGTHS = (10.0, 1.0, 100.0, 0.1)
 #: Logit of a label without training rows, below all others.
 NEVER = -30.0
 
 
-def fit_linear_head(head: FrozenHead, vectors_ND: Floats, labels_N: Ints, *, folds: Sequence[int] | None) -> float:
+def fit_linear_head(head: FrozenHead, features_ND: Floats, labels_N: Ints, strength: float) -> float:
     """Give the classifier of ``head`` the weights of a logistic regression; returns its loss on the rows (nats).
 
-    ``vectors_ND`` are what ``head`` reads. ``folds`` has the number of the part of each row, by which the strength of
-    the penalty is chosen (:func:`choose_strength`); None takes the first of :data:`STRENGTHS`.
+    ``features_ND`` are what the classifier reads (:func:`read_by`); ``strength`` is that of :func:`logistic`.
     """
-    features_ND = read_by(head, vectors_ND)
-    strength = STRENGTHS[0] if folds is None else choose_strength(features_ND, labels_N, np.asarray(folds))
     classifier = head.classifier
     assert isinstance(classifier, torch.nn.Linear)
     weights_CD, bias_C = logistic(features_ND, labels_N, strength, num_labels=classifier.out_features)

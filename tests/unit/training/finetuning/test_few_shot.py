@@ -14,14 +14,18 @@ from bertkit import pipeline
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import Floats
 from bertkit.tasks import csv_task
-from bertkit.training.finetuning import few_shot_selection
+from bertkit.tasks.examples import Example
 from bertkit.training.finetuning.few_shot import can_cross_validate
+from bertkit.training.finetuning.few_shot_parts import HeldOut
+from bertkit.training.finetuning.few_shot_selection import METHODS
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import FrozenHead
 from bertkit.training.finetuning.label_contrast import PAIRS, pair_steps
-from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, logistic
+from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, logistic, read_by
+from bertkit.training.finetuning.pseudo_labels import sure_enough
 from finetune_data import labelled_texts, no_pictures, tiny_start, write_splits, write_table
 
 FEW = FinetuneConfig(few_shot=True, learning_rate=3e-3, epochs=2, max_length=24, baseline=False)
@@ -106,7 +110,7 @@ def test_the_head_is_put_into_the_model(start: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(20, model.config.hidden_size)).astype(np.float32)
     labels = (vectors[:, 0] > 0).astype(np.int64)
     head = FrozenHead(model)
-    loss = fit_linear_head(head, vectors, labels, folds=None)
+    loss = fit_linear_head(head, read_by(head, vectors), labels, 10.0)
     with torch.no_grad():
         logits = model.classifier(torch.from_numpy(vectors))
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels)).item(), abs=1e-5)
@@ -150,7 +154,7 @@ def test_the_methods_are_compared_on_training_rows_alone(start: Path, tmp_path: 
     result = finetune(csv_task(data), data, start, tmp_path / "run", FEW)
     found = result.protocol["few_shot"]
     assert found["compared"][0]["method"] == found["chosen"]
-    assert {each["method"] for each in found["compared"]} == set(few_shot_selection.METHODS)
+    assert {each["method"] for each in found["compared"]} == set(METHODS) - {"pseudo"}
     assert found["rows"] == 24
     for each in found["compared"]:
         assert each["interval"][0] <= each["score"] <= each["interval"][1]
@@ -169,23 +173,23 @@ def test_an_interrupted_comparison_goes_on(start: Path, tmp_path: Path, monkeypa
     data = write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 1))
     whole = finetune(csv_task(data), data, start, tmp_path / "whole", FEW)
     done: list[str] = []
-    own = few_shot_selection._predicted
+    own = HeldOut._predicted
 
-    def some(job: object, method: str, inside: object) -> object:
+    def some(parts: HeldOut, method: str, fold: int) -> Floats:
         if len(done) == 6:
             raise KeyboardInterrupt
         done.append(method)
-        return own(job, method, inside)  # type: ignore[arg-type]
+        return own(parts, method, fold)
 
-    monkeypatch.setattr(few_shot_selection, "_predicted", some)
+    monkeypatch.setattr(HeldOut, "_predicted", some)
     with pytest.raises(KeyboardInterrupt):
         finetune(csv_task(data), data, start, tmp_path / "run", FEW)
     with pytest.raises(ConfigError, match="already holds a run"):
         finetune(csv_task(data), data, start, tmp_path / "run", FEW)
     done.clear()
-    monkeypatch.setattr(few_shot_selection, "_predicted", lambda *given: done.append("") or own(*given))
+    monkeypatch.setattr(HeldOut, "_predicted", lambda *given: done.append("") or own(*given))
     resumed = finetune(csv_task(data), data, start, tmp_path / "run", FEW, resume=True)
-    assert len(done) == 4 * len(few_shot_selection.METHODS) - 6
+    assert len(done) == 4 * 4 - 6
     assert resumed.scores == whole.scores
     assert not (tmp_path / "run" / "cross-validation").exists()
 
@@ -201,7 +205,6 @@ def test_one_text_a_label_works_and_says_what_cannot_be_known(start: Path, tmp_p
 
 
 def csv_examples(texts: list[str], labels: list[int]) -> list[object]:
-    from bertkit.tasks.examples import Example
 
     return [
         Example(row=row, text=text, label=label) for row, (text, label) in enumerate(zip(texts, labels, strict=True))
@@ -221,3 +224,32 @@ def test_what_cannot_be_learned_is_refused(start: Path, tmp_path: Path) -> None:
         FinetuneConfig(few_shot_pairs=30)
     assert not (tmp_path / "run").exists()
     assert json.loads(FEW.model_dump_json())["few_shot_pairs"] == 20
+
+
+def test_a_threshold_is_as_low_as_held_out_answers_allow() -> None:
+    logits = np.log(np.array([[0.95, 0.05], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]], np.float32))
+    assert sure_enough(logits, np.array([0, 0, 1, 0, 1])) == pytest.approx(0.6)
+    assert sure_enough(logits, np.array([0, 0, 1, 1, 0])) == pytest.approx(0.8)
+    assert sure_enough(logits, np.array([1, 1, 0, 1, 0])) == pytest.approx(0.95), (
+        "the surest, where none is good enough"
+    )
+
+
+def test_pseudo_labels_are_compared_and_can_be_asked_for(start: Path, tmp_path: Path) -> None:
+    data = write_splits(tmp_path / "data", labelled_texts(16, 0), labelled_texts(60, 1))
+    more = tmp_path / "more.txt"
+    more.write_text("\n".join(text for text, _ in labelled_texts(60, 5)) + "\n\n")
+    config = FEW.model_copy(update={"unlabelled": str(more)})
+    result = finetune(csv_task(data), data, start, tmp_path / "run", config)
+    found = result.protocol["few_shot"]
+    assert {each["method"] for each in found["compared"]} == set(METHODS)
+    forced = config.model_copy(update={"few_shot_method": "pseudo"})
+    result = finetune(csv_task(data), data, start, tmp_path / "forced", forced)
+    found = result.protocol["few_shot"]
+    assert [each["method"] for each in found["compared"]] == ["pseudo", "contrastive"]
+    assert result.protocol["data"]["train_rows"] == 16
+    with pytest.raises(ConfigError, match="only it and"):
+        FinetuneConfig(few_shot=True, few_shot_method="pseudo")
+    more.write_text("\n")
+    with pytest.raises(DataError, match="no text"):
+        finetune(csv_task(data), data, start, tmp_path / "none", config)
