@@ -120,7 +120,7 @@ def _keys(saved: list[object]) -> Iterator[str]:
     import tty
 
     try:
-        tty.setcbreak(sys.stdin)
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # what was typed before counts
         while key := sys.stdin.read(1):
             if key == "\x04":  # Ctrl-D
                 return
