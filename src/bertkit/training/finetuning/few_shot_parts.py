@@ -13,6 +13,7 @@ import numpy as np
 from bertkit.ragged import Flags, Floats, Ints, Ragged, concatenate
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
+from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example, Examples, Located
 from bertkit.tasks.hold_out import part
@@ -72,8 +73,13 @@ class HeldOut:
             known: Floats = np.load(file)
             return known
         say(f"comparing methods: {method}, part {fold + 1} of {self.count}")
-        with quiet():
-            found = self._predicted(method, fold)
+        try:
+            with quiet():
+                found = self._predicted(method, fold)
+        except Interrupted as stop:
+            advice = self.job.run.how_to_resume
+            reason = f"stopped while methods were compared; finished parts are kept. {advice}"
+            raise Interrupted(reason, stop.signum) from None
         file.parent.mkdir(exist_ok=True)
         content = io.BytesIO()
         np.save(content, found)

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.errors import ConfigError
 from bertkit.metrics.scores import bootstrap_draws, interval_of
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned, clock, say
@@ -105,6 +106,11 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     config, metric = job.config, job.workflow.task.main_metric
     asked = config.few_shot_method
     if not can_cross_validate(rows):
+        if job.data.rows.cross_validated and (config.calibrate or config.tune_thresholds):
+            raise ConfigError(
+                "calibrate and tune_thresholds need labelled rows that the model has not seen: here are neither a dev "
+                "file nor two labels with two different texts. Leave them out, or add rows"
+            )
         chosen: FewShotMethod = "linear" if asked in ("auto", "pseudo") else asked
         reason = (
             "fewer than two labels have two different texts or more, so no row can be left out: CROSS-VALIDATION IS "

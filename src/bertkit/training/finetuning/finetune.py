@@ -108,13 +108,7 @@ def finetune(
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            # bf16 was compared with fp32 for encoders alone, trained as a whole.
-            half = not (
-                config.freeze_encoder or config.lora or config.few_shot or is_encoder_decoder(config_path(start))
-            )
-            precision = run.precision or (fastest_precision(place) if half else "fp32")
-            config = config.model_copy(update={"precision": precision})
+        config = _with_precision(config, start, run, place)
         settings: dict[str, Json] = {
             "task": task_to_dict(task),
             "data": printable(data),
@@ -146,6 +140,16 @@ def finetune(
         result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
         shutil.rmtree(run.path / PARTS, ignore_errors=True)
         return result
+
+
+def _with_precision(config: FinetuneConfig, start: Path, run: FinetuneFolder, device: str) -> FinetuneConfig:
+    """With the number format that the run began with, on another processor too; for a new one the fastest."""
+    if config.precision is not None:
+        return config
+    # bf16 was compared with fp32 for encoders alone, trained as a whole.
+    other = config.freeze_encoder or config.lora or config.few_shot or is_encoder_decoder(config_path(start))
+    precision = run.precision or ("fp32" if other else fastest_precision(device))
+    return config.model_copy(update={"precision": precision})
 
 
 def load_run_config(run: str | Path) -> FinetuneConfig:

@@ -37,6 +37,7 @@ NOT_WITH_FEW_SHOT: dict[str, object] = {
     "protocol": "sane",
     "long_texts": "cut",
     "class_weights": "none",
+    "layer_decay": None,
 }
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 

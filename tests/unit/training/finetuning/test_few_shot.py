@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,18 @@ def test_one_text_a_label_works_and_says_what_cannot_be_known(start: Path, tmp_p
     assert can_cross_validate(csv_examples(["a", "b", "c", "d", "e"], [0, 0, 1, 1, 2]))
 
 
+def test_pairs_of_texts_are_read_together(start: Path, tmp_path: Path) -> None:
+    rows = [(text, other, int(one == two)) for (text, one), (other, two) in zip(
+        labelled_texts(16, 0), labelled_texts(16, 1), strict=True)]  # fmt: skip
+    data = write_table(tmp_path / "pairs.csv", ("text_a", "text_b", "label"), rows, delimiter=",")
+    config = FEW.model_copy(update={"few_shot_method": "contrastive"})
+    task = csv_task(data, text="text_a", text_pair="text_b")
+    result = finetune(task, data, start, tmp_path / "run", config)
+    assert result.protocol["text_pairs"]
+    (found,) = pipeline("text-classification", tmp_path / "run")([("the film", "was good")])
+    assert found["label"] in ("0", "1")
+
+
 def csv_examples(texts: list[str], labels: list[int]) -> list[object]:
 
     return [
@@ -220,6 +233,10 @@ def test_what_cannot_be_learned_is_refused(start: Path, tmp_path: Path) -> None:
         finetune("stsb", tmp_path, start, tmp_path / "run", FEW)
     with pytest.raises(ConfigError, match="few_shot does not go together with lora=8"):
         FinetuneConfig(few_shot=True, lora=8)
+    one_each = table(tmp_path / "two.csv", [("a good film", 1), ("a sad day", 0)])
+    with pytest.raises(ConfigError, match="calibrate"):
+        finetune(csv_task(one_each), one_each, start, tmp_path / "run", FEW.model_copy(update={"calibrate": True}))
+    shutil.rmtree(tmp_path / "run")
     with pytest.raises(ConfigError, match="without few_shot"):
         FinetuneConfig(few_shot_pairs=30)
     assert not (tmp_path / "run").exists()
