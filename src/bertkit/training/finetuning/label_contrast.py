@@ -29,8 +29,10 @@ from bertkit.training.trainer.loop_options import LoopOptions
 
 #: Texts of a step, how many of them have the same label, where there are as many, and the most pairs of them.
 TEXTS, OF_LABEL, PAIRS = 16, 4, 32
-#: Squared error of the cosine against 1 for a pair of one label and 0 for others, as SetFit has it.
-LOSS: LossName = "cosine"
+#: Up to so many labels the loss is the squared error of the cosine against 1 for a pair of one label and 0 for others,
+#: as in SetFit. That many more labels are all at right angles is too much to ask of a few texts: of them only that pairs
+#: of one label have the larger cosines (CoSENT).
+FEW_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ def _balanced(rows: Ints, labels_N: Ints, generator: np.random.Generator) -> Pai
     return PairStep(rows, pairs[kept], same[kept])
 
 
+def contrast_loss(num_labels: int) -> LossName:
+    """Which loss so many labels are trained with."""
+    return "cosine" if num_labels <= FEW_LABELS else "cosent"
+
+
 def contrast_labels(
     model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, loop: LoopOptions
 ) -> AnyTrainer:
@@ -112,7 +119,7 @@ def contrast_labels(
     plan = WholeSteps(tokens, batch_of, lambda epoch: [np.array([number]) for number in range(len(steps))])
     pooling = model.config.pooling
     sentences = SentenceModel(model.bert, SentenceConfig(pooling=(pooling,)))
-    module = TextComparison(sentences, Objective(LOSS), config.max_tokens)
+    module = TextComparison(sentences, Objective(contrast_loss(len(np.unique(labels)))), config.max_tokens)
     rate = config.learning_rate
     assert rate is not None, "settings must be resolved"
     return Trainer(

@@ -24,7 +24,7 @@ from bertkit.training.finetuning.few_shot_selection import METHODS
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import FrozenHead
-from bertkit.training.finetuning.label_contrast import PAIRS, pair_steps
+from bertkit.training.finetuning.label_contrast import PAIRS, contrast_loss, pair_steps
 from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, logistic, read_by
 from bertkit.training.finetuning.pseudo_labels import sure_enough
 from finetune_data import labelled_texts, no_pictures, tiny_start, write_splits, write_table
@@ -72,6 +72,10 @@ def test_pairs_depend_on_the_seed_alone() -> None:
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
+
+
+def test_many_labels_need_not_be_at_right_angles() -> None:
+    assert [contrast_loss(number) for number in (2, 8, 9, 77)] == ["cosine", "cosine", "cosent", "cosent"]
 
 
 def test_every_text_is_compared_as_often_as_the_others_of_its_label_and_labels_alike() -> None:
