@@ -30,8 +30,8 @@ from bertkit.training.trainer.loop_options import LoopOptions
 #: Texts of a step, how many of them have the same label, where there are as many, and the most pairs of them.
 TEXTS, OF_LABEL, PAIRS = 16, 4, 32
 #: Up to so many labels the loss is the squared error of the cosine against 1 for a pair of one label and 0 for others,
-#: as in SetFit. That many more labels are all at right angles is too much to ask of a few texts: of them only that pairs
-#: of one label have the larger cosines (CoSENT).
+#: as in SetFit. That more labels are all at right angles is too much to ask of a few texts: of them only that pairs of
+#: one label have the larger cosines (CoSENT).
 FEW_LABELS = 8
 
 
