@@ -38,7 +38,6 @@ from paired import mean_interval
 
 PEER = "setfit"
 OURS = ("contrastive", "linear", "finetune", "tfidf", "selection")
-#: Systems that need no more than one core's time for minutes come first in the table.
 SYSTEMS = (PEER, *OURS)
 POINTS = {"banking77": (1, 5, 10), "trec": (8, 16, 64), "tweets": (8, 16, 64), "sst2": (8, 16, 64)}
 LENGTH = 128
@@ -195,10 +194,10 @@ def summaries(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def compare(by: dict[tuple[str, int], Cell], ours: str, other: str) -> tuple[float, float, float] | None:
-    """Mean difference over the draws that both have, with its 95 % interval; None where there is none."""
+    """Mean difference over the draws that both have, with its 95 % interval; None of fewer than two."""
     cells = {draw: cell for (name, draw), cell in by.items() if name == ours and "right" in cell}
     pairs = [(cell["right"], by[other, draw]["right"]) for draw, cell in cells.items() if (other, draw) in by]
-    return mean_interval([one - two for one, two in pairs]) if pairs else None
+    return mean_interval([one - two for one, two in pairs]) if len(pairs) > 1 else None
 
 
 def render(points: dict[str, Any], threads: int) -> list[str]:
