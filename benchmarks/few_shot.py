@@ -75,7 +75,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--points", nargs="+", default=known, choices=known, metavar="POINT", help=", ".join(known))
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS, help="default: all")
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--test-rows", type=int, help="for a try: score the first rows only")
+    parser.add_argument("--test-rows", type=int, help="for a try, in another work folder: score the first rows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
