@@ -13,16 +13,17 @@ from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
-from bertkit.errors import ConfigError, MissingExtraError
+from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.scores import bootstrap_means, interval_of
-from bertkit.system.atomic_files import write_atomically
+from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
 from bertkit.tasks.examples import Example
@@ -117,6 +118,7 @@ def finetune(
             "model_sha256": model_hash(start),
             "config": config.model_dump(),
             **({} if config.search is None else {"given": given_names(config)}),
+            **({} if config.unlabelled is None else {"unlabelled_sha256": _hash_of(config.unlabelled)}),
         }
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
@@ -140,6 +142,13 @@ def finetune(
         result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
         shutil.rmtree(run.path / PARTS, ignore_errors=True)
         return result
+
+
+def _hash_of(file: str) -> str:
+    """Of a file that a resumed run must find as it was."""
+    if not (path := user_path(file)).is_file():
+        raise DataError(f"unlabelled={file!r} is not a file; give one with a text in each line, or a table")
+    return sha256_file(path)
 
 
 def _with_precision(config: FinetuneConfig, start: Path, run: FinetuneFolder, device: str) -> FinetuneConfig:

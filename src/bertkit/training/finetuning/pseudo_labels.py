@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.predict_files import read_texts
 from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats, Ints, Ragged, concatenate
+from bertkit.system.paths import user_path
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
@@ -39,7 +39,7 @@ def read_unlabelled(task: TextTask, file: str, labelled: Sequence[Example]) -> l
         raise ConfigError(f"unlabelled={file!r}: task {task.name} has pairs of texts; only single texts get labels")
     known = {text_key(row) for row in labelled}
     found: dict[object, Example] = {}
-    for row in read_texts(Path(file), task.columns)[1]:
+    for row in read_texts(user_path(file), task.columns)[1]:
         example = Example(row.text, source=file)
         if row.text.strip() and text_key(example) not in known:
             found.setdefault(text_key(example), example)

@@ -12,7 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from bertkit import pipeline
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Floats
@@ -272,5 +272,7 @@ def test_pseudo_labels_are_compared_and_can_be_asked_for(start: Path, tmp_path: 
     with pytest.raises(ConfigError, match="only it and"):
         FinetuneConfig(few_shot=True, few_shot_method="pseudo")
     more.write_text("\n")
+    with pytest.raises(CheckpointError, match="unlabelled_sha256"):
+        finetune(csv_task(data), data, start, tmp_path / "run", config, resume=True)
     with pytest.raises(DataError, match="no text"):
         finetune(csv_task(data), data, start, tmp_path / "none", config)
