@@ -1,4 +1,4 @@
-"""A larger vocabulary for an existing model: new rows of the word embeddings and of the masked-LM bias."""
+"""Another vocabulary for an existing model: other rows of the word embeddings and of the masked-LM bias."""
 
 from __future__ import annotations
 
@@ -66,15 +66,35 @@ def grow_vocabulary(model: ConfiguredModel, vocab_size: int) -> None:
     _replace_tables(model, vocab_size, grown)
 
 
-def _replace_tables(model: ConfiguredModel, vocab_size: int, grown: Callable[[Tensor], Tensor]) -> None:
-    shape = model.config.replace(vocab_size=vocab_size)
+def keep_rows(model: ConfiguredModel, rows: Sequence[int]) -> None:
+    """Keep only these tokens, in place: the new token i is the old ``rows[i]``. The rows keep their bits.
+
+    Raises:
+        InputError: a row twice or that does not exist; the row of [PAD] is left out, or must stay where it is, because
+            positions are counted from its number (RoBERTa).
+    """
+    shape, pad = model.config, model.config.pad_token_id
+    if len(set(rows)) < len(rows) or not all(0 <= row < shape.vocab_size for row in rows):
+        raise InputError(f"rows must be different numbers from 0 to {shape.vocab_size - 1:,}")
+    if pad not in rows or (shape.family.positions_after_padding and rows.index(pad) != pad):
+        raise InputError(f"[PAD], row {pad}, must be kept" + (f" as row {pad}" if pad in rows else ""))
+    chosen = torch.tensor(rows, dtype=torch.int64)
+    _replace_tables(model, len(rows), lambda table: table.detach()[chosen.to(table.device)], pad=rows.index(pad))
+
+
+def _replace_tables(
+    model: ConfiguredModel, vocab_size: int, grown: Callable[[Tensor], Tensor], pad: int | None = None
+) -> None:
+    """Replace each table by what ``grown`` makes of it; ``pad`` is the new row of [PAD], None where it stays."""
+    pad = model.config.pad_token_id if pad is None else pad
+    shape = model.config.replace(vocab_size=vocab_size, pad_token_id=pad)
     for module in list(model.modules()):
         if isinstance(module, ConfiguredModel):
             module.config = shape
         elif isinstance(module, Embeddings):
             old = module.word_embeddings
             module.word_embeddings = nn.Embedding.from_pretrained(
-                grown(old.weight), freeze=not old.weight.requires_grad, padding_idx=old.padding_idx
+                grown(old.weight), freeze=not old.weight.requires_grad, padding_idx=pad
             ).train(old.training)
         elif isinstance(module, MaskedLMHead):
             if module.bias is not None:

@@ -144,7 +144,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         assert isinstance(model, BertForSequenceClassification | BartForSequenceClassification)
         model.class_weights = class_weights(self.task, train, settings)
 
-    def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float:
+    def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float | None:
         return label_entropy(self.task, train, class_weights(self.task, train, settings))
 
     def outputs(self, engine: InferenceEngine, encoded: TextRows, *, check: Check = stop_nothing, label: str) -> Floats:

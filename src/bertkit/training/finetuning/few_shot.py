@@ -16,9 +16,9 @@ import numpy as np
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Ragged
-from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal, text_key
+from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
@@ -41,24 +41,27 @@ CONTRASTED = 1.0
 FOLDS = 5
 
 
-def check_few_shot(task: object, config: FinetuneConfig, *, encoder: bool) -> None:
+def check_few_shot(workflow: AnyWorkflow, config: FinetuneConfig, *, encoder: bool) -> None:
     """Refuse (ConfigError) what cannot be learned this way; ``encoder``: the start checkpoint is one."""
     if not config.few_shot:
         return
-    what = ""
-    if not isinstance(task, TextTask):
-        what = "another kind of task"
-    elif task.kind != "classification":
-        what = "a task of scores" if task.is_regression else "a task with several labels a text"
-    if what:
-        raise ConfigError(f"few_shot is for texts or pairs of texts with one label each, not for {what}; leave it out")
+    if not _has_one_label(workflow):
+        raise ConfigError(
+            f"few_shot is for texts or pairs of texts with one label each; task {workflow.task.name} has scores, "
+            "several labels a text, something else than texts, or a teacher. Leave it out"
+        )
     if not encoder:
         raise ConfigError("few_shot compares vectors of texts, which an encoder-decoder does not have; leave it out")
 
 
-def advice_on(task: object, rows: Sequence[Example], config: FinetuneConfig) -> str:
+def _has_one_label(workflow: AnyWorkflow) -> bool:
+    """Whether texts have one label each, and nothing beside it to learn from, as a subclass may have."""
+    return type(workflow) is TextWorkflow and workflow.task.kind == "classification"
+
+
+def advice_on(workflow: AnyWorkflow, rows: Sequence[Example], config: FinetuneConfig) -> str:
     """A line on ``few_shot`` for a run that has few labels and might be better with it; empty for others."""
-    if config.few_shot or not isinstance(task, TextTask) or task.kind != "classification" or len(rows) > FEW_ROWS:
+    if config.few_shot or not _has_one_label(workflow) or len(rows) > FEW_ROWS:
         return ""
     counts = Counter(row.label for row in rows)
     if statistics.median(counts.values()) > FEW_OF_LABEL:

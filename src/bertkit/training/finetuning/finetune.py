@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
@@ -29,7 +29,7 @@ from bertkit.tasks import TextTask, task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
-from bertkit.tasks.workflow import workflow_of
+from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
 from bertkit.training.finetuning.few_shot import advice_on, check_few_shot
@@ -75,6 +75,8 @@ def finetune(
     cache: str | Path | None = "auto",
     callbacks: Sequence[Callback] = (),
     how_to_resume: str = FinetuneFolder.how_to_resume,
+    workflow_for: Callable[[Task], AnyWorkflow] = workflow_of,
+    added: Mapping[str, Json] | None = None,
 ) -> FinetuneResult:
     """Fine-tune, evaluate, compare, and leave a run folder (see :mod:`bertkit.training.finetuning.finetune_folder`).
 
@@ -92,6 +94,8 @@ def finetune(
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
         callbacks: called during the training of each seed, see :mod:`bertkit.training.trainer.callbacks`.
         how_to_resume: advice at the end of the message when a run is stopped; a sentence without its full stop.
+        workflow_for: makes the workflow of the task, which may add something to that of its kind, such as a teacher.
+        added: what it adds, in plain values; a resumed run must agree.
 
     Returns:
         Scores with their protocol; ``result.render()`` is the text for people.
@@ -105,21 +109,14 @@ def finetune(
     """
     config, place = config or FinetuneConfig(), str(find_device(device, "cpu"))
     task = _judged_by(task_of(task, data) if isinstance(task, str) else task, config.metric_for_best)
+    workflow = workflow_for(task)
     run = FinetuneFolder(out)
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         config = _with_precision(config, start, run, place)
-        settings: dict[str, Json] = {
-            "task": task_to_dict(task),
-            "data": printable(data),
-            "model": printable(model),
-            "revision": revision,
-            "model_sha256": model_hash(start),
-            "config": config.model_dump(),
-            **({} if config.search is None else {"given": given_names(config)}),
-            **({} if config.unlabelled is None else {"unlabelled_sha256": _hash_of(config.unlabelled)}),
-        }
+        begin = StartModel(start, str(model), revision)
+        settings = _identity(task, data, begin, config, added)
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
@@ -127,9 +124,10 @@ def finetune(
             if config.keep == "best" and "keep" in config.model_fields_set:
                 run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
             return finished
-        identity: dict[str, Json] = {"task": task.name, "model_sha256": settings["model_sha256"]}
+        shared = ("model_sha256", "added")
+        identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(task, data, StartModel(start, str(model), revision), config, run, place)
+        job = _prepare(workflow, data, begin, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
@@ -161,6 +159,23 @@ def _with_precision(config: FinetuneConfig, start: Path, run: FinetuneFolder, de
     return config.model_copy(update={"precision": precision})
 
 
+def _identity(
+    task: Task, data: str | Path, start: StartModel, config: FinetuneConfig, added: Mapping[str, Json] | None
+) -> dict[str, Json]:
+    """What a run and its resumption must have in common."""
+    return {
+        "task": task_to_dict(task),
+        "data": printable(data),
+        "model": printable(start.name),
+        "revision": start.revision,
+        "model_sha256": model_hash(start.path),
+        "config": config.model_dump(),
+        **({} if config.search is None else {"given": given_names(config)}),
+        **({} if config.unlabelled is None else {"unlabelled_sha256": _hash_of(config.unlabelled)}),
+        **({"added": dict(added)} if added else {}),
+    }
+
+
 def load_run_config(run: str | Path) -> FinetuneConfig:
     """The settings of the run in a folder, for ``finetune(..., resume=True)`` without repeating them."""
     path, defaults = Path(run) / SETTINGS, FinetuneConfig().model_dump()
@@ -184,7 +199,7 @@ def _judged_by(task: Task, metric: str | None) -> Task:
 
 
 def _prepare(
-    task: Task,
+    workflow: AnyWorkflow,
     data: str | Path,
     start: StartModel,
     config: FinetuneConfig,
@@ -192,9 +207,8 @@ def _prepare(
     device: str,
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
-    workflow = workflow_of(task)
     workflow.check_settings(config)
-    check_few_shot(task, config, encoder=not is_encoder_decoder(config_path(start.path)))
+    check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
     config = workflow.settings_for(checkpoint_folder(start.path), config)
     if config.few_shot and config.pooling is None and saved_pooling(checkpoint_folder(start.path)) not in _KNOWN:
         config = config.model_copy(update={"pooling": "mean"})
@@ -208,7 +222,9 @@ def _prepare(
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest, kind = workflow.default_max_length, workflow.network(shape).kind
-        return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
+        return config.resolved(
+            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
+        )
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)
@@ -216,7 +232,7 @@ def _prepare(
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
-    if advice := advice_on(task, cast("Sequence[Example]", rows.train), config):
+    if advice := advice_on(workflow, cast("Sequence[Example]", rows.train), config):
         say(advice)
     family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(

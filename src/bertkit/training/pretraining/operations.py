@@ -86,21 +86,26 @@ def _masked_lm_flops(batch: Batch, shape: BertConfig) -> float:
     of :func:`_distance_flops`. Only predicted positions are projected to the vocabulary.
     """
     assert batch.logit_rows is not None
-    d, e, lengths, tokens = shape.hidden_size, shape.embedding_width, batch.layout.lengths, batch.layout.num_tokens
+    d, e = shape.hidden_size, shape.embedding_width
+    chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
+    predictions = batch.logit_rows.numel() * (2 * d * e + 2 * e * shape.vocab_size)
+    pairs = batch.layout.num_sequences if "next_sentence_label" in batch.targets else 0
+    return encoder_flops(shape, batch.layout.lengths, chosen.lengths) + predictions + pairs * (2 * d * d + 4 * d)
+
+
+def encoder_flops(shape: BertConfig, lengths: Sequence[int], read: Sequence[int]) -> float:
+    """Forward, of an encoder alone; of each sequence's tokens so many are ``read`` of the top layer."""
+    d, e, tokens, chosen = shape.hidden_size, shape.embedding_width, sum(lengths), sum(read)
     feed_forward = (6 if shape.family.pre_norm else 4) * d * shape.intermediate_size
     windows = [shape.reach_of(kind) for kind in shape.layer_kinds]
-    chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
     layers = float(sum(4 * d * sum(_pairs(s, half) for s in lengths) for half in windows[:-1]))
     layers += (shape.num_hidden_layers - 1) * tokens * (8 * d * d + feed_forward)
     keys = [s if windows[-1] is None else min(s, 2 * windows[-1] + 1) for s in lengths]
-    pairs_read = sum(k * q for k, q in zip(keys, chosen.lengths, strict=True))
-    layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + feed_forward)
+    pairs_read = sum(k * q for k, q in zip(keys, read, strict=True))
+    layers += 6 * tokens * d * d + 4 * pairs_read * d + chosen * (2 * d * d + feed_forward)
     if shape.family.scores == "disentangled":
         layers += shape.num_hidden_layers * _distance_flops(lengths, shape)
-    embedded = 2 * tokens * e * d if shape.has_projection else 0
-    predictions = batch.logit_rows.numel() * (2 * d * e + 2 * e * shape.vocab_size)
-    pairs = batch.layout.num_sequences if "next_sentence_label" in batch.targets else 0
-    return embedded + layers + predictions + pairs * (2 * d * d + 4 * d)
+    return layers + (2 * tokens * e * d if shape.has_projection else 0)
 
 
 def _pairs(size: int, half: int | None) -> int:

@@ -110,6 +110,8 @@ def pretrain(
     dev: TokenStore | None = None,
     resume: bool = True,
     device: Device = "cpu",
+    loss_for: Callable[[Network], nn.Module] = lambda network: network,
+    added: Mapping[str, Json] | None = None,
 ) -> PretrainResult:
     """Train to the end.
 
@@ -126,6 +128,9 @@ def pretrain(
         resume: continue from the newest checkpoint in ``out``, bit for bit (except for a run with a time budget, whose
             learning rate follows the clock); False makes a run in ``out`` an error.
         device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
+        loss_for: makes what the training loop sees of the network, which may have another loss, such as one that
+            compares with a teacher.
+        added: what that depends on, in plain values; a resumed run must agree.
 
     Raises:
         ConfigError, DataError, CheckpointError, MissingExtraError: settings, store or start do not fit each other, or
@@ -139,7 +144,7 @@ def pretrain(
     with contextlib.ExitStack() as held:
         held.callback(parallel.close)
         parallel.on_first(lambda: held.enter_context(run.claimed()))
-        identity = _identity(store, config, model, dev)
+        identity = {**_identity(store, config, model, dev), **({"added": dict(added)} if added else {})}
         parallel.on_first(lambda: run.check(identity, resume=resume, free=FREE_SETTINGS))
         if parallel.on_first(lambda: run.is_finished):
             say(f"{run.path} is finished; nothing to do. Choose another folder to start a new run")
@@ -164,8 +169,9 @@ def pretrain(
         floor = parallel.on_first(lambda: loss_floor(store, vocabulary, data))
         targets = "training text" if config.noise is None else "targets"
         say(f"unigram entropy of the {targets}: {floor:.3f} nats, the loss of knowing only word frequencies")
+        plan = _measured(ahead, network, config, parallel.device)
         report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
-        trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
+        trainer = _trainer(loss_for(network), plan, config, run, report, identity, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
         _run(trainer, report)
         trainer.save()  # if the disk has no room for the model, training is not lost
@@ -173,9 +179,15 @@ def pretrain(
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
 
+def _measured(data: Plan[Batch], network: Network, config: PretrainConfig, device: torch.device) -> MeasuredPlan:
+    """The data, with the work that it is for the network; of a teacher nothing is counted."""
+    peak = matmul_peak(network.config, rows=config.max_tokens, device=device, dtype=DTYPES[config.precision])
+    return MeasuredPlan(data, network.config, peak)
+
+
 def _trainer(
-    network: Network,
-    data: Plan[Batch],
+    network: nn.Module,
+    plan: MeasuredPlan,
     config: PretrainConfig,
     run: PretrainFolder,
     report: Report,
@@ -184,8 +196,6 @@ def _trainer(
     parallel: Parallel,
 ) -> Trainer[Batch]:
     """The trainer that the settings ask for; it may refuse them."""
-    peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=DTYPES[config.precision])
-    plan = MeasuredPlan(data, network.config, peak)
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
         learning_rate=config.learning_rate,
@@ -230,7 +240,7 @@ def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, An
         config.num_steps,
         config.learning_rate,
         folder=folder,
-        identity={**settings, "model": identity["model"], "store": identity["store"]},
+        identity={**settings, **{name: identity[name] for name in ("model", "store", "added") if name in identity}},
         max_grad_norm=config.max_grad_norm,
         checkpoint_every_s=config.checkpoint_every_s,
         keep=config.keep_checkpoints,

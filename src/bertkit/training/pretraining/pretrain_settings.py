@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -249,8 +250,24 @@ def recipe_names() -> tuple[str, ...]:
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
     """A recipe of the package by name, or any file. An error names the file, and the key where one is to blame."""
-    name, names = str(name_or_path), recipe_names()
-    path = FOLDER / f"{name}.toml" if name in names else user_path(name)
+    path, tables, summary = read_recipe(name_or_path, FOLDER, _TABLES)
+    model, training = (tables.get(name, {}) for name in _TABLES)
+    if not model:
+        raise ConfigError(f'{path}: the table [model] is missing or empty; give preset = "bert-mini" or sizes')
+    try:
+        config = PretrainConfig(**training)
+        config.check()
+    except BertkitError as error:
+        raise ConfigError(f"{path}, [training]: {error}") from None
+    return Recipe(path.stem, summary, _model(path, model), config)
+
+
+def read_recipe(
+    name_or_path: str | Path, folder: Path, known: Collection[str]
+) -> tuple[Path, dict[str, dict[str, Json]], str]:
+    """The file of a recipe in ``folder`` by name, or any; its tables, all of them ``known``; its first comment."""
+    name, names = str(name_or_path), sorted(path.stem for path in folder.glob("*.toml"))
+    path = folder / f"{name}.toml" if name in names else user_path(name)
     if not path.is_file():
         near = did_you_mean(name, names)
         raise ConfigError(f"there is no recipe {name!r}{near}: give a TOML file, or one of {', '.join(names)}")
@@ -260,22 +277,13 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {getattr(error, 'strerror', None) or error}") from None
     for key, value in tables.items():
-        if key not in _TABLES or not isinstance(value, dict):
+        if key not in known or not isinstance(value, dict):
             raise ConfigError(
-                f"{path}: unknown key {key!r}{did_you_mean(key, _TABLES)}; a recipe has the tables [model] and "
-                "[training]"
+                f"{path}: unknown key {key!r}{did_you_mean(key, known)}; a recipe has the tables "
+                + " and ".join(f"[{table}]" for table in known)
             )
-    model, training = (tables.get(name, {}) for name in _TABLES)
-    if not model:
-        raise ConfigError(f'{path}: the table [model] is missing or empty; give preset = "bert-mini" or sizes')
     first = text.lstrip().partition("\n")[0]
-    summary = first.lstrip("# ").rstrip() if first.startswith("#") else ""
-    try:
-        config = PretrainConfig(**training)
-        config.check()
-    except BertkitError as error:
-        raise ConfigError(f"{path}, [training]: {error}") from None
-    return Recipe(path.stem, summary, _model(path, model), config)
+    return path, tables, first.lstrip("# ").rstrip() if first.startswith("#") else ""
 
 
 def _model(path: Path, table: dict[str, Json]) -> AnyConfig:

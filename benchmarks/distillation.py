@@ -1,0 +1,185 @@
+"""Students of a fine-tuned MiniLM-L6: three of its layers, and a new model of 2 x 128, with and without the teacher.
+
+    python benchmarks/distillation.py --data ../shared/data --work distilled \
+        --out benchmarks/results/distillation.md
+
+Every cell is a task, a student and a seed. Its student is trained by recipe ``task`` on what the teacher says of the
+training texts and on their labels, and once more on the labels alone, with the same settings; both keep the epoch that
+is best on dev. The teacher of a task is fine-tuned once. Reported: dev scores beside the teacher's, size, operations
+and milliseconds a text, minutes of training.
+
+- ``sst2``, ``tweets``: three seeds. ``mrpc``, ``qnli``: one; QNLI has no training file here, so the first half of its
+  dev file is trained on and the second scored.
+- ``augment``: MRPC, three layers, with variants of each training text, which the teacher labels (nearest words by the
+  teacher's vectors); beside ``mrpc`` it shows what they add.
+
+Each finished cell is appended to ``WORK/cells.jsonl``, and every run in a cell goes on where it was stopped;
+``--parts``, ``--students`` and ``--seeds`` choose cells. Students of three layers begin with the fine-tuned teacher's
+layers and head, also without the teacher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder, publish
+
+#: Task -> folder below --data, seeds, further settings of the students.
+PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "sst2": ("glue/SST-2", 3, ()),
+    "tweets": ("tweet_sentiment", 3, ()),
+    "mrpc": ("glue/MRPC", 1, ()),
+    "qnli": ("glue/QNLI", 1, ()),
+    "augment": ("glue/MRPC", 1, ("augment=2",)),
+}
+#: Student -> its settings; the rate of new weights is higher.
+STUDENTS = {"3": ("learning_rate=1e-4",), "2x128": ("learning_rate=5e-4", "epochs=10")}
+LENGTH = 128
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    torch.set_num_threads(args.threads)
+    args.work.mkdir(parents=True, exist_ok=True)
+    cells = args.work / "cells.jsonl"
+    known = {(run["part"], run["student"], run["seed"]): run for run in read_cells(cells) if run["rows"] == args.rows}
+    for part in args.parts:
+        for student in args.students if part != "augment" else ["3"]:
+            for seed in range(min(args.seeds, PARTS[part][1])):
+                if (part, student, seed) not in known:
+                    run = run_cell(args, part, student, seed)
+                    with cells.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(run) + "\n")
+                    known[part, student, seed] = run
+    report = {"about": about(args.threads), "rows": args.rows, "cells": list(known.values())}
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and tweet_sentiment/")
+    parser.add_argument("--work", type=Path, required=True, help="folder of the runs; the same one continues")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--students", nargs="+", choices=list(STUDENTS), default=list(STUDENTS))
+    parser.add_argument("--seeds", type=int, default=3, help="at most so many a part")
+    parser.add_argument("--rows", type=int, help="training rows, for a try; default: all")
+    parser.add_argument("--settings", nargs="*", default=[], help="NAME=VALUE of recipe task, as epochs=1")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="Markdown file for the table")
+    return parser.parse_args()
+
+
+def read_cells(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def run_cell(args: argparse.Namespace, part: str, student: str, seed: int) -> dict[str, Any]:
+    """A student with its teacher and without, and what both cost."""
+    from bertkit.training.distillation.distill_settings import load_recipe
+    from bertkit.training.distillation.distill_task import distill_task
+
+    name = "mrpc" if part == "augment" else part
+    data = data_of(args, name)
+    rows = [] if args.rows is None else [f"max_train_rows={args.rows}"]
+    given = [f"max_length={LENGTH}", f"seed={seed}", "baseline=false", "precision=fp32", *STUDENTS[student]]
+    recipe = load_recipe("task").changed([*given, *PARTS[part][2], *rows, *args.settings], student)
+    teacher, mark = teacher_of(args, name, data), f"-{args.rows}" if args.rows else ""
+    found = distill_task(
+        [teacher],
+        data,
+        args.work / f"{part}-{student}-{seed}{mark}",
+        recipe,
+        task=name,
+        outputs=args.work / "outputs",
+    )
+    main_metric, alone = found.taught.main_metric, found.alone
+    assert alone is not None
+    return {
+        "part": part,
+        "student": student,
+        "seed": seed,
+        "rows": args.rows,
+        "metric": main_metric,
+        "teacher": found.teacher[main_metric],
+        "taught": found.taught.mean[main_metric],
+        "alone": alone.mean[main_metric],
+        "seconds": found.taught.seeds[0].seconds,
+        "texts": dict(found.texts),
+        "costs": {whose: costs.to_dict() for whose, costs in found.costs.items()},
+    }
+
+
+def data_of(args: argparse.Namespace, name: str) -> Path:
+    """The files of a task; of QNLI two halves of its dev file."""
+    folder: Path = args.data / PARTS[name][0]
+    if name != "qnli":
+        return folder
+    halves: Path = args.work / "qnli-halves"
+    if not (halves / "dev.tsv").exists():
+        halves.mkdir(exist_ok=True)
+        with lzma.open(folder / "dev.tsv.xz", "rt", encoding="utf-8") as file:
+            head, *lines = file.readlines()
+        middle = len(lines) // 2
+        for split, own in (("train", lines[:middle]), ("dev", lines[middle:])):
+            (halves / f"{split}.tsv").write_text(head + "".join(own), encoding="utf-8")
+    return halves
+
+
+def teacher_of(args: argparse.Namespace, name: str, data: Path) -> Path:
+    """MiniLM-L6, fine-tuned once for a task."""
+    from bertkit.training.finetuning.finetune import finetune
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+    out: Path = args.work / f"teacher-{name}{f'-{args.rows}' if args.rows else ''}"
+    config = FinetuneConfig(max_length=LENGTH, precision="fp32", max_train_rows=args.rows)
+    return finetune(name, data, minilm_folder(), out, config, resume=out.exists()).folder
+
+
+def render(report: Mapping[str, Any]) -> list[str]:
+    """The table: a row for each part and student, over its seeds."""
+    lines = [
+        "# Students of a fine-tuned MiniLM-L6",
+        "",
+        *block(report["about"]),
+        "",
+        "Dev scores, mean ± standard deviation over the seeds; share: of the teacher. Gain: with less without the "
+        "teacher, of each seed. Time: of the student's training with the teacher, without the teacher's own.",
+        "",
+        "| part | student | teacher | with it | share | without | gain | weights (M) | MFLOP | ms a text | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for cell in report["cells"]:
+        groups.setdefault((cell["part"], cell["student"]), []).append(cell)
+    for (part, student), cells in groups.items():
+        teacher, taught, alone = ([cell[name] for cell in cells] for name in ("teacher", "taught", "alone"))
+        gains = [with_it - without for with_it, without in zip(taught, alone, strict=True)]
+        share = statistics.fmean(taught) / statistics.fmean(teacher)
+        own = [cell["costs"]["student"] for cell in cells]
+        weights, work, time = (
+            statistics.median(cost[name] for cost in own) for name in ("parameters", "megaflops", "milliseconds")
+        )
+        minutes = max(cell["seconds"] for cell in cells) / 60
+        lines.append(
+            f"| {part} ({cells[0]['metric']}) | {student} | {statistics.fmean(teacher):.4f} | {spread(taught)} | "
+            f"{share:.1%} | {spread(alone)} | {', '.join(f'{gain:+.4f}' for gain in gains)} | {weights / 1e6:.2f} | "
+            f"{work:.0f} | {time:.2f} | {minutes:.1f} |"
+        )
+    return lines
+
+
+def spread(values: Sequence[float]) -> str:
+    mean = f"{statistics.fmean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.4f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Small models from large ones: students that learn from what a teacher says."""

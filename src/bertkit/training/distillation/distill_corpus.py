@@ -1,0 +1,219 @@
+"""A student of running text: a small general model that learns from a large one, like DistilBERT, MiniLMv2, TinyBERT.
+
+The folder::
+
+    OUT/
+        distill.json   settings, teacher and result; written at the start, completed at the end
+        student/       the model that training began with, where it was made of the teacher
+        run/           the pre-training run, see :class:`bertkit.training.pretraining.pretrain.PretrainFolder`
+        model/         the student and its tokenizer: load OUT/model like any checkpoint
+
+The same command continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.data.store.store_manifest import tokenizer_digest
+from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import ConfigError
+from bertkit.inference.protocol import model_hash
+from bertkit.model.models import BertModel
+from bertkit.system.console import aligned
+from bertkit.system.device import Device, find_device
+from bertkit.system.json_files import printable
+from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
+from bertkit.tokenization import AutoTokenizer
+from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe
+from bertkit.training.distillation.distill_task import STUDENT, DistillFolder, short_name
+from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.taught_networks import (
+    TaughtPredictions,
+    TaughtRelations,
+    TaughtStates,
+    load_teacher,
+)
+from bertkit.training.pretraining.objectives import Network
+from bertkit.training.pretraining.operations import encoder_flops
+from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+
+RUN, MODEL = "run", "model"
+#: The methods whose students keep a masked-LM head, and the class of the teacher's layers that they may begin with.
+PREDICTS = {"distilbert": "BertForMaskedLM"}
+
+
+class CorpusFolder(DistillFolder):
+    """The folder of :func:`distill_corpus`."""
+
+    states = f"{RUN}/checkpoints"
+
+    def _has_steps(self) -> bool:
+        return any((self.path / name).exists() for name in (STUDENT, RUN))
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusResult:
+    """The outcome of :func:`distill_corpus`.
+
+    folder: see the module. method: key of ``METHODS``. steps: optimizer steps.
+    losses: each term of the training loss at the last step.
+    scores: of held-out text, of a student with a masked-LM head; empty without such text.
+    parameters: of the encoders of teacher and student.
+    megaflops: operations of these for a text of 128 tokens, in millions.
+    """
+
+    folder: Path
+    method: str
+    steps: int
+    losses: Mapping[str, float]
+    scores: Mapping[str, float]
+    parameters: Mapping[str, int]
+    megaflops: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain data for JSON."""
+        return {**asdict(self), "folder": printable(self.folder)}
+
+    def render(self) -> str:
+        """The outcome for people."""
+        rows = [("encoder", *self.parameters)]
+        rows.append(("million weights", *(f"{count / 1e6:,.2f}" for count in self.parameters.values())))
+        rows.append(("MFLOP a text of 128 tokens", *(f"{count:,.0f}" for count in self.megaflops.values())))
+        found = {**{f"train {name}": value for name, value in self.losses.items()}, **self.scores}
+        return "\n".join(
+            [
+                f"{self.method}: {self.steps:,} steps",
+                *(f"  {line}" for line in aligned(rows)),
+                *(f"  {name:<26} {value:.4f}" for name, value in found.items()),
+                f"  {printable(self.folder / MODEL)}",
+            ]
+        )
+
+
+def distill_corpus(
+    teacher: str | Path,
+    store: TokenStore,
+    out: str | Path,
+    recipe: DistillRecipe | str | Path = "distilbert",
+    *,
+    dev: TokenStore | None = None,
+    device: Device = None,
+) -> CorpusResult:
+    """Train a student on a corpus, on what its teacher makes of the same batches.
+
+    Args:
+        teacher: an encoder; for DistilBERT with a masked-LM head. Its tokenizer must be that of the store.
+        store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
+        out: the folder; new, or that of the same call, which is continued.
+        recipe: a recipe of method ``distilbert``, ``minilmv2`` or ``tinybert``, or its name or file.
+        dev: held-out text, for a student with a masked-LM head (distilbert).
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
+
+    Raises:
+        ConfigError: another tokenizer; widths, heads or layers that cannot be compared; several processes.
+        CheckpointError: a teacher without the head that the method needs.
+        Everything that pre-training raises.
+    """
+    given = recipe if isinstance(recipe, DistillRecipe) else load_recipe(recipe)
+    if not isinstance(given.training, PretrainConfig):
+        raise ConfigError(f"recipe {given.name} is of method {given.method}, which does not learn from running text")
+    place, config = str(find_device(device, "cpu")), given.training
+    check_training(config, given.method, dev)
+    path = resolve(teacher)
+    check_tokenizer(path, store, "teacher")
+    facts: dict[str, Json] = {
+        "recipe": given.name,
+        **given.to_dict(),
+        "teacher": {"name": short_name(teacher), "sha256": model_hash(path)},
+    }
+    run = CorpusFolder(out)
+    with run.claimed():
+        run.check(facts)
+        known = load_teacher(path, given.method)
+        run.begin(facts)
+        kept = PREDICTS.get(given.method, "BertModel")
+        start = start_of(given.begins_with(), path, run.path / STUDENT, model_class=kept, seed=config.seed)
+        check_tokenizer(start, store, "student")
+
+        def loss_for(network: Network) -> nn.Module:
+            return taught(network, known, given)
+
+        added = {"distillation": given.distillation.model_dump(), "teacher": facts["teacher"]}
+        trained = pretrain(
+            store, run.path / RUN, config, model=str(start), dev=dev, device=place, loss_for=loss_for, added=added
+        )
+        result = _finish(run, given, trained, known)
+        run.begin({**facts, "result": result.to_dict()})
+    return result
+
+
+def taught(network: Network, teacher: Any, recipe: DistillRecipe) -> nn.Module:
+    """What the training loop sees of a student; ConfigError if it cannot be compared with the teacher."""
+    assert hasattr(network, "bert"), "an encoder with heads"
+    student: Any = network
+    match recipe.method:
+        case "distilbert":
+            return TaughtPredictions(student, teacher, recipe.distillation)
+        case "minilmv2":
+            return TaughtRelations(student, teacher, recipe.distillation)
+        case _:
+            return TaughtStates(student, teacher, recipe.distillation, seed=recipe.training.seed)
+
+
+def check_training(config: PretrainConfig, method: str, dev: TokenStore | None) -> None:
+    """Refuse (ConfigError) settings that the methods do not have."""
+    if config.objective != "mlm":
+        raise ConfigError(f"objective={config.objective!r}: a student learns from masked text alone; use 'mlm'")
+    for name in ("parallel", "gradient_checkpointing"):
+        if getattr(config, name):
+            raise ConfigError(f"{name}={getattr(config, name)!r} does not work with a teacher; leave it out")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("a student learns in one process; start the command without torchrun")
+    if dev is not None and method not in PREDICTS:
+        raise ConfigError(f"method {method} trains no masked-LM head that held-out text could score; leave dev out")
+
+
+def check_tokenizer(path: Path, store: TokenStore, whose: str) -> None:
+    """Refuse (ConfigError) a model that reads other tokens than the store has."""
+    folder = checkpoint_folder(path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if tokenizer_digest(tokenizer) != store.manifest.tokenizer.sha256:
+        raise ConfigError(
+            f"the {whose} {printable(folder)} has another tokenizer than the token store {printable(store.path)}, and "
+            "student and teacher are compared token by token. Prepare the corpus with it (bertkit prepare TEXTS "
+            f"--tokenizer {printable(folder)} --out STORE); students of fine-tuned runs (recipe task) may have another"
+        )
+
+
+def _finish(run: CorpusFolder, recipe: DistillRecipe, trained: PretrainResult, teacher: Any) -> CorpusResult:
+    """Save the student, without a head that was not trained."""
+    target = run.path / MODEL
+    model: Any = load_teacher(trained.model, recipe.method)
+    model.save_pretrained(target)
+    AutoTokenizer.from_pretrained(trained.model).save_pretrained(target)
+    encoders = {"teacher": _encoder(teacher), "student": _encoder(model)}
+    last = trained.progression.epochs[-1]
+    return CorpusResult(
+        run.path,
+        recipe.method,
+        trained.progression.step,
+        {"loss": float(last["train_loss"])},
+        trained.scores,
+        {name: encoder.num_parameters() for name, encoder in encoders.items()},
+        {name: encoder_flops(encoder.config, [128], [128]) / 1e6 for name, encoder in encoders.items()},
+    )
+
+
+def _encoder(model: Any) -> BertModel:
+    found: BertModel = model if isinstance(model, BertModel) else model.bert
+    return found

@@ -1,0 +1,335 @@
+"""A small sentence encoder that gives the vectors of a large one, over a file of texts without labels.
+
+Reimers & Gurevych 2020, section 3, with one language. The folder::
+
+    OUT/
+        distill.json   settings, teacher and result; written at the start, completed at the end
+        student/       the model that training began with, where it was made of the teacher
+        teacher/       the teacher's vectors
+        log.jsonl      one line per step and per epoch
+        model/         the student: a folder that bertkit and sentence-transformers load
+        metrics.json   the result; written last
+        checkpoints/   training state while the run is unfinished
+
+The same command continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.batch import collate
+from bertkit.engine.backend import Check
+from bertkit.engine.closeness import Closeness, closeness
+from bertkit.errors import ConfigError, DataError
+from bertkit.inference.protocol import model_hash, versions
+from bertkit.inference.retrieval.source_texts import source_texts
+from bertkit.inference.run_files import METRICS
+from bertkit.inference.sentence_encoder import SentenceEncoder
+from bertkit.metrics.nearest import directions
+from bertkit.model.sentence_model import SentenceModel
+from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.ragged import Floats, Ragged
+from bertkit.system.console import aligned, quiet, say
+from bertkit.system.device import Device, find_device, hardware
+from bertkit.system.interrupts import Interrupted
+from bertkit.system.json_files import parsed, printable, read_json, write_json
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.embeddings.vectors import VectorEngine
+from bertkit.tasks.examples import Columns
+from bertkit.tasks.text.features import featurize_texts
+from bertkit.tokenization import AutoTokenizer
+from bertkit.training.distillation.distill_settings import (
+    DistillRecipe,
+    VectorDistillation,
+    VectorTraining,
+    load_recipe,
+)
+from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder, short_name
+from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
+from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.taught_vectors import (
+    VECTORS,
+    TaughtVectors,
+    ends_normalized,
+    narrowing,
+    student_model,
+)
+from bertkit.training.distillation.teachers import kept_outputs
+from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
+from bertkit.training.trainer.generators import seeded
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
+from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
+
+MODEL = "model"
+
+
+class VectorsFolder(DistillFolder):
+    """The folder of :func:`distill_vectors`."""
+
+    states = CHECKPOINTS
+
+    def _has_steps(self) -> bool:
+        return any((self.path / name).exists() for name in (STUDENT, CHECKPOINTS, MODEL))
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsResult:
+    """The outcome of :func:`distill_vectors`.
+
+    folder: see the module.
+    student, start: how near the vectors of held-out texts are to the teacher's, of the student and of the model that it
+        began with. Nearest neighbours are compared with the teacher's whole vectors.
+    kept: share of the squared length of the teacher's vectors that the student's width can hold, at most 1.
+    costs: of teacher and student. texts: trained on, and held out.
+    """
+
+    folder: Path
+    student: Closeness
+    start: Closeness
+    kept: float
+    costs: dict[str, Costs]
+    texts: dict[str, int]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain data for JSON."""
+        return {**asdict(self), "folder": printable(self.folder)}
+
+    def render(self) -> str:
+        """The outcome for people."""
+        rows = [("held-out texts", "student", "before training")]
+        rows += [
+            (name, f"{getattr(self.student, field):.4f}", f"{getattr(self.start, field):.4f}")
+            for field, name in (
+                ("cosine_mean", "cosine with the teacher"),
+                ("cosine_p1", "1st percentile"),
+                ("same_neighbour", "same nearest text"),
+            )
+        ]
+        columns = [costs.cells() for costs in self.costs.values()]
+        costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
+        kept = "" if self.kept == 1 else f"; the teacher's vectors are cut to {self.kept:.1%} of their squared length"
+        return "\n".join(
+            [
+                f"vectors: a student of {self.texts['train']:,} texts, scored on {self.texts['dev']:,}{kept}",
+                *(f"  {line}" for line in aligned(rows)),
+                *(f"  {line}" for line in aligned(costs)),
+                f"  {printable(self.folder / MODEL)}",
+            ]
+        )
+
+
+def distill_vectors(
+    teacher: str | Path,
+    data: str | Path | Sequence[str],
+    out: str | Path,
+    recipe: DistillRecipe | str | Path = "vectors",
+    *,
+    outputs: str | Path | None = None,
+    device: Device = None,
+) -> VectorsResult:
+    """Train a small encoder to give a large one's vectors.
+
+    Args:
+        teacher: any model of :class:`bertkit.SentenceEncoder`; texts are read with its default prompt, if it has one,
+            which the student does not need.
+        data: a file with one text a line, or a table with a column ``text``; or texts.
+        out: the folder; new, or that of the same call, which is continued.
+        recipe: a recipe of method ``vectors``, or its name or file. Student and teacher each read a text with their own
+            tokenizer.
+        outputs: where the teacher's vectors are kept; None: in ``out``. Calls with other students may share it.
+        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
+
+    Raises:
+        ConfigError: ``out`` holds something else; a student whose own last steps do not fit the teacher.
+        DataError: fewer than 20 different texts.
+        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    """
+    given = recipe if isinstance(recipe, DistillRecipe) else load_recipe(recipe)
+    if not isinstance(given.distillation, VectorDistillation):
+        raise ConfigError(f"recipe {given.name} is of method {given.method}, not of method vectors")
+    place, config = str(find_device(device, "cpu")), given.training
+    texts = _texts_of(data, config)
+    facts: dict[str, Json] = {
+        "recipe": given.name,
+        **given.to_dict(),
+        "texts": hashlib.sha256("\n".join(texts).encode()).hexdigest(),
+        "teacher": {"name": short_name(teacher), "sha256": model_hash(teacher)},
+    }
+    run = VectorsFolder(out)
+    with run.claimed():
+        run.check(facts)
+        if run.is_finished:
+            say(f"{run.path} is finished; nothing to do")
+            return _read_result(run)
+        run.begin(facts)
+        encoder = SentenceEncoder(teacher, device=place)
+        kept = run.path / OUTPUTS if outputs is None else Path(outputs)
+        try:
+            vectors = _ask(encoder, texts, kept, str(facts["teacher"]))
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; the vectors so far are kept. {run.how_to_resume}", stop.signum) from None
+        start = start_of(given.begins_with(), teacher, run.path / STUDENT, model_class="BertModel", seed=config.seed)
+        job = _Job(run, given, texts, vectors, ends_normalized(encoder.config), start, place, facts)
+        return job.finish(encoder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What training needs to know: texts with the teacher's vectors, dev first."""
+
+    run: VectorsFolder
+    recipe: DistillRecipe
+    texts: Sequence[str]
+    vectors: Floats
+    normalized: bool
+    start: Path
+    device: str
+    facts: dict[str, Json]
+
+    @property
+    def num_dev(self) -> int:
+        return _num_dev(len(self.texts), self.recipe.training)
+
+    def finish(self, encoder: SentenceEncoder) -> VectorsResult:
+        """Train, save, measure, report."""
+        config: VectorTraining = self.recipe.training
+        tokenizer = AutoTokenizer.from_pretrained(self.start)
+        sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized)
+        sentences.to(self.device)
+        width, dev = sentences.head.width, slice(0, self.num_dev)
+        sample = self.vectors[self.num_dev :][: self.recipe.distillation.pca_texts]
+        directions_DW, kept = narrowing(sample, width)
+        targets = self.vectors if directions_DW is None else self.vectors @ directions_DW
+        targets = directions(targets) if self.normalized else targets
+        length = min(config.max_length, tokenizer.model_max_length, sentences.encoder.config.max_input_length)
+        rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
+        dev_rows = rows.select(range(self.num_dev))
+        before = self._score(sentences, dev_rows, targets[dev])
+        self._train(sentences, rows, targets)
+        after = self._score(sentences, dev_rows, targets[dev])
+        sentences.save_pretrained(self.run.path / MODEL, tokenizer)
+        student = SentenceEncoder(self.run.path / MODEL, device=self.device)
+        costs = {"teacher": _costs(encoder, self.texts[dev]), "student": _costs(student, self.texts[dev])}
+        counts = {"train": len(self.texts) - self.num_dev, "dev": self.num_dev}
+        result = VectorsResult(self.run.path, after, before, kept, costs, counts)
+        protocol = {"versions": versions(), "hardware": hardware(self.device)}
+        write_json(self.run.path / METRICS, {**result.to_dict(), "settings": self.facts, **protocol})
+        shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
+        return result
+
+    def _score(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> Closeness:
+        """Cosines with the targets, and neighbours as in the teacher's whole vectors."""
+        found = VectorEngine(sentences).shown_vectors(rows, label="scoring")
+        near = closeness(found, targets)
+        same = float((_nearest(found) == _nearest(self.vectors[: len(found)])).mean())
+        return Closeness(near.cosine_mean, near.cosine_p1, near.near_neighbour, same)
+
+    def _train(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> None:
+        config: VectorTraining = self.recipe.training
+        train = np.arange(self.num_dev, len(rows))
+        taught = TaughtVectors(sentences, self.recipe.distillation.loss)
+        dev_rows = rows.select(range(self.num_dev))
+
+        def evaluate(check: Callable[[], None]) -> dict[str, float]:
+            found = VectorEngine(sentences).shown_vectors(dev_rows, check=check, label="evaluating")
+            cosine = float((directions(found) * directions(targets[: self.num_dev])).sum(axis=1).mean())
+            return {"cosine": cosine, "loss": float(((found - targets[: self.num_dev]) ** 2).sum(axis=1).mean())}
+
+        plan = EpochPlan(
+            rows.lengths[train].tolist(),
+            lambda numbers: collate(rows, train[numbers], {VECTORS: targets}),
+            step_size=config.batch_size,
+            max_tokens=config.max_tokens,
+            seed=config.seed,
+        )
+        num_steps = config.epochs * plan.steps_per_epoch
+        log = RunLog(self.run.path / LOG, self.run.how_to_resume)
+        with seeded(config.seed), closing(log):
+            trainer = Trainer(
+                taught,
+                plan,
+                adamw(parameter_groups(taught, weight_decay=config.weight_decay), learning_rate=config.learning_rate),
+                linear_schedule(num_steps, warmup=config.warmup),
+                LoopOptions(
+                    num_steps,
+                    config.learning_rate,
+                    max_grad_norm=config.max_grad_norm,
+                    monitor="cosine",
+                    patience=config.patience,
+                    folder=self.run.path / CHECKPOINTS,
+                    identity=self.facts,
+                    checkpoint_every_s=config.checkpoint_every_s,
+                    label="distilling",
+                    how_to_resume=self.run.how_to_resume,
+                ),
+                evaluate=evaluate,
+                log=log,
+            )
+            resumed = trainer.resume()
+            log.drop_after(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+            trainer.run()
+            trainer.restore_best()
+
+
+def _nearest(vectors_BD: Floats) -> np.ndarray[Any, np.dtype[np.intp]]:
+    unit = directions(vectors_BD)
+    found: np.ndarray[Any, np.dtype[np.intp]] = (unit @ unit.T - 9.0 * np.eye(len(unit))).argmax(axis=1)
+    return found
+
+
+def _num_dev(num_texts: int, config: VectorTraining) -> int:
+    return min(config.dev_texts, num_texts // 10)
+
+
+def _texts_of(data: str | Path | Sequence[str], config: VectorTraining) -> list[str]:
+    """The different texts that are not blank, in an order drawn from the seed: those held out are the first."""
+    read = (row.text for row in source_texts(Path(data), Columns(()))[1]) if isinstance(data, str | Path) else data
+    texts = list(dict.fromkeys(text for text in read if text.strip()))
+    if len(texts) < 20:
+        raise DataError(
+            f"{printable(data) if isinstance(data, str | Path) else 'the data'}: {len(texts)} different "
+            "texts are too few to train on; give at least 20, better some ten thousand"
+        )
+    return [texts[number] for number in epoch_order(len(texts), config.seed, 0)]
+
+
+def _ask(encoder: SentenceEncoder, texts: Sequence[str], folder: Path, key: str) -> Floats:
+    def compute(numbers: range, check: Check) -> Floats:
+        check()
+        found: Floats = encoder.encode(texts[numbers.start : numbers.stop], truncation=True)
+        return found
+
+    about = json.dumps([key, encoder.config.model_dump(mode="json")], sort_keys=True)
+    label = "vectors of the teacher"
+    return kept_outputs([(text,) for text in texts], compute, folder, key=about, width=encoder.width, label=label)
+
+
+def _costs(encoder: SentenceEncoder, texts: Sequence[str]) -> Costs:
+    """Of an encoder on some texts, tokenization included."""
+    some = texts[:100]
+    rows = featurize_texts(some, None, encoder.tokenizer, max_length=encoder.tokenizer.model_max_length)
+    shape: Any = encoder.pipeline.model.config
+    parameters = sum(p.numel() for p in encoder.pipeline.model.parameters())
+
+    def compute(number: int) -> object:
+        return encoder.encode(some[number], truncation=True)
+
+    with quiet():
+        whole = encoder.config.pooling != ("cls",)
+        return costs_of(shape, parameters, rows.lengths.tolist(), compute, whole=whole)
+
+
+def _read_result(run: VectorsFolder) -> VectorsResult:
+    path = run.path / METRICS
+    return parsed({**read_json(path, dict[str, Any]), "folder": run.path}, VectorsResult, str(path))

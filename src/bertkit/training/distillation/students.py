@@ -1,0 +1,91 @@
+"""What a student begins with: layers of its teacher, new weights of a smaller shape, or any checkpoint."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import ConfigError
+from bertkit.model.auto import class_named
+from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers
+from bertkit.system.atomic_files import new_folder
+from bertkit.system.console import say
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization import AutoTokenizer
+from bertkit.training.distillation.distill_settings import Student
+from bertkit.training.trainer.generators import seeded
+
+#: Width of an attention head of a new shape, as in all published sizes of BERT (Turc et al. 2019, table 1).
+HEAD_WIDTH = 64
+
+
+def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class: str, seed: int = 0) -> Path:
+    """Where the student's first weights are; those that are made are kept in ``folder``, and made once.
+
+    Args:
+        student: what to begin with. Layers and new shapes have the teacher's tokenizer and family.
+        teacher: whose layers, family and tokenizer are taken.
+        folder: of the new checkpoint; the same call finds it there.
+        model_class: of a teacher whose layers are taken: heads of this class come along.
+        seed: of new weights.
+
+    Raises:
+        ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide.
+        InputError: layers that the teacher does not have, or that cannot be taken apart.
+    """
+    if student.model is not None:
+        return resolve(student.model)
+    if (folder / "config.json").is_file():
+        return folder
+    path = resolve(teacher)
+    shape = read_any_config(config_path(path))
+    if not isinstance(shape, BertConfig):
+        raise ConfigError(
+            f"{teacher} is an encoder-decoder, whose layers cannot be taken and whose shape cannot be made smaller; "
+            "give a checkpoint for the student"
+        )
+    if student.layers is None:
+        assert student.shape is not None, "the student says one thing"
+        smaller = small_shape(shape, student)
+        with seeded(seed):
+            model: Any = class_named("BertModel")(smaller)  # type: ignore[arg-type]  # of an encoder's config
+        made = f"new weights, {smaller.num_hidden_layers} layers of {smaller.hidden_size}"
+    else:
+        layers = chosen_layers(student.layers, shape)
+        model = keep_layers(class_named(model_class).from_pretrained(path), layers)
+        made = f"layers {', '.join(map(str, layers))} of the teacher's {shape.num_hidden_layers}"
+    with new_folder(folder) as draft:
+        model.save_pretrained(draft)
+        AutoTokenizer.from_pretrained(checkpoint_folder(path)).save_pretrained(draft)
+    say(f"the student begins with {made}")
+    return folder
+
+
+def chosen_layers(layers: int | tuple[int, ...], shape: BertConfig) -> tuple[int, ...]:
+    """The numbers of the layers that are kept; InputError as :func:`bertkit.model.keep_layers.shape_with`."""
+    chosen = spread_layers(layers, shape.num_hidden_layers) if isinstance(layers, int) else tuple(layers)
+    shape_with(shape, chosen)
+    return chosen
+
+
+def small_shape(shape: BertConfig, student: Student) -> BertConfig:
+    """A shape of the same family and vocabulary with other layers: heads of 64, feed-forward of four widths."""
+    assert student.shape is not None, "the student begins with a new shape"
+    num_layers, width = map(int, student.shape.split("x"))
+    heads = student.heads or max(1, width // HEAD_WIDTH)
+    if width % heads:
+        raise ConfigError(
+            f"a width of {width} does not divide into {heads} heads; give heads, or a multiple of {HEAD_WIDTH}"
+        )
+    factor = shape.intermediate_size / shape.hidden_size if shape.family.pre_norm else 4.0
+    return shape.replace(
+        num_hidden_layers=num_layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=student.feed_forward or math.ceil(factor * width),
+        **({} if shape.layer_types is None else {"layer_types": None}),
+    )

@@ -1,0 +1,182 @@
+"""Students of a fine-tuned teacher, from files to a run folder."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+from bertkit.cli import main
+from bertkit.errors import ConfigError
+from bertkit.inference.runs import predict_run
+from bertkit.tasks import csv_task
+from bertkit.tasks.text.workflow import TextWorkflow
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.distillation import distill_task as module
+from bertkit.training.distillation.distill_task import distill_task
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.callbacks import Callback
+from distillation_data import make_teacher, small_data, task_recipe
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures():
+    with no_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    return make_teacher(tmp_path_factory.mktemp("teacher"))
+
+
+def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path):
+    data, more = small_data(tmp_path)
+    result = distill_task([teacher], data, tmp_path / "out", task_recipe(), texts=[more])
+    assert result.taught.mean["accuracy"] > 0.95
+    assert result.alone.mean["accuracy"] < result.taught.mean["accuracy"] - 0.05
+    assert result.costs["student"].parameters < result.costs["teacher"].parameters / 2
+    assert result.costs["student"].megaflops < result.costs["teacher"].megaflops / 2
+    assert result.texts == {"labelled": 24, "unlabelled": 400}
+    facts = json.loads((tmp_path / "out/with/metrics.json").read_text())["protocol"]["distillation"]
+    assert facts["unlabelled"]["texts"] == 400
+    assert facts["teachers"][0]["sha256"]
+    assert "student alone" in result.render()
+    answers = list(predict_run(tmp_path / "out/with", ["a lovely great film", "a sad awful book"]))
+    assert [answer["predicted"] for answer in answers] == ["1", "0"]
+
+
+class StopAt(Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, trainer, record):
+        if record["step"] == self.step:
+            raise KeyError("killed")
+
+
+def test_a_killed_run_goes_on_bit_for_bit_and_asks_the_teacher_once(teacher, tmp_path, monkeypatch):
+    data, more = small_data(tmp_path)
+    recipe = task_recipe("1", checkpoint_every_s=0, epochs=1)  # a layer of the teacher, with dropout
+    whole = distill_task([teacher], data, tmp_path / "whole", recipe, texts=[more], compare=False)
+    asked = []
+    outputs = TextWorkflow.outputs
+
+    def counted(self, engine, encoded, **options):
+        if not options["label"]:  # what a teacher is asked, not what is scored
+            asked.append(len(encoded))
+        return outputs(self, engine, encoded, **options)
+
+    monkeypatch.setattr(TextWorkflow, "outputs", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "finetune", functools.partial(module.finetune, callbacks=[StopAt(7)]))
+        with pytest.raises(KeyError, match="killed"):
+            distill_task([teacher], data, tmp_path / "cut", recipe, texts=[more], compare=False)
+    assert sum(size for size in asked if size > 1) == 200 + 24 + 400
+    asked.clear()
+    again = distill_task([teacher], data, tmp_path / "cut", recipe, texts=[more], compare=False)
+    assert not [size for size in asked if size > 1]
+    ours, theirs = (tmp_path / name / "with/model.safetensors" for name in ("whole", "cut"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert again.taught.mean == whole.taught.mean
+    with pytest.raises(Exception, match="temperature was 2"):
+        distill_task([teacher], data, tmp_path / "cut", recipe.changed(["temperature=3"]), texts=[more])
+
+
+def test_labels_in_another_order_are_put_in_order_and_others_refused(teacher, tmp_path):
+    named = [(text, ["0", "1"][label]) for text, label in labelled_texts(40, 3)]
+    one_first = sorted(named, key=lambda row: row[1] == "0")
+    data = write_splits(tmp_path / "data", one_first, one_first)
+    task = csv_task(data / "train.csv", labels=["1", "0"])
+    result = distill_task([teacher], data, tmp_path / "out", task_recipe("1"), task=task, compare=False)
+    assert result.teacher["accuracy"] > 0.9
+    assert result.taught.mean["accuracy"] > 0.9
+    words = write_splits(tmp_path / "words", [(t, "good" if n == "1" else "bad") for t, n in named], one_first)
+    task = csv_task(words / "train.csv")
+    with pytest.raises(ConfigError, match=r"predicts '0', '1'.*has the labels 'bad', 'good'"):
+        distill_task([teacher], words, tmp_path / "out2", task_recipe("1"), task=task)
+
+
+def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
+    data, _ = small_data(tmp_path)
+    options = ["--set", "epochs=1", "--set", "baseline=false", "--set", "max_length=24", "--quiet", "--no-compare"]
+    command = ["distill", "task", "--teacher", str(teacher), "--teacher", str(teacher), "--data", str(data)]
+    assert main([*command, "--out", str(tmp_path / "out"), "--student", "1", "--json", *options]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["teacher"]["accuracy"] > 0.95
+    assert "without" not in report
+    for given, message in (
+        (["--student", "7"], "7 of 1 layers"),
+        (["--set", "lora=8"], "has no meaning with a teacher"),
+        (["--set", "nonsense=8"], "it has temperature"),
+    ):
+        assert main([*command, "--out", str(tmp_path / "no"), *options, *given]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "no/with").exists()
+    pairs = write_table(tmp_path / "pairs.tsv", ("a", "b", "label"), [("a", "b", 0), ("c", "d", 1)] * 10)
+    task = csv_task(pairs, text="a", text_pair="b")
+    with pytest.raises(ConfigError, match="whose rows are not pairs of texts"):
+        distill_task([teacher], pairs, tmp_path / "no2", task_recipe("1"), task=task)
+    with pytest.raises(ConfigError, match="no run of 'bertkit finetune'"):
+        distill_task([teacher.parent / "start"], data, tmp_path / "no3", task_recipe("1"))
+
+
+def test_variants_of_the_texts_are_made_once(teacher, tmp_path):
+    data, _ = small_data(tmp_path)
+    recipe = task_recipe("1x16").changed(["augment=5", "epochs=1"])
+    result = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    made = (tmp_path / "out/augmented.jsonl").read_bytes()
+    assert result.texts["unlabelled"] == made.count(b"\n") > 60
+    again = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    assert (tmp_path / "out/augmented.jsonl").read_bytes() == made
+    assert again.taught.mean == result.taught.mean
+
+
+KINDS = {
+    "scores": {"label": lambda label: 0.5 + label},
+    "several": {"label": lambda label: ["", "good|any"][label], "multi_label": True},
+    "pairs": {"label": lambda label: label, "pair": True},
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_scores_several_labels_and_pairs(tmp_path, kind):
+    how = KINDS[kind]
+    columns = ("text", *(["text_pair"] if "pair" in how else []))
+
+    def table(name, rows, *, labelled=True):
+        texts = [(text, *(["the film"] if "pair" in how else [])) for text, _ in rows]
+        labels = [(how["label"](label),) if labelled else () for _, label in rows]
+        path = tmp_path / "data" / f"{name}.csv"
+        names = (*columns, "label") if labelled else columns
+        return write_table(path, names, [(*a, *b) for a, b in zip(texts, labels, strict=True)], delimiter=",")
+
+    train, _ = table("train", labelled_texts(60, 1)), table("dev", labelled_texts(40, 2))
+    more = table("more", labelled_texts(50, 4), labelled=False)
+    problem = {"problem": "multi_label"} if "multi_label" in how else {}
+    pair = {"text_pair": "text_pair"} if "pair" in how else {}
+    task = csv_task(train, text="text", label="label", **pair, **problem)
+    assert (task.kind, task.is_pair) == (
+        {"scores": "regression", "several": "multi_label"}.get(kind, "classification"),
+        kind == "pairs",
+    )
+    config = FinetuneConfig(**{**QUICK, "epochs": 2})
+    teacher = finetune(task, tmp_path / "data", tiny_start(tmp_path / "start"), tmp_path / "teacher", config).folder
+    recipe = task_recipe("1", epochs=1)
+    result = distill_task([teacher, teacher], None, tmp_path / "out", recipe, texts=[more], compare=False)
+    assert result.texts == {"labelled": 60, "unlabelled": 50}
+    assert result.taught.task == "csv"
+    assert set(result.teacher) >= set(result.taught.mean) - {"loss"}
+
+
+def test_a_student_may_have_another_tokenizer(teacher, tmp_path):
+    start = tiny_start(tmp_path / "start")
+    words = [*(start / "vocab.txt").read_text().split()[:5], *reversed((start / "vocab.txt").read_text().split()[5:])]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    BertTokenizer(tmp_path / "vocab.txt", model_max_length=32).save_pretrained(start)
+    data, more = small_data(tmp_path)
+    result = distill_task([teacher], data, tmp_path / "out", task_recipe(str(start)), texts=[more], compare=False)
+    assert result.taught.mean["accuracy"] > 0.95

@@ -1,0 +1,104 @@
+"""Layers that are taken out of a model, and the settings that say so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bertkit.batch import pack
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import ConfigError, InputError
+from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.training.distillation.distill_settings import Student, load_recipe, recipe_names
+from bertkit.training.distillation.students import small_shape
+from training_helpers import TINY
+
+BATCH = pack([[1, 5, 2], [1, 7, 8, 9, 2]])
+
+
+def test_six_of_twelve_are_those_of_distilbert():
+    assert spread_layers(6, 12) == (0, 2, 4, 7, 9, 11)
+    assert spread_layers(1, 12) == (0,)
+    assert spread_layers(12, 12) == tuple(range(12))
+    with pytest.raises(InputError, match="13 of 12 layers"):
+        spread_layers(13, 12)
+
+
+def test_kept_layers_compute_what_they_did_in_their_order():
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(TINY.replace(num_hidden_layers=4)).eval()
+    small = keep_layers(model, [0, 3])
+    assert small.config.num_hidden_layers == small.bert.config.num_hidden_layers == 2
+    with torch.inference_mode():
+        x = model.bert.embeddings(BATCH)
+        for number in (0, 3):
+            x, _ = model.bert.encoder.layer[number](x, BATCH.layout)
+        found = small.bert.forward_packed(BATCH).last_hidden_state
+        assert torch.equal(found, x)
+        whole = model.bert.forward_packed(BATCH).last_hidden_state
+    assert not torch.equal(found, whole)  # and it is another model
+    own = {p.data_ptr() for p in model.parameters()}
+    assert not own & {p.data_ptr() for p in small.parameters()}
+
+
+@pytest.mark.parametrize("layers", [[], [0, 0], [4], [-1]])
+def test_layers_that_are_not_there_are_refused(layers):
+    with pytest.raises(InputError, match="different numbers from 0 to 3"):
+        shape_with(TINY.replace(num_hidden_layers=4), layers)
+
+
+def test_families_whose_layers_have_places():
+    albert = BertConfig(model_type="albert", num_hidden_groups=1)
+    with pytest.raises(InputError, match="share their weights"):
+        shape_with(albert, [0, 1])
+    modern = BertConfig(model_type="modernbert", num_hidden_layers=6)
+    if modern.layer_kinds[1] != modern.layer_kinds[0]:
+        with pytest.raises(InputError, match="do not fit their new places"):
+            shape_with(modern, [1, 2])
+
+
+def test_a_small_shape_keeps_the_vocabulary():
+    shape = small_shape(BertConfig(vocab_size=77), Student(shape="2x128"))
+    assert (shape.vocab_size, shape.num_hidden_layers, shape.hidden_size) == (77, 2, 128)
+    assert (shape.num_attention_heads, shape.intermediate_size) == (2, 512)
+    tinybert = small_shape(BertConfig(), Student(shape="4x312", heads=12, feed_forward=1200))
+    assert (tinybert.num_attention_heads, tinybert.intermediate_size) == (12, 1200)
+    with pytest.raises(ConfigError, match="does not divide into 5 heads"):
+        small_shape(BertConfig(), Student(shape="4x312", heads=5))
+
+
+def test_students_are_written_in_three_ways():
+    assert Student.parse("3").layers == 3
+    assert Student.parse("0,2,5").layers == (0, 2, 5)
+    assert Student.parse("2x128").shape == "2x128"
+    assert Student.parse("./2x128").model == "./2x128"
+    with pytest.raises(ConfigError, match="exactly one of them, got layers and model"):
+        Student(layers=3, model="x").check()
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_of_the_package(name):
+    recipe = load_recipe(name)
+    assert recipe.summary
+    assert recipe.changed() == recipe
+    assert recipe.changed(student="3").begins_with().layers == 3
+    assert (recipe.student is None) == (name == "tinybert-task")  # which needs that of the general stage
+
+
+def test_settings_replace_those_of_the_recipe(tmp_path):
+    recipe = load_recipe("task").changed(["temperature=4", "epochs=7", "metric_for_best=macro_f1"], "2x128")
+    assert recipe.distillation.temperature == 4.0
+    assert (recipe.training.epochs, recipe.training.metric_for_best) == (7, "macro_f1")
+    assert recipe.begins_with().shape == "2x128"
+    with pytest.raises(ConfigError, match=r"temprature.*did you mean 'temperature'"):
+        recipe.changed(["temprature=4"])
+    with pytest.raises(ConfigError, match="soft_weight = 2"):
+        recipe.changed(["soft_weight=2"])
+    file = tmp_path / "own.toml"
+    file.write_text('[distillation]\nmethod = "nothing"\n')
+    with pytest.raises(ConfigError, match=r"method = 'nothing': give one of 'task'"):
+        load_recipe(file)
+    file.write_text('[distillation]\nmethod = "task"\n')
+    with pytest.raises(ConfigError, match="give --student 3"):
+        load_recipe(file).begins_with()
