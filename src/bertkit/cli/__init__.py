@@ -61,6 +61,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Train": {
         "pretrain": "train a model of your own on a token store; resumable",
+        "label": "label texts by hand, those that teach most first; resumable",
         "finetune": "train on labelled text, and report how good it is",
         "adapt": "train on a task's own text, then fine-tune; compare both",
         "distill": "a small model that learns from a large one; resumable",

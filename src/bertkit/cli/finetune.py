@@ -53,6 +53,9 @@ def finetune(
     With --lora RANK only small matrices beside the weights are trained, with the
     head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
 
+    With --few-shot a handful of labelled texts is enough: what teaches most of them
+    is found by cross-validation, and without a dev file no text is spared for it.
+
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
     where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers
     loads the run as well.
@@ -70,6 +73,7 @@ def finetune(
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
         bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
+        bertkit finetune csv --data thirty.csv --model MINILM --out run --few-shot
         bertkit finetune rerank --data questions.jsonl --model DIR --out run \
             --negatives 8
         bertkit finetune tweets --data tweets --model DIR --out run \

@@ -28,7 +28,7 @@ EVERYDAY = {
     "Training": set(
         """--protocol --objective --learning-rate --epochs --batch-size --max-length --max-seq-length --max-steps --seed
         --seeds --freeze-encoder --lora --pooling --patience --metric-for-best --keep --class-weights --max-train-rows
-        --on-error --precision --loss --mine-negatives --matryoshka""".split()
+        --on-error --precision --loss --mine-negatives --matryoshka --few-shot --few-shot-method""".split()
     ),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }

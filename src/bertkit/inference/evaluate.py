@@ -164,7 +164,13 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
         say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
         return dev
     path = Path(data)
-    if facts.get("dev_held_out_of_train") and Path(loaded.settings["data"]).resolve() == path.resolve():
+    same = Path(loaded.settings["data"]).resolve() == path.resolve()
+    if facts.get("dev_is_train") and same:
+        raise DataError(
+            f"{loaded.path} was trained on all rows of {data}, and what its metrics.json says of dev was found by "
+            "cross-validation; give labelled rows that it has not seen, or ask for split train to score them all"
+        )
+    if facts.get("dev_held_out_of_train") and same:
         raise DataError(
             f"{data} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out "
             "cannot be found; give labelled rows that it has not seen, or ask for split train to score them all"

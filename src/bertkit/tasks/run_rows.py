@@ -40,26 +40,38 @@ class Rows:
     more: dict[str, Examples[Located]] = field(default_factory=dict)
 
     @property
+    def cross_validated(self) -> bool:
+        """Whether dev are the training rows themselves, which only models that have not seen them may answer."""
+        return self.dev is self.train
+
+    @property
     def sha256(self) -> str:
         """The hash of train and dev together."""
         return self.hashes[ALL]
 
 
-def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings) -> Rows:
+def read_rows(
+    workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings, *, cross_validated: bool = False
+) -> Rows:
     """Read train and dev; hold dev out of train where there is no file for it; cut train to ``max_train_rows``.
+
+    With ``cross_validated`` nothing is held out: see :attr:`Rows.cross_validated`.
 
     Hold-out and cut depend on ``settings.seed`` and not on the seed of a single run, so all runs see the same examples.
     """
     train = workflow.read(data, "train", on_error=settings.on_error)
-    held_out = "dev" not in workflow.splits(data)
-    if held_out:
-        train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
-    else:
+    has_dev = "dev" in workflow.splits(data)
+    dev: Examples[Located] | None = None
+    if has_dev:
         dev = workflow.read(data, "dev", on_error=settings.on_error)
+    elif not cross_validated:
+        train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
     kept = workflow.sample(train, settings.max_train_rows, settings.seed)
     if fault := workflow.train_fault(kept):
         raise DataError(f"{'' if train.path is None else train.path.name}: {fault}")
     more = workflow.read_more(data, on_error=settings.on_error)
+    held_out = dev is not None and not has_dev
+    dev = kept if dev is None else dev
     return Rows(kept, dev, held_out, len(train), _hashes(workflow, kept, dev, more), more)
 
 

@@ -214,7 +214,8 @@ def _store(
 ) -> tuple[TokenStore, int]:
     """The training texts as a token store, and how many there are."""
     workflow = workflow_of(task)
-    rows = read_rows(workflow, data, config.model_copy(update={"max_train_rows": None}))  # labels are cut, not texts
+    whole = config.model_copy(update={"max_train_rows": None})  # labels are cut, not texts
+    rows = read_rows(workflow, data, whole, cross_validated=config.few_shot)
     found = list(dict.fromkeys(text for example in rows.train for text in workflow.texts_of(example)))
     if not found:
         raise ConfigError(f"task {task.name} has no texts that a masked language model could be trained on")

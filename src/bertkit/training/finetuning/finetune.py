@@ -9,27 +9,32 @@ from pathlib import Path
 from typing import cast
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
-from bertkit.errors import ConfigError, MissingExtraError
+from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.scores import bootstrap_means, interval_of
-from bertkit.system.atomic_files import write_atomically
+from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
+from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
-from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
+from bertkit.training.finetuning.few_shot import advice_on, check_few_shot
+from bertkit.training.finetuning.few_shot_selection import Selection, select_method
+from bertkit.training.finetuning.finetune_folder import EXAMPLES, PARTS, FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
@@ -52,6 +57,9 @@ from bertkit.training.trainer.run_folder import LOG, read_log
 MEMORY_ADVICE = (
     "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, --lora, or --freeze-encoder"
 )
+
+#: What a text classifier may read, as a checkpoint says it.
+_KNOWN = {("cls",), ("mean",), ("max",)}
 
 
 def finetune(
@@ -106,11 +114,7 @@ def finetune(
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        if config.precision is None:  # a run goes on in the format that it began with, on another processor too
-            # bf16 was compared with fp32 for encoders alone, trained as a whole.
-            half = not (config.freeze_encoder or config.lora or is_encoder_decoder(config_path(start)))
-            precision = run.precision or (fastest_precision(place) if half else "fp32")
-            config = config.model_copy(update={"precision": precision})
+        config = _with_precision(config, start, run, place)
         begin = StartModel(start, str(model), revision)
         settings = _identity(task, data, begin, config, added)
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
@@ -128,11 +132,31 @@ def finetune(
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
         job = job.prepared()
+        job, selection = select_method(job) if config.few_shot else (job, None)
         found = None
         if space := space_of(config, job.config):
             found = search(job, space, config.search, resume=resume)
             job = job.with_config(job.config.model_copy(update=found.chosen))
-        return _finish(job, *_run_seeds(job, resume=resume), found)
+        result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
+        shutil.rmtree(run.path / PARTS, ignore_errors=True)
+        return result
+
+
+def _hash_of(file: str) -> str:
+    """Of a file that a resumed run must find as it was."""
+    if not (path := user_path(file)).is_file():
+        raise DataError(f"unlabelled={file!r} is not a file; give one with a text in each line, or a table")
+    return sha256_file(path)
+
+
+def _with_precision(config: FinetuneConfig, start: Path, run: FinetuneFolder, device: str) -> FinetuneConfig:
+    """With the number format that the run began with, on another processor too; for a new one the fastest."""
+    if config.precision is not None:
+        return config
+    # bf16 was compared with fp32 for encoders alone, trained as a whole.
+    other = config.freeze_encoder or config.lora or config.few_shot or is_encoder_decoder(config_path(start))
+    precision = run.precision or ("fp32" if other else fastest_precision(device))
+    return config.model_copy(update={"precision": precision})
 
 
 def _identity(
@@ -147,6 +171,7 @@ def _identity(
         "model_sha256": model_hash(start.path),
         "config": config.model_dump(),
         **({} if config.search is None else {"given": given_names(config)}),
+        **({} if config.unlabelled is None else {"unlabelled_sha256": _hash_of(config.unlabelled)}),
         **({"added": dict(added)} if added else {}),
     }
 
@@ -183,8 +208,11 @@ def _prepare(
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow.check_settings(config)
+    check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
     config = workflow.settings_for(checkpoint_folder(start.path), config)
-    rows = read_rows(workflow, data, config)
+    if config.few_shot and config.pooling is None and saved_pooling(checkpoint_folder(start.path)) not in _KNOWN:
+        config = config.model_copy(update={"pooling": "mean"})
+    rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
     shape = workflow.start_shape(start.path, config)
     adapters = ""
     if config.lora is not None:  # told before the texts are encoded, as is what is wrong with their targets
@@ -204,6 +232,8 @@ def _prepare(
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
+    if advice := advice_on(workflow, cast("Sequence[Example]", rows.train), config):
+        say(advice)
     family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
@@ -246,11 +276,17 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     return seeds, replaced
 
 
-def _finish(job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None) -> FinetuneResult:
+def _finish(
+    job: Job,
+    seeds: list[SeedResult],
+    replaced: list[SeedResult],
+    found: Search | None,
+    selection: Selection | None,
+) -> FinetuneResult:
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
     workflow, config, rows, run = job.workflow, job.config, job.data.rows, job.run
     task: Task = workflow.task
-    baseline = workflow.baseline(rows.train, rows.dev) if config.baseline else None
+    baseline = workflow.baseline(rows.train, rows.dev) if config.baseline and not rows.cross_validated else None
     mean, sd, median = summarize(seeds)
     chosen = choose_seed(seeds, task.main_metric)
     decision = read_decision(run.seed(chosen.seed) / "best")
@@ -266,8 +302,18 @@ def _finish(job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found
         seeds=tuple(seeds),
         chosen_seed=chosen.seed,
         baseline=baseline,
-        protocol=protocol_block(job, [seed.seed for seed in seeds], None if found is None else asdict(found)),
-        notes=(*task.notes, *workflow.notes_on(decision), *notes_on(seeds, task.main_metric, baseline, replaced)),
+        protocol=protocol_block(
+            job,
+            [seed.seed for seed in seeds],
+            None if found is None else asdict(found),
+            None if selection is None else asdict(selection),
+        ),
+        notes=(
+            *task.notes,
+            *(() if selection is None else selection.notes()),
+            *workflow.notes_on(decision),
+            *notes_on(seeds, task.main_metric, baseline, replaced),
+        ),
         interval=interval,
         replaced=tuple(replaced),
         mean=mean,

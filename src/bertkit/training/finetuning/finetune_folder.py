@@ -38,6 +38,8 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.loop_options import WITH_RESUME
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
+#: Folder of what a comparison of methods for few labels has found so far.
+PARTS = "cross-validation"
 #: Name of the setting that identifies the examples a run was trained and scored on: a hash of each part.
 EXAMPLES = "examples"
 
@@ -73,7 +75,7 @@ class FinetuneFolder(RunFolder):
         return completed
 
     def _has_steps(self) -> bool:
-        return super()._has_steps() or (self.path / SEARCH).exists()
+        return super()._has_steps() or (self.path / SEARCH).exists() or (self.path / PARTS).exists()
 
     @property
     def precision(self) -> Precision | None:

@@ -27,6 +27,18 @@ LORA_ALPHA = 16.0
 #: The best rate of adapters is about ten times that of the whole model (Schulman et al. 2025, "LoRA Without Regret");
 #: for RoBERTa-base that is 3e-4, where Hu et al. 2021 (table 9) chose 4e-4 to 5e-4. No more than they ever used.
 LORA_RATE, MAX_LORA_RATE = 10.0, 1e-3
+FewShotMethod = Literal["auto", "contrastive", "linear", "finetune", "pseudo"]
+FEW_SHOT_FIELDS = ("few_shot", "few_shot_method", "few_shot_pairs", "unlabelled")
+#: What few_shot decides by itself, or has no use for, and the value that it must have.
+NOT_WITH_FEW_SHOT: dict[str, object] = {
+    "freeze_encoder": False,
+    "lora": None,
+    "search": None,
+    "protocol": "sane",
+    "long_texts": "cut",
+    "class_weights": "none",
+    "layer_decay": None,
+}
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
 
@@ -102,11 +114,32 @@ class FinetuneConfig(ReadingSettings):
         "that is measured to be faster with it; weights and every evaluation stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
+    few_shot: bool = Field(
+        False,
+        description="learn from a handful of labels, by the method that cross-validation on the training rows finds "
+        "best; without a dev file the scores are those of cross-validation",
+    )
+    few_shot_method: FewShotMethod = Field(
+        "auto",
+        description="with few_shot: contrastive: pairs of texts train the encoder, then a linear head; linear: that on "
+        "the frozen encoder; finetune: as without few_shot; pseudo: contrastive, with the labels that it gives to "
+        "unlabelled texts; auto compares them, and TF-IDF",
+    )
+    few_shot_pairs: int = Field(
+        20, ge=2, le=10_000, description="with few_shot: pairs for each text, half of them of one label"
+    )
+    unlabelled: str | None = Field(
+        None,
+        description="with few_shot: file of more texts, without labels, one a line or a table: whether it helps to "
+        "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.freeze_encoder and self.precision not in (None, "fp32"):
             raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
+        if self.few_shot and self.precision not in (None, "fp32"):
+            raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
         if self.freeze_encoder and self.lora:
@@ -116,6 +149,19 @@ class FinetuneConfig(ReadingSettings):
         given = [name for name in LORA_FIELDS if name != "lora" and name in self.model_fields_set]
         if self.lora is None and any(getattr(self, name) != type(self).model_fields[name].default for name in given):
             raise ValueError(f"{given[0]} has no meaning without lora, the rank of the adapters; add lora=8")
+        others = [name for name in FEW_SHOT_FIELDS if getattr(self, name) != type(self).model_fields[name].default]
+        if others and not self.few_shot:
+            raise ValueError(f"{others[0]} has no meaning without few_shot; add it")
+        if (self.few_shot_method == "pseudo" and self.unlabelled is None) or (
+            self.unlabelled is not None and self.few_shot_method not in ("auto", "pseudo")
+        ):
+            raise ValueError(
+                f"few_shot_method {self.few_shot_method!r} with unlabelled={self.unlabelled!r}: method 'pseudo' needs "
+                "a file of texts, and only it and 'auto' read one"
+            )
+        for name, value in NOT_WITH_FEW_SHOT.items():
+            if self.few_shot and getattr(self, name) != value:
+                raise ValueError(f"few_shot does not go together with {name}={getattr(self, name)!r}; leave one out")
         if self.protocol == "original" and self.patience:
             raise ValueError("patience has no meaning with protocol 'original', which keeps the last epoch")
         return self
@@ -133,6 +179,16 @@ class FinetuneConfig(ReadingSettings):
             use_rslora=self.lora_rank_stabilized,
             target_modules=None if self.lora_targets is None else tuple(self.lora_targets.replace(" ", "").split(",")),
         )
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether pairs of texts train the encoder."""
+        return self.few_shot and self.few_shot_method in ("contrastive", "pseudo")
+
+    @property
+    def learns_by_vectors(self) -> bool:
+        """Whether the head is a logistic regression on vectors of the training texts."""
+        return self.few_shot and self.few_shot_method in ("contrastive", "linear", "pseudo")
 
     @property
     def keeps_best_epoch(self) -> bool:

@@ -70,11 +70,14 @@ class FrozenHead(nn.Module):
             self.dropout, self.classifier = model.dropout, model.classifier
         self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
 
+    def read(self, vectors_BD: Tensor) -> Tensor:
+        """What the classifier reads of the vectors."""
+        return vectors_BD if self.pooler is None else self.pooler(vectors_BD)
+
     def forward_packed(self, batch: VectorBatch) -> ModelOutput:
         """Logits ``(B, C)``; with targets also the loss."""
         model = self._owner[0]
-        pooled_BD = batch.vectors if self.pooler is None else self.pooler(batch.vectors)
-        logits = self.classifier(self.dropout(pooled_BD))
+        logits = self.classifier(self.dropout(self.read(batch.vectors)))
         if not batch.targets:
             return ModelOutput(logits=logits)
         term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)

@@ -40,6 +40,7 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}). This folder has the model of seed "
         f"{result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
         "`metrics.json` states in full.\n",
+        *_methods(protocol.get("few_shot")),
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
         "\n## How it was trained\n",
         _table(("setting", "value"), settings),
@@ -101,6 +102,25 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
         **{f"{name.replace('_', ' ')} (chosen on dev)": value for name, value in chosen.items()},
         "versions": ", ".join(f"{name} {number}" for name, number in protocol["versions"].items()),
     }
+
+
+def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:
+    """What was compared for few labels."""
+    if few_shot is None or not few_shot["compared"]:
+        return []
+    rows = [
+        (
+            each["method"] + (" (chosen)" if each["method"] == few_shot["chosen"] else ""),
+            f"{each['score']:.4f} ({each['interval'][0]:.4f} to {each['interval'][1]:.4f})",
+            f"{each['below']:.4f} ({each['below_interval'][0]:.4f} to {each['below_interval'][1]:.4f})",
+        )
+        for each in few_shot["compared"]
+    ]
+    return [
+        f"Methods compared by cross-validation on the {few_shot['rows']:,} training rows ({few_shot['folds']} parts), "
+        "with 95 % intervals, those of differences paired by row:\n",
+        _table(("method", few_shot["metric"], "below the chosen"), rows),
+    ]
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

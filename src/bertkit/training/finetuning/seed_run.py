@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -17,6 +17,7 @@ from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
 from bertkit.model.adapters import add_adapters
 from bertkit.model.text_comparison import TextComparison
+from bertkit.ragged import Ragged
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
@@ -25,13 +26,14 @@ from bertkit.system.json_files import printable, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
-from bertkit.tasks.examples import Encoded
+from bertkit.tasks.examples import Encoded, Example
 from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.training.finetuning.few_shot import fit_few_labels
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
-from bertkit.training.finetuning.finetune_settings import LORA_FIELDS, FinetuneConfig
+from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS, LORA_FIELDS, FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
@@ -46,6 +48,8 @@ class TaskData:
     """Examples with their token ids and the report on them; ``train``, ``dev`` and ``more`` are encoded.
 
     source: where the data was, as the user named it.
+    held_out_outputs: of rows that are cross-validated, what models that have not seen them said; None where no row
+        could be left out.
     """
 
     rows: Rows
@@ -54,6 +58,14 @@ class TaskData:
     report: DataReport
     more: Mapping[str, Encoded] = field(default_factory=dict)
     source: str = ""
+    held_out_outputs: Any = None
+
+    @property
+    def split(self) -> str:
+        """What is scored, in words."""
+        if not self.rows.cross_validated:
+            return "dev"
+        return "train, not held out" if self.held_out_outputs is None else "train, cross-validated"
 
     def facts(self, max_length: int) -> dict[str, Json]:
         """The part ``data`` of the protocol block."""
@@ -63,6 +75,7 @@ class TaskData:
             **{f"{split}_file": "" if path is None else printable(path.name) for split, path in files.items()},
             **({"hub_dataset": self.source.removeprefix("hub:")} if self.source.startswith("hub:") else {}),
             "dev_held_out_of_train": rows.held_out,
+            **({"dev_is_train": True} if rows.cross_validated else {}),
             "train_rows": len(rows.train),
             "train_rows_left_out": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
@@ -82,7 +95,10 @@ def encode(
     splits = {"train": rows.train, "dev": rows.dev, **rows.more}
     encoded = {name: workflow.encode(part, tokenizer, settings, labelled=True) for name, part in splits.items()}
     train, dev = encoded.pop("train"), encoded.pop("dev")
-    report = workflow.report({"train": rows.train, "dev": rows.dev}, {"train": train, "dev": dev}, settings)
+    split_rows, of_splits = {"train": rows.train, "dev": rows.dev}, {"train": train, "dev": dev}
+    if rows.cross_validated:
+        split_rows, of_splits = {"train": rows.train}, {"train": train}
+    report = workflow.report(split_rows, of_splits, settings)
     return TaskData(rows, train, dev, report, encoded, str(source))
 
 
@@ -167,9 +183,15 @@ class Job:
             model = self.start.load(self.workflow, self.config, seed=seed, device=self.device)
             if options.folder is not None:
                 _check_room(model, options.folder, self.config)
-            dev = Dev(self.data.rows.dev, self.data.dev)
+            rows, config = self.data.rows, self.config
+            dev = None if rows.cross_validated else Dev(rows.dev, self.data.dev)
             options = replace(options, how_to_resume=self.run.how_to_resume)
-            return fit(model, self.workflow, self.data.train, dev, self.config, seed=seed, options=options)
+            workflow, train = self.workflow, self.data.train
+            if config.learns_by_vectors:
+                assert isinstance(train, Ragged), "few_shot refused windows"
+                given = cast("Sequence[Example]", rows.train)
+                return fit_few_labels(model, workflow, given, train, dev, config, seed=seed, options=options)
+            return fit(model, workflow, train, dev, config, seed=seed, options=options)
 
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
@@ -177,6 +199,7 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     unset = {name for name in _LATER if getattr(config, name) in (None, False)}
     unset |= {"pooling"} if config.pooling in (None, "cls") else set()
     unset |= {"rank_loss"} if config.rank_loss == FinetuneConfig().rank_loss else set()
+    unset |= set() if config.few_shot else set(FEW_SHOT_FIELDS)
     unset |= set(LORA_FIELDS) if config.lora is None else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
@@ -254,7 +277,10 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
 def _score(job: Job, model: AnyModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
     """The result for dev, and all scores and files: those of the further labelled sets, too."""
     workflow, data, engine = job.workflow, job.data, job.workflow.scoring_engine(model)
-    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(engine, data.dev, label="scoring dev"), {})
+    outputs = data.held_out_outputs
+    if outputs is None:
+        outputs = workflow.outputs(engine, data.dev, label="scoring dev")
+    dev = Predicted(data.rows.dev, data.dev, outputs, {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
     if scored.table:
         say(scored.table)
@@ -281,15 +307,19 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
         job.tokenizer.save_pretrained(folder / "last")
 
 
-def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | None) -> dict[str, Json]:
+def protocol_block(
+    job: Job, seeds: Sequence[int], search: dict[str, Json] | None, few_shot: dict[str, Json] | None = None
+) -> dict[str, Json]:
     """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
-    ``seeds`` are those that ran; ``search`` is what was tried before these settings were chosen.
+    ``seeds`` are those that ran; ``search`` is what was tried before these settings were chosen, ``few_shot`` the
+    methods that were compared.
     """
     config, task = job.config, job.workflow.task
     assert config.max_length is not None, "settings must be resolved"
     original = config.protocol == "original"
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
+    keeps_best = config.keeps_best_epoch and not config.learns_by_vectors and not job.data.rows.cross_validated
     start = user_path(job.start.name)
     local = start.exists()
     trained = job.adapters or "all parameters"
@@ -297,13 +327,16 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
         kind = {"cls": "[CLS]", None: "</s>"}.get(config.pooling, config.pooling)  # None: of an encoder-decoder
         reads_vectors = job.workflow.reads_vectors
         trained = f"classification head on frozen {kind} features" if reads_vectors else "head on a frozen encoder"
+    if config.learns_by_vectors:
+        how = "trained by pairs of texts" if config.contrasts else "that was not trained"
+        trained = f"linear head, on an encoder {how}"
     return {
         "protocol": config.protocol,
-        "split": "dev",
+        "split": job.data.split,
         "metrics": list(task.metrics),
         "main_metric": task.main_metric,
         **job.workflow.facts(config),
-        "selection": best if config.keeps_best_epoch else "last epoch of each seed",
+        "selection": best if keeps_best else "last epoch of each seed",
         "seeds": list(seeds),
         "start_checkpoint": {
             # Of a path the last two parts, which name the model but not its owner's folders.
@@ -316,7 +349,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
         "what_is_trained": trained,
         **({} if config.lora is None else {"lora": {name: getattr(config, name) for name in LORA_FIELDS}}),
         "learning_rate": config.learning_rate,
-        "epochs": config.epochs,
+        "epochs": 1 if config.learns_by_vectors else config.epochs,
         "batch_size": config.batch_size * config.accumulation,
         "optimizer": "Adam with decoupled weight decay, " + ("no bias correction" if original else "bias-corrected"),
         "betas": [0.9, 0.999],
@@ -330,6 +363,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
         "class_weights": config.class_weights,
         "patience": config.patience,
         "search": search,
+        **({} if few_shot is None else {"few_shot": few_shot}),
         "versions": versions(),
         "hardware": hardware(job.device),
     }

@@ -1,0 +1,1 @@
+"""Labelling by hand: which texts to label next, and where the labels are kept."""

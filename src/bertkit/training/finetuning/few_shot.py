@@ -1,0 +1,145 @@
+"""Fine-tuning on a handful of labels: an encoder that labels have trained by pairs, or a frozen one, and a linear head.
+
+The result is an ordinary text classifier, whose head reads the pooled vector of a text.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertkit.errors import ConfigError
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import Ragged
+from bertkit.tasks.examples import Example
+from bertkit.tasks.hold_out import deal, text_key
+from bertkit.tasks.text.workflow import TextWorkflow
+from bertkit.tasks.workflow import AnyWorkflow, Predicted
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
+from bertkit.training.finetuning.frozen_encoder import FrozenHead, frozen_vectors
+from bertkit.training.finetuning.label_contrast import contrast_labels
+from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, read_by
+from bertkit.training.trainer.callbacks import reporting
+from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
+
+if TYPE_CHECKING:
+    from bertkit.model.auto import AnyModel
+
+#: Fine-tuning on at most so many rows, at most so many of the median label, tells of ``--few-shot``.
+FEW_ROWS, FEW_OF_LABEL = 2_000, 64
+#: Inverse strength of the penalty after the encoder was trained: labels that have trained the vectors of all rows tell
+#: nothing of it afterwards.
+CONTRASTED = 1.0
+#: Parts of the rows, by which the strength of the penalty of a linear head on a frozen encoder is chosen.
+FOLDS = 5
+
+
+def check_few_shot(workflow: AnyWorkflow, config: FinetuneConfig, *, encoder: bool) -> None:
+    """Refuse (ConfigError) what cannot be learned this way; ``encoder``: the start checkpoint is one."""
+    if not config.few_shot:
+        return
+    if not _has_one_label(workflow):
+        raise ConfigError(
+            f"few_shot is for texts or pairs of texts with one label each; task {workflow.task.name} has scores, "
+            "several labels a text, something else than texts, or a teacher. Leave it out"
+        )
+    if not encoder:
+        raise ConfigError("few_shot compares vectors of texts, which an encoder-decoder does not have; leave it out")
+
+
+def _has_one_label(workflow: AnyWorkflow) -> bool:
+    """Whether texts have one label each, and nothing beside it to learn from, as a subclass may have."""
+    return type(workflow) is TextWorkflow and workflow.task.kind == "classification"
+
+
+def advice_on(workflow: AnyWorkflow, rows: Sequence[Example], config: FinetuneConfig) -> str:
+    """A line on ``few_shot`` for a run that has few labels and might be better with it; empty for others."""
+    if config.few_shot or not _has_one_label(workflow) or len(rows) > FEW_ROWS:
+        return ""
+    counts = Counter(row.label for row in rows)
+    if statistics.median(counts.values()) > FEW_OF_LABEL:
+        return ""
+    return f"{len(rows):,} training rows are few: few_shot=True (--few-shot) compares ways to learn from them"
+
+
+def can_cross_validate(rows: Sequence[Example]) -> bool:
+    """Whether two labels have two different texts or more."""
+    texts = {(row.label, text_key(row)) for row in rows}
+    labels = [label for label, _ in texts]
+    return sum(labels.count(label) > 1 for label in set(labels)) > 1
+
+
+def fit_few_labels(
+    model: AnyModel,
+    workflow: AnyWorkflow,
+    rows: Sequence[Example],
+    train: Ragged,
+    dev: Dev | None,
+    config: FinetuneConfig,
+    *,
+    seed: int,
+    options: FitOptions,
+) -> Fit:
+    """As :func:`bertkit.training.finetuning.fit.fit`, by a method of ``config``.
+
+    ``rows`` are the labelled examples of ``train``, which with method "pseudo" has more.
+    """
+    assert isinstance(model, BertForSequenceClassification), "check_few_shot refused the others"
+    seed_generators(seed)
+    at, log, labels = Progression(step=1, best_step=1), options.log, np.asarray(train.labels)
+    if config.contrasts:
+        at = _contrast(model, train, config, seed, options)
+    head = FrozenHead(model)
+    vectors = frozen_vectors(model, train, cache=None if config.contrasts else options.cache, label="encoding train")
+    features, strength = read_by(head, vectors), CONTRASTED
+    if not config.contrasts:
+        can = can_cross_validate(rows)
+        strength = choose_strength(features, labels, np.array(deal(rows, FOLDS, config.seed))) if can else STRENGTHS[0]
+    loss = fit_linear_head(head, features, labels, strength)
+    record: Record = {"step": at.step, "epoch": 1, "train_loss": loss}
+    if not config.contrasts:
+        log({"step": 1, "epoch": 1.0, "loss": loss})
+    if dev is not None:
+        outputs = workflow.outputs(workflow.scoring_engine(model), dev.encoded, label="evaluating")
+        found = Predicted(dev.examples, dev.encoded, outputs, {})
+        scores = workflow.score(replace(found, decision=workflow.decide(found, config)))
+        record |= {f"dev_{name}": value for name, value in scores.items()}
+    log({"event": "epoch", **record, "seconds": round(at.seconds, 1)})
+    at.epochs, at.best_step = [record], at.step
+    return Fit(model.eval(), at, False, workflow.loss_floor(train, config), None)
+
+
+def _contrast(
+    model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: FitOptions
+) -> Progression:
+    """Train the encoder, from the newest checkpoint if the run is resumed."""
+    loop = LoopOptions(
+        num_steps=1,  # of the plan, as the rate
+        learning_rate=1.0,
+        max_grad_norm=config.max_grad_norm,
+        checkpoint_every_s=config.checkpoint_every_s,
+        precision="fp32",
+        label=options.label,
+        folder=options.folder,
+        how_to_resume=options.how_to_resume,
+        identity={**options.identity, "seed": seed},
+    )
+    trainer = contrast_labels(model, train, config, seed, loop)
+    trainer.log = reporting(
+        trainer, lambda record: None if "event" in record else options.log(record), options.callbacks
+    )
+    resumed = options.resume and options.folder is not None and trainer.resume()
+    options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+    for callback in options.callbacks:
+        callback.on_begin(trainer)
+    at = trainer.run()
+    for callback in options.callbacks:
+        callback.on_end(trainer)
+    return at

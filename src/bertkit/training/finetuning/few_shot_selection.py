@@ -1,0 +1,174 @@
+"""Which way of learning from a handful of labels is best: cross-validation on the training rows, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import ConfigError
+from bertkit.metrics.scores import bootstrap_draws, interval_of
+from bertkit.ragged import Floats
+from bertkit.system.console import aligned, clock, say
+from bertkit.tasks.examples import Example
+from bertkit.tasks.hold_out import deal
+from bertkit.tasks.workflow import Predicted
+from bertkit.training.finetuning.few_shot import can_cross_validate
+from bertkit.training.finetuning.few_shot_parts import HeldOut
+from bertkit.training.finetuning.finetune_settings import FewShotMethod
+from bertkit.training.finetuning.seed_run import Job
+
+#: Parts of the training rows, each of which is predicted by models that the others made.
+FOLDS = 4
+#: What is compared, of equally good ones the first is chosen. TF-IDF is no encoder, so that it can only be named.
+METHODS: dict[str, str] = {
+    "contrastive": "pairs train the encoder, linear head",
+    "linear": "frozen encoder, linear head",
+    "finetune": "plain fine-tuning",
+    "pseudo": "contrastive, also on unlabelled texts that it is sure of",
+    "tfidf": "TF-IDF, linear model",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One method.
+
+    score: main metric over all training rows, each predicted by a model that has not seen it. interval: 95 % of its
+    values when rows are drawn with replacement.
+    below: how much lower it is than the chosen method, and the interval of that, paired by row; of the chosen one 0.
+    seconds: of all parts.
+    """
+
+    method: str
+    score: float
+    interval: Sequence[float]
+    below: float
+    below_interval: Sequence[float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was compared on the training rows; the part ``few_shot`` of the protocol block.
+
+    chosen: the method. folds: parts of the rows; 0 where no row could be left out. reason: why it was chosen.
+    """
+
+    chosen: FewShotMethod
+    reason: str
+    metric: str
+    folds: int
+    rows: int
+    compared: Sequence[Compared] = ()
+
+    def notes(self) -> list[str]:
+        """What belongs beside the scores."""
+        said = [f"few labels: {self.reason}"]
+        best = max(self.compared, key=lambda each: each.score, default=None)
+        if best is not None and best.method == "tfidf" and best.score > self._score:
+            said.append(
+                f"TF-IDF WITH A LINEAR MODEL IS BETTER HERE ({self.metric} {best.score:.4f} in cross-validation); this "
+                "folder holds the best of the other methods"
+            )
+        return said
+
+    @property
+    def _score(self) -> float:
+        return next(each.score for each in self.compared if each.method == self.chosen)
+
+    def render(self) -> str:
+        """A table for people."""
+        head = ("method", f"{self.metric}, {self.folds} parts", "95 % interval", "below the chosen", "time")
+        rows = [head]
+        for each in self.compared:
+            mark = "chosen" if each.method == self.chosen else _span(each.below, each.below_interval)
+            low, high = each.interval
+            named = f"{each.method}: {METHODS[each.method]}"
+            rows.append((named, f"{each.score:.4f}", f"{low:.4f} to {high:.4f}", mark, clock(each.seconds)))
+        return "\n".join(f"  {line}" for line in aligned(rows))
+
+
+def _span(value: float, interval: Sequence[float]) -> str:
+    low, high = interval
+    return f"{value:+.4f} ({low:+.4f} to {high:+.4f})"
+
+
+def select_method(job: Job) -> tuple[Job, Selection]:
+    """Choose the method that is asked for, or that is best; with what it said of rows that it had not seen.
+
+    The finished parts of an interrupted selection are in the run folder.
+    """
+    rows = cast("Sequence[Example]", job.data.rows.train)
+    config, metric = job.config, job.workflow.task.main_metric
+    asked = config.few_shot_method
+    if not can_cross_validate(rows):
+        if job.data.rows.cross_validated and (config.calibrate or config.tune_thresholds):
+            raise ConfigError(
+                "calibrate and tune_thresholds need labelled rows that the model has not seen: here are neither a dev "
+                "file nor two labels with two different texts. Leave them out, or add rows"
+            )
+        chosen: FewShotMethod = "linear" if asked in ("auto", "pseudo") else asked
+        reason = (
+            "fewer than two labels have two different texts or more, so no row can be left out: CROSS-VALIDATION IS "
+            f"IMPOSSIBLE, nothing was compared, and the method is {chosen}"
+        )
+        return _with_method(job, chosen), Selection(chosen, reason, metric, 0, len(rows))
+    if asked not in ("auto", "pseudo") and not job.data.rows.cross_validated:
+        return _with_method(job, asked), Selection(asked, f"{asked}, as asked for", metric, 0, len(rows))
+    parts = HeldOut(job, np.array(deal(rows, FOLDS, config.seed)))
+    names = {"auto": [*METHODS], "pseudo": ["contrastive", "pseudo"]}.get(asked, [asked])
+    for name in names:
+        if name != "pseudo" or config.unlabelled is not None:
+            parts.compare(name)
+    compared = _compare(parts, None if asked == "auto" else asked)
+    chosen = cast(FewShotMethod, compared[0].method)
+    how = "best in cross-validation on the training rows" if asked == "auto" else "as asked for"
+    found = Selection(chosen, f"{chosen}, {how}", metric, parts.count, len(rows), compared)
+    say(found.render())
+    job = _with_method(job, chosen, parts.said[chosen] if job.data.rows.cross_validated else None)
+    if chosen == "pseudo":
+        train = parts.all_with_pseudo_labels()
+        say(f"training on {len(train) - len(rows):,} texts with pseudo-labels as well")
+        job = replace(job, data=replace(job.data, train=train))
+    return job, found
+
+
+def _with_method(job: Job, method: FewShotMethod, outputs: Floats | None = None) -> Job:
+    job = job.with_config(job.config.model_copy(update={"few_shot_method": method}))
+    return replace(job, data=replace(job.data, held_out_outputs=outputs))
+
+
+def _compare(parts: HeldOut, asked: str | None) -> list[Compared]:
+    """The methods, the one that was asked for first, or the best, which TF-IDF never is."""
+    job, said = parts.job, parts.said
+    rows, encoded = job.data.rows.train, job.data.train
+    draws = bootstrap_draws(len(rows))
+    scores, samples = {}, {}
+    for name, outputs in said.items():
+        given = Predicted(rows, encoded, outputs, {})
+        scores[name] = job.workflow.score(given)[job.workflow.task.main_metric]
+        drawn = job.workflow.main_metric_of(given, draws)
+        assert drawn is not None, "texts have an interval"
+        samples[name] = drawn
+    # Of equal scores the order of METHODS counts, because the sort is stable.
+    order = sorted(said, key=lambda name: (name != asked, name == "tfidf", -scores[name]))
+    best = order[0]
+    return [
+        Compared(
+            method=name,
+            score=round(scores[name], 6),
+            interval=_rounded(samples[name]),
+            below=round(scores[best] - scores[name], 6),
+            below_interval=_rounded(samples[best] - samples[name]),
+            seconds=round(parts.seconds[name], 2),
+        )
+        for name in order
+    ]
+
+
+def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
+    return [round(value, 6) for value in interval_of(values.tolist()) or ()]
