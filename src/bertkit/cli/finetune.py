@@ -53,8 +53,8 @@ def finetune(
     With --lora RANK only small matrices beside the weights are trained, with the
     head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
 
-    With --few-shot a handful of labelled texts is enough: what teaches most of them
-    is found by cross-validation, and without a dev file no text is spared for it.
+    With --few-shot a handful of labelled texts is enough: the best way to learn from
+    them is found by cross-validation, and without a dev file all are trained on.
 
     Tasks pairs, triplets and scored-pairs train a model whose vectors are near
     where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers

@@ -45,7 +45,7 @@ def label(
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
-    r"""Label texts by hand, those first of which a label teaches most.
+    r"""Label texts by hand, beginning with those whose labels teach most.
 
     Press the number of a label, u to take the last one back, s to skip a text until
     the next time, q to quit. Every label is on the disk at once, and the same
