@@ -144,6 +144,10 @@ TRAINING = {
     "cluster": [str(DATA / "corpus.txt"), "--model", "encoder"],
     "topics": [str(DATA / "corpus.txt"), "--model", "encoder"],
     "duplicates": [str(DATA / "corpus.txt"), "--model", "encoder"],
+    "label": [str(DATA / "corpus.txt"), "--labels", "good, bad"],
+    "analyze": ["A text.", "--model", "encoder"],
+    "distill": ["vectors", "--teacher", "encoder", "--data", str(DATA / "corpus.txt")],
+    "shrink": ["encoder", "--keep-layers", "0"],
 }
 
 
@@ -151,12 +155,12 @@ TRAINING = {
 def test_other_commands_say_what_to_install(
     folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
 ) -> None:
-    out = str(tmp_path / "new")
+    out = str(tmp_path / "new.jsonl")
     where = (
         [out]
         if command == "convert"
         else []
-        if command in ("evaluate", "benchmark", "generate", "search", "cluster", "topics", "duplicates")
+        if command in ("evaluate", "benchmark", "generate", "search", "cluster", "topics", "duplicates", "analyze")
         else ["--out", out]
     )
     given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
