@@ -110,6 +110,7 @@ def test_the_folder_goes_both_ways(done: Quantized, tmp_path: Path, texts: list[
     assert np.array_equal(vectors(tmp_path / "again", texts[:5]), vectors(done.folder, texts[:5]))
 
 
+@pytest.mark.campaign
 def test_a_run_keeps_its_task_and_its_score(run: Path, shared: Path, tmp_path: Path, texts: list[str]) -> None:
     data = shared / "data" / "glue" / "SST-2"
     result = quantize(run, tmp_path / "int8", texts[:200], dev=data / "dev.tsv", any_speed=True)

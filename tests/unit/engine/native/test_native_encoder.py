@@ -5,6 +5,7 @@ Building a library takes seconds, so most of these tests are slow.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -40,19 +41,26 @@ def largest(found: Array, expected: Array) -> float:
     return float(np.abs(found - expected).max())
 
 
+@cache
+def expected_layers(number: int, kept_as: WeightType) -> tuple[Any, Any, list[tuple[Array, Any, Array]]]:
+    """A shape of SIZES, its weights, and of each pack the rows, where they begin, and what comes out."""
+    width, heads, inner = SIZES[number]
+    shape = shape_of(width, heads, inner, list(ACTIVATIONS)[number % 3])
+    weights = random_weights(shape, seed=number)
+    products = [rounded_products(shape, one, kept_as) for one in weights]
+    packs = [random_rows(width, *lengths, seed=len(lengths)) for lengths in PACKS]
+    return shape, weights, [(x, starts, encode(shape, weights, x, starts, products)) for x, starts in packs]
+
+
 @pytest.mark.parametrize("kept_as", ["float32", "float24", "float16"])
 def test_layers_are_those_of_float64(any_library: NativeLibrary, kept_as: WeightType) -> None:
     """With the weights as they are kept: whatever that is, products and sums are float32."""
-    for number, (width, heads, inner) in enumerate(SIZES):
-        shape = shape_of(width, heads, inner, list(ACTIVATIONS)[number % 3])
-        weights = random_weights(shape, seed=number)
+    for number in range(len(SIZES)):
+        shape, weights, packs = expected_layers(number, kept_as)
         encoder = native_encoder(any_library, shape, weights, kept_as)
-        products = [rounded_products(shape, one, kept_as) for one in weights]
-        for lengths in PACKS:
-            x, starts = random_rows(width, *lengths, seed=len(lengths))
-            expected = encode(shape, weights, x, starts, products)
+        for x, starts, expected in packs:
             for threads in THREADS:
-                assert largest(encoder(x, starts, threads=threads), expected) < 1e-5, (shape, lengths, threads)
+                assert largest(encoder(x, starts, threads=threads), expected) < 1e-5, (shape, len(x), threads)
 
 
 def test_fewer_bits_cost_so_much(any_library: NativeLibrary) -> None:
