@@ -34,7 +34,7 @@ from bertkit.system.paths import user_path
 from bertkit.tasks import task_of
 from bertkit.tasks.multi.task import MultiTask, check_heads
 from bertkit.tasks.registry import Task
-from bertkit.tasks.workflow import workflow_of
+from bertkit.tasks.workflow import SPECIAL_SETTINGS, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
@@ -181,8 +181,6 @@ def _one_by_one(
 
 def _special(config: FinetuneConfig) -> list[str]:
     """The settings that only some kinds of tasks have a use for."""
-    from bertkit.tasks.workflow import SPECIAL_SETTINGS
-
     return [name for name in SPECIAL_SETTINGS if hasattr(config, name)]
 
 
