@@ -180,3 +180,18 @@ def test_a_student_may_have_another_tokenizer(teacher, tmp_path):
     data, more = small_data(tmp_path)
     result = distill_task([teacher], data, tmp_path / "out", task_recipe(str(start)), texts=[more], compare=False)
     assert result.taught.mean["accuracy"] > 0.95
+
+
+def test_a_teacher_that_was_trained_on_dev_rows_is_told_of(tmp_path):
+    """Dev is held out of one file: the same rows for teacher and student, or, with another seed, others."""
+    file = write_table(tmp_path / "reviews.csv", ("text", "label"), labelled_texts(60, 1), delimiter=",")
+    config = FinetuneConfig(**{**QUICK, "epochs": 1})
+    taught = finetune(csv_task(file), file, tiny_start(tmp_path / "start", width=32), tmp_path / "teacher", config)
+    fair, unfair = (
+        distill_task([taught.folder], file, tmp_path / f"out-{seed}", task_recipe(epochs=1, seed=seed), compare=False)
+        for seed in (config.seed, config.seed + 1)
+    )
+    assert not fair.teacher_has_seen
+    assert unfair.teacher_has_seen
+    assert "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET" in unfair.render()
+    assert module.SEEN not in fair.render()

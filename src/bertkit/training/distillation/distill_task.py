@@ -27,7 +27,7 @@ from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.errors import ConfigError
 from bertkit.inference.pipelines import pipeline
-from bertkit.inference.run_files import SETTINGS, read_settings
+from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.ragged import Floats
@@ -42,7 +42,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
-from bertkit.tasks.run_rows import Rows, read_rows, to_jsonl
+from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, score_logits
 from bertkit.training.distillation.augment import augmented
@@ -58,6 +58,11 @@ from bertkit.training.trainer.run_folder import RunFolder
 
 #: Most epochs of the run without a teacher that make up for texts without labels.
 MOST_EPOCHS = 100
+#: What makes the comparison with the teacher unfair.
+SEEN = (
+    "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET, so its score is too high, and the student knows of them through "
+    "it; give data with a dev file that no teacher has seen"
+)
 STUDENT, OUTPUTS, AUGMENTED, WITH, WITHOUT = "student", "teacher", "augmented.jsonl", "with", "without"
 
 
@@ -83,6 +88,7 @@ class TaughtResult:
     teacher: the teachers' own scores on the same dev rows.
     costs: of the (first) teacher and of the student.
     texts: training rows, and texts without labels.
+    teacher_has_seen: whether a teacher was trained on dev rows, so that its score is too high.
     """
 
     folder: Path
@@ -91,6 +97,7 @@ class TaughtResult:
     teacher: Mapping[str, float]
     costs: Mapping[str, Costs]
     texts: Mapping[str, int]
+    teacher_has_seen: bool = False
 
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
@@ -107,6 +114,7 @@ class TaughtResult:
             **scores,
             "costs": {name: costs.to_dict() for name, costs in self.costs.items()},
             "texts": dict(self.texts),
+            "teacher_has_seen_dev": self.teacher_has_seen,
         }
 
     def render(self) -> str:
@@ -127,6 +135,7 @@ class TaughtResult:
                 f"{self.taught.task} (dev): a student of {trained}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {line}" for line in aligned(costs)),
+                *([f"  note: {SEEN}"] if self.teacher_has_seen else []),
                 f"  {printable(self.folder / WITH)}",
             ]
         )
@@ -236,7 +245,19 @@ class _Job:
         student = open_run(taught.folder, device=self.device)
         costs = {"teacher": _costs(self.teachers[0].run, rows), "student": _costs(student, rows)}
         counts = {"labelled": len(rows.train), "unlabelled": len(more)}
-        return TaughtResult(self.folder.path, taught, plain, top, costs, counts)
+        seen = any(self._has_seen(rows, teacher.run) for teacher in self.teachers)
+        return TaughtResult(self.folder.path, taught, plain, top, costs, counts, seen)
+
+    def _has_seen(self, rows: Rows, teacher: Run) -> bool:
+        """Whether rows that are held out here were not held out of what the teacher was trained on."""
+        if not (
+            rows.held_out and teacher.settings and Path(teacher.settings["data"]).resolve() == Path(self.data).resolve()
+        ):
+            return False
+        workflow = TextWorkflow(self.task)
+        known = held_out_again(workflow, self.data, teacher.config, read_facts(teacher.path))
+        held_out = {workflow.content(row) for row in known or () if isinstance(row, Example)}
+        return not all(workflow.content(row) in held_out for row in rows.dev if isinstance(row, Example))
 
     def _varied(self, train: Sequence[Example], known: Collection[tuple[str, str | None]]) -> list[Example]:
         """Variants of the training texts, made once and kept in the folder."""

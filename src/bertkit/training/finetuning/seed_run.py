@@ -240,7 +240,7 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
         trained = job.train(seed, options)
     result = _save(job, seed, trained)
     main = job.workflow.task.main_metric
-    say(f"{label}: dev {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+    say(f"{label}: {job.data.split} {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
     return result
 
 
