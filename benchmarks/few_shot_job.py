@@ -14,11 +14,13 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from job_file import JobFile
 
 #: Pairs for each text: of SetFit so many iterations, each of which is a pair of one label and one of two.
 ITERATIONS = 10
@@ -26,7 +28,7 @@ BATCH = 16
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(JobFile):
     """Labelled texts, with labels from 0 on, and the texts to test on."""
 
     model: str
@@ -39,15 +41,10 @@ class Job:
     seed: int
     threads: int
 
-    def write(self, path: Path) -> Path:
-        """As JSON."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        return path
-
 
 def main() -> None:
     system, path = sys.argv[1:]
-    job = Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+    job = Job.read(path)
     import torch
 
     torch.set_num_threads(job.threads)

@@ -13,20 +13,20 @@ import resource
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from beside_trainer import training_arguments
+from job_file import JobFile
 
 #: Rows that sentence-transformers computes at once where it caches gradients; bertkit goes by tokens.
 MINI_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(JobFile):
     """What is trained; ``texts`` get vectors afterwards, which are written to ``out``.
 
     columns: of the training rows: two lists of texts, and for the loss "cosent" their scores.
@@ -44,15 +44,10 @@ class Job:
     seed: int
     threads: int
 
-    def write(self, path: Path) -> Path:
-        """As JSON."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        return path
-
 
 def main() -> None:
     system, path = sys.argv[1:]
-    job = Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+    job = Job.read(path)
     import torch
 
     torch.set_num_threads(job.threads)

@@ -148,7 +148,7 @@ def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error
 
     known = run.task
     if known is not None and known.name == name and not columns.given(name):
-        if isinstance(known, TextTask) and not _learned_from(data, run):
+        if isinstance(known, TextTask) and not run.learned_from(data):
             # By the encoding of another file UTF-8 would be misread without an error.
             known = replace(known, columns=replace(known.columns, encoding=None))
         return in_encoding(known, columns.table.encoding)
@@ -166,8 +166,4 @@ def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
     """Which rows to score: dev of a folder; the whole of a file, unless the run was trained on a part of it."""
     if not data.is_file():
         return "dev"
-    return "dev" if _learned_from(data, run) else next(iter(run.workflow.splits(data)))
-
-
-def _learned_from(data: Path, run: Run) -> bool:
-    return "data" in run.settings and Path(run.settings["data"]).resolve() == data.resolve()
+    return "dev" if run.learned_from(data) else next(iter(run.workflow.splits(data)))

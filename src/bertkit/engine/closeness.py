@@ -51,8 +51,8 @@ def closeness(found_BD: Floats, expected_BD: Floats) -> Closeness:
     """How near ``found_BD`` is to ``expected_BD``, one vector a row; a single vector is its own neighbour."""
     found, expected = _unit(found_BD), _unit(expected_BD)
     cosines = (found * expected).sum(axis=1)
-    similar, nearest = expected @ expected.T, _nearest(found @ found.T)
-    right = _nearest(similar)
+    similar, nearest = expected @ expected.T, nearest_other(found @ found.T)
+    right = nearest_other(similar)
     rows = np.arange(len(similar))
     lost = np.where(nearest == right, 0.0, similar[rows, right] - similar[rows, nearest])
     return Closeness(
@@ -68,7 +68,7 @@ def _unit(x_BD: Floats) -> Floats:
     return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-30)  # type: ignore[no-any-return]
 
 
-def _nearest(similar_BB: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Of each row the place of the largest value, its own left out."""
+def nearest_other(similar_BB: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Which other row is nearest to each, of the products ``(B, B)`` of vectors of length 1."""
     others = similar_BB - 9.0 * np.eye(len(similar_BB))
     return others.argmax(axis=1)  # type: ignore[no-any-return]

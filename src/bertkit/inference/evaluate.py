@@ -164,7 +164,7 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
         say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
         return dev
     path = Path(data)
-    same = Path(loaded.settings["data"]).resolve() == path.resolve()
+    same = loaded.learned_from(path)
     if facts.get("dev_is_train") and same:
         raise DataError(
             f"{loaded.path} was trained on all rows of {data}, and what its metrics.json says of dev was found by "

@@ -13,7 +13,9 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.sentence_folder import step_files
 from bertkit.engine.onnx_backend import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
+from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
@@ -21,6 +23,12 @@ def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
     path = resolve(name_or_path, revision=revision)
     hashes = [sha256_file(file) for file in _weight_files(path)]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def short_name(name_or_path: str | Path) -> str:
+    """A model by its name on the Hub, or the last two parts of its path, which do not name its owner's folders."""
+    local = user_path(name_or_path)
+    return printable("/".join(local.resolve().parts[-2:]).removeprefix("/") if local.exists() else name_or_path)
 
 
 def _weight_files(path: Path) -> Sequence[Path]:

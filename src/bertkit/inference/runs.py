@@ -69,6 +69,10 @@ class Run:
         assert self.config.max_length is not None
         return self.config.max_length
 
+    def learned_from(self, data: str | Path) -> bool:
+        """Whether it was trained on these files, as far as it says what on."""
+        return "data" in self.settings and Path(self.settings["data"]).resolve() == Path(data).resolve()
+
     def answers(self, examples: Sequence[Any], *, label: str = "predicting") -> list[dict[str, Any]]:
         """A line for each example, as the workflow writes them; none depends on the others."""
         encoded = self.workflow.encode(examples, self.tokenizer, self.config, labelled=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,13 @@ class LossTerm(NamedTuple):
     def mean(self) -> Tensor:
         """``total / num_targets``; nan when there was no target, as in ``torch.nn.CrossEntropyLoss``."""
         return self.total / self.num_targets if self.num_targets else self.total * float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """What the forward pass of a module that is only trained returns: the terms of its loss by name."""
+
+    loss_terms: dict[str, LossTerm] | None
 
 
 def class_loss(

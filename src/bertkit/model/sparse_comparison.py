@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from bertkit.checkpoints.sparse_folder import SparseSettings, sparse_files
 from bertkit.model.cached_vectors import vectors_in_parts
-from bertkit.model.losses import LossTerm
+from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.models import BertForMaskedLM
-from bertkit.model.text_comparison import Compared, ComparedTexts
+from bertkit.model.text_comparison import ComparedTexts
 from bertkit.model.word_weights import flops_loss, word_weights
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.paths import user_path
@@ -75,7 +75,7 @@ class SparseComparison(nn.Module):
             self.max_tokens,
         )
 
-    def forward_packed(self, batch: ComparedTexts) -> Compared:
+    def forward_packed(self, batch: ComparedTexts) -> LossOutput:
         """The losses of a batch."""
         weights_UV = self.weights(batch)
         with torch.autocast(weights_UV.device.type, enabled=False):
@@ -86,7 +86,7 @@ class SparseComparison(nn.Module):
             ramp = min(1.0, self.progress / RAMP) ** 2
             penalty = self.query_flops * flops_loss(anchors_AV) + self.document_flops * flops_loss(others_KV)
             terms = {"search": LossTerm(search, float(len(places_B))), "flops": LossTerm(ramp * penalty, 1.0)}
-        return Compared(terms)
+        return LossOutput(terms)
 
     def num_targets(self, batch: ComparedTexts) -> dict[str, float]:
         """What each loss is divided by."""

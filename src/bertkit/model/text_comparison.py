@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.config.reading_settings import LossName
 from bertkit.model.cached_vectors import vectors_in_parts
-from bertkit.model.losses import LossTerm
+from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import TEMPERATURE, at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
 
@@ -91,13 +91,6 @@ class Objective:
         return cosine_loss(anchors_BD, positives_BD, (batch.scores - lowest) / (highest - lowest))
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What a forward pass found."""
-
-    loss_terms: dict[str, LossTerm] | None
-
-
 class TextComparison(nn.Module):
     """A sentence encoder in training.
 
@@ -118,11 +111,11 @@ class TextComparison(nn.Module):
         """Write the sentence model; the tokenizer is saved by itself."""
         self.sentences.save_pretrained(folder)
 
-    def forward_packed(self, batch: ComparedTexts) -> Compared:
+    def forward_packed(self, batch: ComparedTexts) -> LossOutput:
         """The loss of a batch."""
         vectors_UD = vectors_in_parts(self.sentences, batch.texts, self.max_tokens)
         with torch.autocast(vectors_UD.device.type, enabled=False):
-            return Compared({"loss": self.objective.term(vectors_UD, batch)})
+            return LossOutput({"loss": self.objective.term(vectors_UD, batch)})
 
     def num_targets(self, batch: ComparedTexts) -> dict[str, float]:
         """What the loss is divided by."""

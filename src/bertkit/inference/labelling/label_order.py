@@ -50,6 +50,7 @@ def next_texts(
     order: Order = "both",
     count: int = 1,
     left_out: frozenset[int] = frozenset(),
+    guess: Guess | None = None,
 ) -> list[int]:
     """Numbers of the texts to label next, the most useful first; the same arguments give the same texts.
 
@@ -62,13 +63,13 @@ def next_texts(
             As long as fewer than two labels were given, there is no uncertainty, and "diversity" is done.
         count: how many; fewer are returned where fewer are left.
         left_out: texts that are not to be chosen.
+        guess: what :func:`guess_labels` says of these labels, where it is known; None asks it.
     """
     left = np.array([row for row in range(len(vectors_ND)) if row not in labelled and row not in left_out], np.int64)
     count = min(count, len(left))
     if order == "file" or not count:
         return [int(row) for row in left[:count]]
-    guess = None if order == "diversity" else guess_labels(vectors_ND, labelled)
-    if guess is not None:
+    if order != "diversity" and (guess := guess or guess_labels(vectors_ND, labelled)) is not None:
         likeliest = np.sort(guess.probabilities[left], axis=1)
         left = left[np.argsort(likeliest[:, -1] - likeliest[:, -2], kind="stable")]
         left = left[: UNSURE * count if order == "both" else count]

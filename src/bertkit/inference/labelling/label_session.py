@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bertkit.inference.labelling.label_file import LabelFile
-from bertkit.inference.labelling.label_order import Order, guess_labels, held_out_accuracy, next_texts
+from bertkit.inference.labelling.label_order import Guess, Order, guess_labels, held_out_accuracy, next_texts
 from bertkit.ragged import Floats
 
 #: Answers that are no label.
@@ -15,7 +15,7 @@ UNDO, SKIP, QUIT = "u", "s", "q"
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """How a session ended: labels in the file, those of this session, texts left, and the learning curve.
+    """How labelling ended: labels in the file, new ones, and texts left.
 
     curve: number of labels and share of them that a linear model of the others finds, after every so many labels.
     """
@@ -62,9 +62,14 @@ class LabelSession:
         """``answers``: the number of a label from 1 on or its name, ``u``, ``s`` or ``q``."""
         number_of = {text: number for number, text in enumerate(self.texts)}
         before, given, again = len(self.file.given), iter(answers), None
-        while (row := self._next(number_of) if again is None else again) is not None:
+        while True:
+            labelled = self._labelled(number_of)
+            guess = guess_labels(self.vectors, labelled)
+            row = self._next(labelled, guess) if again is None else again
+            if row is None:
+                break
             again = None
-            self.show(self._question(row, number_of))
+            self.show(self._question(row, guess))
             answer = self._answer(given)
             if answer is None:
                 break
@@ -85,13 +90,12 @@ class LabelSession:
         labels = self.file.labels
         return {number_of[t]: labels.index(label) for t, label in self.file.given.items() if t in number_of}
 
-    def _next(self, number_of: dict[str, int]) -> int | None:
-        labelled = self._labelled(number_of)
-        found = next_texts(self.vectors, labelled, order=self.order, left_out=frozenset(self._skipped))
+    def _next(self, labelled: dict[int, int], guess: Guess | None) -> int | None:
+        skipped = frozenset(self._skipped)
+        found = next_texts(self.vectors, labelled, order=self.order, left_out=skipped, guess=guess)
         return found[0] if found else None
 
-    def _question(self, row: int, number_of: dict[str, int]) -> str:
-        guess = guess_labels(self.vectors, self._labelled(number_of))
+    def _question(self, row: int, guess: Guess | None) -> str:
         names = [f"[{number}] {label}" for number, label in enumerate(self.file.labels, start=1)]
         likely = ""
         if guess is not None:

@@ -25,7 +25,7 @@ from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
-from bertkit.inference.protocol import model_hash
+from bertkit.inference.protocol import model_hash, short_name
 from bertkit.model.models import BertModel
 from bertkit.system.console import aligned
 from bertkit.system.device import Device, find_device
@@ -34,7 +34,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe
-from bertkit.training.distillation.distill_task import STUDENT, DistillFolder, short_name
+from bertkit.training.distillation.distill_task import STUDENT, DistillFolder
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,

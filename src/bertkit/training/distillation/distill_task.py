@@ -27,6 +27,7 @@ from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.errors import ConfigError
 from bertkit.inference.pipelines import pipeline
+from bertkit.inference.protocol import short_name
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
 from bertkit.inference.sentence_encoder import SentenceEncoder
@@ -37,7 +38,6 @@ from bertkit.system.device import Device, find_device
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, read_lines
 from bertkit.system.model_sources import resolve
-from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
@@ -208,12 +208,6 @@ def distill_task(
     return result
 
 
-def short_name(path: str | Path) -> str:
-    """A model by its name on the Hub, or the last two parts of its path, which do not name its owner's folders."""
-    local = user_path(path)
-    return printable("/".join(local.resolve().parts[-2:]).removeprefix("/")) if local.exists() else printable(path)
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """What both runs share."""
@@ -250,9 +244,7 @@ class _Job:
 
     def _has_seen(self, rows: Rows, teacher: Run) -> bool:
         """Whether rows that are held out here were not held out of what the teacher was trained on."""
-        if not (
-            rows.held_out and teacher.settings and Path(teacher.settings["data"]).resolve() == Path(self.data).resolve()
-        ):
+        if not (rows.held_out and teacher.learned_from(self.data)):
             return False
         workflow = TextWorkflow(self.task)
         known = held_out_again(workflow, self.data, teacher.config, read_facts(teacher.path))
@@ -267,12 +259,12 @@ class _Job:
         file = self.folder.path / AUGMENTED
         if not file.exists():
             vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.device)
-            masked: Any = settings.masked_lm and pipeline("fill-mask", settings.masked_lm, device=self.device)
+            masked = pipeline("fill-mask", settings.masked_lm, device=self.device) if settings.masked_lm else None
             found = augmented(
                 [(each.text,) if each.text_pair is None else (each.text, each.text_pair) for each in train],
                 settings.augment,
                 vectors=vectors,
-                masked=masked or None,
+                masked=masked,
                 candidates=settings.augment_candidates,
                 share=settings.augment_share,
                 seed=self.config.seed,

@@ -29,9 +29,9 @@ import numpy as np
 
 from bertkit.batch import collate
 from bertkit.engine.backend import Check
-from bertkit.engine.closeness import Closeness, closeness
+from bertkit.engine.closeness import Closeness, closeness, nearest_other
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.protocol import model_hash, versions
+from bertkit.inference.protocol import model_hash, short_name, versions
 from bertkit.inference.retrieval.source_texts import source_texts
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
@@ -54,7 +54,7 @@ from bertkit.training.distillation.distill_settings import (
     VectorTraining,
     load_recipe,
 )
-from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder, short_name
+from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_vectors import (
@@ -232,7 +232,8 @@ class _Job:
         """Cosines with the targets, and neighbours as in the teacher's whole vectors."""
         found = VectorEngine(sentences).shown_vectors(rows, label="scoring")
         near = closeness(found, targets)
-        same = float((_nearest(found) == _nearest(self.vectors[: len(found)])).mean())
+        ours, theirs = (directions(vectors) for vectors in (found, self.vectors[: len(found)]))
+        same = float((nearest_other(ours @ ours.T) == nearest_other(theirs @ theirs.T)).mean())
         return Closeness(near.cosine_mean, near.cosine_p1, near.near_neighbour, same)
 
     def _train(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> None:
@@ -280,12 +281,6 @@ class _Job:
             log.drop_after(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
             trainer.run()
             trainer.restore_best()
-
-
-def _nearest(vectors_BD: Floats) -> np.ndarray[Any, np.dtype[np.intp]]:
-    unit = directions(vectors_BD)
-    found: np.ndarray[Any, np.dtype[np.intp]] = (unit @ unit.T - 9.0 * np.eye(len(unit))).argmax(axis=1)
-    return found
 
 
 def _num_dev(num_texts: int, config: VectorTraining) -> int:

@@ -5,7 +5,7 @@ Letters of the array shapes: B rows of a batch, C outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.batch import Batch
-from bertkit.model.losses import LossTerm
+from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
 from bertkit.training.distillation.distill_settings import TaskDistillation
@@ -60,13 +60,6 @@ def hard_losses(student_BC: Tensor, labels: Tensor, problem_type: str) -> tuple[
     return each_BC.mean(dim=-1) * has_B, has_B
 
 
-@dataclass(frozen=True, slots=True)
-class TaughtOutput:
-    """What a forward pass found."""
-
-    loss_terms: dict[str, LossTerm] | None
-
-
 class TaughtClassifier(nn.Module):
     """A classifier in training with the logits of a teacher beside the labels, or instead of them.
 
@@ -87,7 +80,7 @@ class TaughtClassifier(nn.Module):
         """Write the student; the tokenizer is saved by itself."""
         self.student.save_pretrained(folder)
 
-    def forward_packed(self, batch: Batch) -> TaughtOutput:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         """The loss of a batch with the targets ``labels`` and ``teacher``, ``(B, C)``."""
         logits_BC = self.student.forward_packed(replace(batch, targets={})).logits
         assert logits_BC is not None
@@ -100,7 +93,7 @@ class TaughtClassifier(nn.Module):
             terms = {"soft": LossTerm((weight_B * soft_B).sum(), size)}
             if self.settings.soft_weight < 1:
                 terms["hard"] = LossTerm(((1 - weight_B) * hard_B).sum(), size)
-        return TaughtOutput(terms)
+        return LossOutput(terms)
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         """Rows, for every term."""

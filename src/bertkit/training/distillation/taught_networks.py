@@ -6,7 +6,7 @@ Masks are drawn anew in every epoch, so what the teacher says cannot be kept; it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.errors import ConfigError
-from bertkit.model.losses import LossTerm, count_targets, masked_lm_loss
+from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
 from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel
 from bertkit.model.output import ModelOutput
 from bertkit.training.distillation.corpus_losses import (
@@ -40,13 +40,6 @@ Student = BertForPreTraining | BertForMaskedLM
 TEACHER_LAYERS = {24: 21}
 
 
-@dataclass(frozen=True, slots=True)
-class TaughtOutput:
-    """What a forward pass found."""
-
-    loss_terms: dict[str, LossTerm] | None
-
-
 class TaughtNetwork(nn.Module):
     """A student with another loss than its own. The teacher is no part of it: it is neither trained nor saved."""
 
@@ -60,7 +53,7 @@ class TaughtNetwork(nn.Module):
         """A model of the class that the subclass needs."""
         return self._teacher[0]
 
-    def forward_packed(self, batch: Batch) -> TaughtOutput:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         """The terms of the loss, each with its weight."""
         raise NotImplementedError
 
@@ -86,7 +79,7 @@ class TaughtPredictions(TaughtNetwork):
                 "compared: take layers of the teacher, or set cosine_weight=0"
             )
 
-    def forward_packed(self, batch: Batch) -> TaughtOutput:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         settings, labels = self.settings, batch.targets["labels"]
         masked = (labels != -100).nonzero().squeeze(1)
         asked = replace(batch, targets={}, logit_rows=masked if settings.positions == "masked" else None)
@@ -101,7 +94,7 @@ class TaughtPredictions(TaughtNetwork):
             }
             if settings.cosine_weight:
                 terms["cosine"] = (settings.cosine_weight, direction_loss(last_state(said), last_state(told)))
-        return TaughtOutput(weighted(terms))
+        return LossOutput(weighted(terms))
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         settings, masked = self.settings, count_targets(batch.targets["labels"])
@@ -130,7 +123,7 @@ class TaughtRelations(TaughtNetwork):
         self._ours = queries_keys_values(student.bert, [student.config.num_hidden_layers - 1])
         self._theirs = queries_keys_values(teacher, [layer - 1])
 
-    def forward_packed(self, batch: Batch) -> TaughtOutput:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         asked = replace(batch, targets={}, logit_rows=None)
         with captured(self._ours) as said:
             self.student.bert.forward_packed(asked)
@@ -138,7 +131,7 @@ class TaughtRelations(TaughtNetwork):
             self.teacher.forward_packed(asked)
         with torch.autocast(batch.input_ids.device.type, enabled=False):
             parts = zip(NAMES, said[0].chunk(3, dim=-1), told[0].chunk(3, dim=-1), strict=True)
-            return TaughtOutput(
+            return LossOutput(
                 {name: relation_loss(ours, theirs, batch.layout, self.heads) for name, ours, theirs in parts}
             )
 
@@ -182,7 +175,7 @@ class TaughtStates(TaughtNetwork):
         self._ours = queries_keys_values(student.bert, numbers)
         self._theirs = queries_keys_values(teacher, [self.every * (number + 1) - 1 for number in numbers])
 
-    def forward_packed(self, batch: Batch) -> TaughtOutput:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         asked, layout = replace(batch, targets={}, logit_rows=None), batch.layout
         with captured(self._ours) as said:
             ours = self.student.bert.forward_packed(asked, output_hidden_states=True).hidden_states
@@ -199,7 +192,7 @@ class TaughtStates(TaughtNetwork):
                 both = [(said[place].unflatten(-1, (3, -1)), told[place].unflatten(-1, (3, -1))) for place in places]
                 scores = [attention_loss(ours_T3D, theirs_T3D, layout, self.heads) for ours_T3D, theirs_T3D in both]
                 terms["attention"] = (self.settings.attention_weight, total_of(scores))
-        return TaughtOutput(weighted(terms))
+        return LossOutput(weighted(terms))
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         lengths, width = batch.layout.lengths, self.teacher.config.hidden_size

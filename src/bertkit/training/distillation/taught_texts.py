@@ -14,7 +14,6 @@ from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import read_texts
 from bertkit.ragged import Floats, Labels, Ragged, concatenate
 from bertkit.system.console import say
 from bertkit.system.device import Device
@@ -26,6 +25,7 @@ from bertkit.tasks.text.workflow import TextRows, TextWorkflow
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.soft_targets import TEACHER, TaughtClassifier
+from bertkit.training.finetuning.unlabelled_texts import fresh_texts
 
 #: Settings that have no meaning with a teacher, the value that they must have, and why.
 USELESS: Mapping[str, tuple[object, str]] = {
@@ -143,17 +143,20 @@ def read_unlabelled(task: TextTask, files: Iterable[str | Path], known: Iterable
         DataError: a file that cannot be read, or has no text left.
         ConfigError: a file without columns for a task of pairs.
     """
-    seen = {(each.text, each.text_pair) for each in known}
+    seen = set(map(_exactly, known))
     found: list[Example] = []
     for file in map(Path, files):
         if task.is_pair and kind_of(file) is None:
             raise ConfigError(f"{file}: lines are no pairs of texts; give a table with the columns of task {task.name}")
         check_file(file)
-        _, rows = read_texts(file, task.columns)
-        read = [(row.text, row.pair) for row in rows if row.text.strip()]
-        if not (fresh := dict.fromkeys(texts for texts in read if texts not in seen)):
+        fresh, count = fresh_texts(task, file, seen, _exactly)
+        if not fresh:
             raise DataError(f"{file}: there is no text that is not in the training or the dev file already")
-        say(f"{file}: {len(fresh):,} texts without labels" + (f" of {len(read):,}" if len(fresh) < len(read) else ""))
-        seen.update(fresh)
-        found += [Example(text, pair, source=str(file)) for text, pair in fresh]
+        say(f"{file}: {len(fresh):,} texts without labels" + (f" of {count:,}" if len(fresh) < count else ""))
+        seen.update(map(_exactly, fresh))
+        found += fresh
     return found
+
+
+def _exactly(example: Example) -> tuple[str, str | None]:
+    return example.text, example.text_pair

@@ -5,7 +5,7 @@ Letters of the array shapes: N texts, B texts of a batch, D width of the teacher
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
 from bertkit.errors import ConfigError
-from bertkit.model.losses import LossTerm
+from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import cosines
 from bertkit.ragged import Floats
@@ -26,13 +26,6 @@ from bertkit.training.distillation.distill_settings import VectorTraining
 
 #: Name of the teacher's vectors among the targets of a batch.
 VECTORS = "vectors"
-
-
-@dataclass(frozen=True, slots=True)
-class VectorLoss:
-    """What a forward pass found."""
-
-    loss_terms: dict[str, LossTerm] | None
 
 
 class TaughtVectors(nn.Module):
@@ -45,7 +38,7 @@ class TaughtVectors(nn.Module):
         super().__init__()
         self.sentences, self.loss = sentences, loss
 
-    def forward_packed(self, batch: Batch) -> VectorLoss:
+    def forward_packed(self, batch: Batch) -> LossOutput:
         """The loss of a batch with the target ``vectors`` ``(B, W)``."""
         found_BW = self.sentences(replace(batch, targets={}))
         wanted_BW = batch.targets[VECTORS]
@@ -54,7 +47,7 @@ class TaughtVectors(nn.Module):
                 total = (found_BW.float() - wanted_BW).square().sum()
             else:
                 total = (1 - cosines(found_BW.float(), wanted_BW)).sum()
-        return VectorLoss({"loss": LossTerm(total, float(len(wanted_BW)))})
+        return LossOutput({"loss": LossTerm(total, float(len(wanted_BW)))})
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         """Texts."""

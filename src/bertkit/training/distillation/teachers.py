@@ -19,6 +19,7 @@ from bertkit.errors import ConfigError, shorten
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
+from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import Progress, quiet
@@ -179,11 +180,9 @@ def combined(logits: Sequence[Floats], task: TextTask, how: str, temperature: fl
         return mean
     scaled_KNC = np.stack(logits).astype(np.float64) / temperature
     if task.multi_label:
-        yes = np.mean(1.0 / (1.0 + np.exp(-scaled_KNC)), axis=0).clip(1e-12, 1 - 1e-12)
+        yes = sigmoid(scaled_KNC).mean(axis=0).clip(1e-12, 1 - 1e-12)
         mean_NC = np.log(yes) - np.log1p(-yes)
     else:
-        scaled_KNC -= scaled_KNC.max(axis=-1, keepdims=True)
-        shares = np.exp(scaled_KNC) / np.exp(scaled_KNC).sum(axis=-1, keepdims=True)
-        mean_NC = np.log(shares.mean(axis=0).clip(1e-30))
+        mean_NC = np.log(softmax(scaled_KNC).mean(axis=0).clip(1e-30))
     found: Floats = (temperature * mean_NC).astype(np.float32)
     return found

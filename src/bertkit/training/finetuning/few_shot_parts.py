@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
+from safetensors.numpy import save
 
 from bertkit.ragged import Flags, Floats, Ints, Ragged, concatenate
 from bertkit.system.atomic_files import write_atomically
@@ -18,6 +18,7 @@ from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example, Examples, Located
 from bertkit.tasks.hold_out import part
 from bertkit.tasks.text.baseline import tfidf_predictions
+from bertkit.training.finetuning.feature_cache import read_features
 from bertkit.training.finetuning.finetune_folder import PARTS
 from bertkit.training.finetuning.fit import FitOptions
 from bertkit.training.finetuning.pseudo_labels import read_unlabelled, sure_enough, with_pseudo_labels
@@ -68,9 +69,10 @@ class HeldOut:
 
     def _part(self, method: str, fold: int) -> Floats:
         """Logits of the rows of a part and, of the models that give labels, of the unlabelled texts behind them."""
-        file = self.job.run.path / PARTS / f"{method}-{fold}.npy"
-        if file.exists():
-            known: Floats = np.load(file)
+        file = self.job.run.path / PARTS / f"{method}-{fold}.safetensors"
+        opinions = 0 if method != GIVES_LABELS or self._unlabelled is None else len(self._unlabelled)
+        rows = int((self.folds == fold).sum()) + opinions
+        if (known := read_features(file, (rows, self.job.workflow.task.num_labels))) is not None:
             return known
         say(f"comparing methods: {method}, part {fold + 1} of {self.count}")
         try:
@@ -81,9 +83,7 @@ class HeldOut:
             reason = f"stopped while methods were compared; finished parts are kept. {advice}"
             raise Interrupted(reason, stop.signum) from None
         file.parent.mkdir(exist_ok=True)
-        content = io.BytesIO()
-        np.save(content, found)
-        write_atomically(file, content.getvalue())
+        write_atomically(file, save({"vectors": found}))
         return found
 
     def _predicted(self, method: str, fold: int) -> Floats:

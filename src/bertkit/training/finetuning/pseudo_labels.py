@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import read_texts
 from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats, Ints, Ragged, concatenate
 from bertkit.system.paths import user_path
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
+from bertkit.training.finetuning.unlabelled_texts import fresh_texts
 
 #: Share of right answers that a threshold must reach on held-out rows, if any does.
 RIGHT = 0.9
@@ -37,15 +37,10 @@ def read_unlabelled(task: TextTask, file: str, labelled: Sequence[Example]) -> l
     """
     if task.is_pair:
         raise ConfigError(f"unlabelled={file!r}: task {task.name} has pairs of texts; only single texts get labels")
-    known = {text_key(row) for row in labelled}
-    found: dict[object, Example] = {}
-    for row in read_texts(user_path(file), task.columns)[1]:
-        example = Example(row.text, source=file)
-        if row.text.strip() and text_key(example) not in known:
-            found.setdefault(text_key(example), example)
+    found, _ = fresh_texts(task, user_path(file), {text_key(row) for row in labelled}, text_key)
     if not found:
         raise DataError(f"{file} has no text that is not among the labelled ones; leave unlabelled out")
-    return list(found.values())
+    return found
 
 
 def sure_enough(logits_NC: Floats, labels_N: Ints) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.inference.protocol import versions
+from bertkit.inference.protocol import short_name, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
 from bertkit.model.adapters import add_adapters
@@ -320,8 +320,7 @@ def protocol_block(
     original = config.protocol == "original"
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
     keeps_best = config.keeps_best_epoch and not config.learns_by_vectors and not job.data.rows.cross_validated
-    start = user_path(job.start.name)
-    local = start.exists()
+    local = user_path(job.start.name).exists()
     trained = job.adapters or "all parameters"
     if config.freeze_encoder:
         kind = {"cls": "[CLS]", None: "</s>"}.get(config.pooling, config.pooling)  # None: of an encoder-decoder
@@ -339,8 +338,7 @@ def protocol_block(
         "selection": best if keeps_best else "last epoch of each seed",
         "seeds": list(seeds),
         "start_checkpoint": {
-            # Of a path the last two parts, which name the model but not its owner's folders.
-            "name": printable("/".join(start.resolve().parts[-2:]).removeprefix("/")) if local else job.start.name,
+            "name": short_name(job.start.name),
             "sha256": job.identity["model_sha256"],
             "from_hub": not local,
         },
