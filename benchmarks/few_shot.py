@@ -12,7 +12,7 @@ method, its time that of the comparison with the training of the chosen one. Wit
 compare, and it is ``linear``. The loss, rate and batches of ``contrastive`` were chosen on other draws, but scored on
 these test files. Each training is a process of its own, and the order of the systems turns.
 
-The work folder keeps a line of JSON for each finished training: run the same command again to go on, or with other
+The work folder keeps a line of JSON for each finished training: run the same command again to continue, or with other
 points or more draws; the report is about all that is there. The peer is ``setfit==1.2.0``.
 """
 

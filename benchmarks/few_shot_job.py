@@ -58,7 +58,7 @@ def share_right(predicted: Any, job: Job) -> float:
 
 
 def run_bertkit(job: Job, method: str) -> dict[str, Any]:
-    """A method of few_shot, without any other labelled row."""
+    """One method of few_shot; no other labelled rows are used."""
     from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import AutoTokenizer
     from bertkit.training.finetuning.few_shot import fit_few_labels

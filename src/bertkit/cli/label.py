@@ -51,8 +51,8 @@ def label(
     the next time, q to quit. Every label is on the disk at once, and the same
     command goes on. Answers may also come from standard input, one a line.
 
-    Now and then it says how many of the labels so far a linear model finds from the
-    others: when that no longer rises, more labels help little.
+    From time to time it says how many of the labels so far a linear model predicts
+    from the others; once that stops rising, more labels help little.
 
     For example:
 

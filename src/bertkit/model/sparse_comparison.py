@@ -40,7 +40,7 @@ class SparseComparison(nn.Module):
     max_tokens: what is computed at once at most; see :func:`bertkit.model.cached_vectors.vectors_in_parts`.
     """
 
-    #: What it is called where settings depend on the kind of model.
+    #: The name by which settings refer to this kind of model.
     kind: ClassVar[str] = "embedding"
 
     def __init__(

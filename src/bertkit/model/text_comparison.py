@@ -100,7 +100,7 @@ class TextComparison(nn.Module):
         :func:`bertkit.model.cached_vectors.vectors_in_parts`.
     """
 
-    #: What it is called where settings depend on the kind of model.
+    #: The name by which settings refer to this kind of model.
     kind: ClassVar[str] = "embedding"
 
     def __init__(self, sentences: SentenceModel, objective: Objective, max_tokens: int = 4096) -> None:

@@ -41,7 +41,7 @@ class Rows:
 
     @property
     def cross_validated(self) -> bool:
-        """Whether dev are the training rows themselves, which only models that have not seen them may answer."""
+        """Whether the dev rows are the training rows; their scores then come from models that have not seen them."""
         return self.dev is self.train
 
     @property

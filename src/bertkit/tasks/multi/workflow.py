@@ -94,7 +94,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return _joined(kept), _joined(held)
 
     def sample(self, train: Examples[HeadExample], num_rows: int | None, seed: int) -> Examples[HeadExample]:
-        """At most so many of each head."""
+        """At most ``num_rows`` examples of each head."""
         parts = _by_head(train).items()
         own = {name: self.heads[name].sample(Examples(rows), num_rows, seed) for name, rows in parts}
         return Examples(_joined(own), train.path, train.split, train.skipped)
@@ -163,7 +163,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return HeadBatch(name, self.heads[name].collate(encoded.parts[name], own))  # type: ignore[arg-type]
 
     def network(self, shape: AnyConfig) -> Any:
-        """Any class with a head, whose settings are those of most heads."""
+        """A class whose default settings suit most heads."""
         from bertkit.model.models import BertForTokenClassification
 
         return BertForTokenClassification
@@ -216,7 +216,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return {name: head.decide(own, self.settings_of(name, settings)) for name, head, own in self._parts(given)}
 
     def write_decision(self, folder: Path, decision: Decision, settings: ReadingSettings) -> None:
-        """Save it for all heads, and in the folder of each what makes it a run of its own."""
+        """Save the decision of all heads, and in each head's folder what makes it a run of its own."""
         super().write_decision(folder, decision, settings)
         for name, head in self.heads.items():
             own = self.settings_of(name, settings)
@@ -300,7 +300,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         }
 
     def _parts(self, given: HeadsPredicted) -> Iterator[tuple[str, AnyWorkflow, Predicted[Any, Any, Any]]]:
-        """What was said of each head's examples."""
+        """The predictions for each head's examples."""
         for name, rows in _by_head(given.examples).items():
             chosen = given.decision.get(name)
             decision = chosen if isinstance(chosen, Mapping) else {}

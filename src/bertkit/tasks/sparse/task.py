@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from bertkit.tasks.embeddings.task import SCORES, EmbeddingTask
 
-#: Scores beside those of pairs: how many words weigh more than 0, in the mean.
+#: Scores beside those of pairs: the mean number of words whose weight is above 0.
 WORDS = ("query_words", "document_words")
 
 

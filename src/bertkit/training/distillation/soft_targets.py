@@ -67,7 +67,7 @@ class TaughtClassifier(nn.Module):
     soft loss; the loss of a batch is the mean of its rows.
     """
 
-    #: What it is called where settings depend on the kind of model.
+    #: The name by which settings refer to this kind of model.
     kind: ClassVar[str] = "sequence"
 
     def __init__(

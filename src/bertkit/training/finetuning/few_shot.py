@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 #: Fine-tuning on at most so many rows, at most so many of the median label, tells of ``--few-shot``.
 FEW_ROWS, FEW_OF_LABEL = 2_000, 64
-#: Inverse strength of the penalty after the encoder was trained: labels that have trained the vectors of all rows tell
-#: nothing of it afterwards.
+#: Inverse strength of the penalty after the encoder was trained. Cross-validation cannot choose it: the labels of all
+#: rows have already shaped the vectors.
 CONTRASTED = 1.0
 #: Parts of the rows, by which the strength of the penalty of a linear head on a frozen encoder is chosen.
 FOLDS = 5

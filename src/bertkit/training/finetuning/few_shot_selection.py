@@ -1,4 +1,4 @@
-"""Which way of learning from a handful of labels is best: cross-validation on the training rows, and nothing else."""
+"""Which way of learning from a handful of labels is best, by cross-validation on the training rows alone."""
 
 from __future__ import annotations
 
