@@ -112,6 +112,7 @@ def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
         (["--student", "7"], "7 of 1 layers"),
         (["--set", "lora=8"], "has no meaning with a teacher"),
         (["--set", "nonsense=8"], "it has temperature"),
+        (["--dev", str(data)], "--dev is for recipes on running text"),
     ):
         assert main([*command, "--out", str(tmp_path / "no"), *options, *given]) == 2
         assert message in capsys.readouterr().err

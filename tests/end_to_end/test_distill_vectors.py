@@ -112,6 +112,8 @@ def test_the_command_and_what_it_refuses(teacher, texts, tmp_path, capsys):
         (["--out", str(tmp_path / "no")], "needs texts: give --data"),
         (["--out", str(tmp_path / "no"), "--data", str(file), "--teacher", "x"], "has one teacher, got 2"),
         (["--out", str(tmp_path / "no"), "--data", str(file), "--task", "sst2"], "--task is for recipe task"),
+        (["--out", str(tmp_path / "no"), "--data", str(file), "--no-compare"], "--no-compare is for recipe task"),
+        (["--out", str(tmp_path / "no"), "--data", str(file), "--dev", str(file)], "--dev is for recipes on running"),
     ):
         assert main([*command, *given]) == 2
         assert message in capsys.readouterr().err

@@ -103,6 +103,7 @@ def distill(
 def _task(recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str) -> Any:
     from bertkit.training.distillation.distill_task import distill_task
 
+    _without_dev(recipe, taught)
     return distill_task(
         teachers,
         data,
@@ -120,6 +121,7 @@ def _vectors(
 ) -> Any:
     from bertkit.training.distillation.distill_vectors import distill_vectors
 
+    _without_dev(recipe, taught)
     return distill_vectors(_only(recipe, teachers, taught), _given(recipe, data, "texts"), out, recipe, device=device)
 
 
@@ -149,7 +151,15 @@ def _only(recipe: DistillRecipe, teachers: list[str], taught: Taught) -> str:
     for name in ("texts", "task"):
         if getattr(taught, name) is not None:
             raise ConfigError(f"--{name} is for recipe task; leave it out, or use --data")
+    if not taught.compare:
+        raise ConfigError("--no-compare is for recipe task; others train no student without a teacher. Leave it out")
     return teachers[0]
+
+
+def _without_dev(recipe: DistillRecipe, taught: Taught) -> None:
+    """Refuse a store of held-out text, where dev rows are held out of the data."""
+    if taught.dev is not None:
+        raise ConfigError(f"--dev is for recipes on running text; {recipe.name} has its dev rows from --data")
 
 
 def _given(recipe: DistillRecipe, data: Path | None, what: str) -> Path:
