@@ -6,14 +6,18 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from bertkit import SentenceEncoder
+from bertkit import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel, SentenceEncoder
+from bertkit.batch import collate
 from bertkit.cli import main
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.errors import ConfigError, DataError
 from bertkit.training.distillation import distill_vectors as module
 from bertkit.training.distillation.distill_settings import DistillRecipe, Student, VectorDistillation, VectorTraining
 from bertkit.training.distillation.distill_vectors import distill_vectors
-from bertkit.training.distillation.taught_vectors import narrowing
+from bertkit.training.distillation.taught_vectors import MaskedTexts, masked_words, narrowing
+from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.run_folder import read_log
 from embedding_data import TOPICS, WORDS, untrained
@@ -34,9 +38,10 @@ def texts():
     return found
 
 
-def recipe(student, *, loss="mse", **training):
+def recipe(student, *, loss="mse", words=0.0, **training):
     config = VectorTraining(**{"learning_rate": 3e-3, "epochs": 6, "batch_size": 32, "dev_texts": 40, **training})
-    return DistillRecipe("test", "", VectorDistillation(loss=loss), config, Student.parse(student))
+    settings = VectorDistillation(loss=loss, masked_lm_weight=words)
+    return DistillRecipe("test", "", settings, config, Student.parse(student))
 
 
 @pytest.mark.parametrize(("student", "loss"), [("2x16", "mse"), ("2x48", "cosine")])
@@ -57,8 +62,66 @@ def test_a_student_of_another_width_nears_its_teacher(teacher, texts, tmp_path, 
     assert kinds == ["Transformer", "Pooling", *(["Dense"] if student == "2x48" else []), "Normalize"]
 
 
-def test_a_killed_run_goes_on_bit_for_bit_and_the_teacher_is_not_asked_again(teacher, texts, tmp_path, monkeypatch):
-    plan = recipe("1", checkpoint_every_s=0, epochs=2)
+def test_a_student_of_vectors_and_masked_words_is_both_models(teacher, tmp_path):
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS[number % 2], generator.integers(4, 8))) for number in range(400)]
+    result = distill_vectors(teacher, texts, tmp_path / "out", recipe("1x32", words=1.0, learning_rate=1e-2))
+    assert result.student.cosine_mean > 0.9
+    losses = [record["masked_lm_loss"] for record in read_log(tmp_path / "out/log.jsonl") if "event" not in record]
+    assert losses[0] > np.log(100) > np.log(25) > losses[-1]  # of 167 words it has found the 20 that occur
+    folder = tmp_path / "out/model"
+    assert np.allclose(np.linalg.norm(SentenceEncoder(folder).encode(texts[:5]), axis=1), 1, rtol=1e-5)
+    filled = BertForMaskedLM.from_pretrained(folder)
+    for ours, theirs in zip(filled.bert.parameters(), BertModel.from_pretrained(folder).parameters(), strict=False):
+        assert torch.equal(ours, theirs)
+    assert 0 < result.masked_lm["most_frequent"] < 0.3
+    assert "masked words found: " in result.render()
+
+
+def test_found_words_are_counted_at_masked_places_alone(teacher, texts):
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    words = BertForMaskedLM(AutoConfig.from_pretrained(teacher)).eval()
+    vocabulary = MaskVocabulary.of_tokenizer(tokenizer)
+    rows = tokenizer.encode_ragged(["aq ar", "aq as at", "aq aq aq aq aq aq"])
+    wanted = tokenizer.convert_tokens_to_ids(["aq"])[0]
+    with torch.no_grad():  # it always says the same word
+        words.cls.predictions.bias[wanted] = 1e4
+    found = masked_words(words, rows, vocabulary, max_tokens=10)
+    assert found["accuracy"] == found["most_frequent"] in {1 / 3, 2 / 3, 1.0}
+    with torch.no_grad():
+        words.cls.predictions.bias[vocabulary.mask_id] = 1e6
+    assert masked_words(words, rows, vocabulary, max_tokens=10)["accuracy"] == 0
+
+
+def test_words_are_masked_in_some_of_the_texts_and_anew_at_every_step(teacher, texts):
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    rows = tokenizer.encode_ragged(texts)
+    vocabulary = MaskVocabulary.of_tokenizer(tokenizer)
+
+    def plan(share):
+        options = {"step_size": len(rows), "max_tokens": 500, "seed": 3, "vocabulary": vocabulary}
+        return MaskedTexts(rows.lengths.tolist(), lambda numbers: collate(rows, numbers), share=share, **options)
+
+    for share in (0.3, 1.0):
+        batches = plan(share).micro_batches(0)
+        assert len(batches) > 2
+        masked = []
+        for batch, plain in zip(batches, EpochPlan.micro_batches(plan(share), 0), strict=True):
+            labels = batch.targets["labels"]
+            assert torch.equal(torch.where(labels == -100, batch.input_ids, labels), plain.input_ids)
+            assert not torch.isin(labels, torch.tensor([vocabulary.cls_id, vocabulary.sep_id])).any()
+            masked += [bool((labels[start:end] != -100).any()) for start, end in batch.layout.spans()]
+        assert abs(np.mean(masked) - share) < 0.08
+        again, next_step = plan(share).micro_batches(0), plan(share).micro_batches(1)
+        assert all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(batches, again, strict=True))
+        assert not all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(batches, next_step, strict=False))
+
+
+@pytest.mark.parametrize("words", [0.0, 0.5])
+def test_a_killed_run_goes_on_bit_for_bit_and_the_teacher_is_not_asked_again(
+    teacher, texts, tmp_path, monkeypatch, words
+):
+    plan = recipe("2x16" if words else "1", checkpoint_every_s=0, epochs=2, words=words)
     whole = distill_vectors(teacher, texts, tmp_path / "whole", plan)
     step = Trainer.train_step
 

@@ -17,7 +17,7 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.sentence_folder import SentenceParts, StepWeights, read_sentence_parts, write_sentence_parts
 from bertkit.config.sentence_config import Dense, LayerNorm, Normalize, SentenceConfig, Step
-from bertkit.model.models import BertModel
+from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.pooling import pool_sentences
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
@@ -160,14 +160,25 @@ class SentenceModel(nn.Module):
         found: Tensor = self.head(hidden, batch.layout, skipped)
         return found
 
-    def save_pretrained(self, folder: str | Path, tokenizer: PreTrainedTokenizer | None = None) -> None:
-        """Write a folder that bertkit and sentence-transformers load; None: the tokenizer is there already.
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        tokenizer: PreTrainedTokenizer | None = None,
+        headed: HeadModel | None = None,
+    ) -> None:
+        """Write a folder that bertkit and sentence-transformers load.
+
+        Args:
+            folder: to write.
+            tokenizer: None: it is there already.
+            headed: a model with a head around the same encoder, which is saved in its place, head and all.
 
         Raises:
             CheckpointError: ``folder`` is a file.
             ResourceError: the disk is full or cannot be written.
         """
-        self.encoder.save_pretrained(folder)
+        assert headed is None or headed.bert is self.encoder
+        (headed or self.encoder).save_pretrained(folder)
         write_sentence_parts(user_path(folder), self.head.parts(), self.head.hidden_size)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)

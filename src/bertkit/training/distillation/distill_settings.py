@@ -40,6 +40,9 @@ class Student(Settings):
     model: str | None = Field(None, description="any checkpoint: a folder or a name on the Hub")
     heads: int | None = Field(None, ge=1, description="with shape: attention heads; default one for each 64 of width")
     feed_forward: int | None = Field(None, ge=1, description="with shape: width of the feed-forward; default 4 widths")
+    teacher_embeddings: bool = Field(
+        False, description="with shape: begin with the teacher's tables of embeddings, cut to the width by PCA"
+    )
 
     @classmethod
     def parse(cls, text: str) -> Student:
@@ -53,8 +56,11 @@ class Student(Settings):
     def check(self) -> None:
         """Raise ConfigError unless it says one thing."""
         given = [name for name in ("layers", "shape", "model") if getattr(self, name) is not None]
-        if self.shape is None and (self.heads or self.feed_forward):
-            raise ConfigError("heads and feed_forward are those of a new shape; leave them out, or give shape as well")
+        if self.shape is None and (self.heads or self.feed_forward or self.teacher_embeddings):
+            raise ConfigError(
+                "heads, feed_forward and teacher_embeddings are those of a new shape; leave them out, or give shape as "
+                "well"
+            )
         if len(given) != 1:
             raise ConfigError(
                 "a student begins with layers of the teacher (layers), with new weights (shape) or with a checkpoint "
@@ -91,6 +97,14 @@ class VectorDistillation(Settings):
     loss: Literal["mse", "cosine"] = Field("mse", description="squared distance of the vectors, or 1 - their cosine")
     pca_texts: int = Field(
         20_000, ge=1, description="texts whose vectors say what to keep where the student's are narrower"
+    )
+    masked_lm_weight: float = Field(
+        0.0,
+        ge=0,
+        description="of the masked words of the texts, which the student learns beside; 0: it has no such head",
+    )
+    masked_texts: float = Field(
+        0.5, gt=0, le=1, description="with masked_lm_weight: share of the texts in which words are masked"
     )
 
 
@@ -129,6 +143,7 @@ class VectorTraining(Settings):
     learning_rate: float = Field(1e-4, gt=0, le=1, description="peak rate")
     epochs: int = Field(3, ge=1, le=1000, description="passes over the texts")
     batch_size: int = Field(64, ge=1, le=65_536, description="texts in an optimizer step")
+    max_texts: int | None = Field(None, ge=20, description="different texts at most, drawn from the seed; default: all")
     max_tokens: int = Field(8192, ge=8, description="tokens in memory at once; larger batches are split")
     max_length: int = Field(128, ge=3, description="tokens of the longest text; the rest is cut off")
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")

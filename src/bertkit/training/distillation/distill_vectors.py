@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.batch import collate
+from bertkit.batch import Batch, collate
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
 from bertkit.errors import ConfigError, DataError
@@ -36,6 +37,7 @@ from bertkit.inference.retrieval.source_texts import source_texts
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.nearest import directions
+from bertkit.model.models import BertForMaskedLM
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.ragged import Floats, Ragged
@@ -59,8 +61,10 @@ from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_vectors import (
     VECTORS,
+    MaskedTexts,
     TaughtVectors,
     ends_normalized,
+    masked_words,
     narrowing,
     student_model,
 )
@@ -91,6 +95,8 @@ class VectorsResult:
     student, start: how near the vectors of held-out texts are to the teacher's, of the student and of the model that it
         began with. Nearest neighbours are compared with the teacher's whole vectors.
     kept: share of the squared length of the teacher's vectors that the student's width can hold, at most 1.
+    masked_lm: of held-out texts, the share of masked words that the student finds, and the share of the most frequent
+        word, as Counter would have it; None: it has no head for that.
     costs: of teacher and student. texts: trained on, and held out.
     """
 
@@ -100,6 +106,7 @@ class VectorsResult:
     kept: float
     costs: dict[str, Costs]
     texts: dict[str, int]
+    masked_lm: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
@@ -119,12 +126,17 @@ class VectorsResult:
         columns = [costs.cells() for costs in self.costs.values()]
         costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
         kept = "" if self.kept == 1 else f"; the teacher's vectors are cut to {self.kept:.1%} of their squared length"
+        words = ""
+        if self.masked_lm is not None:
+            words = "  masked words found: {accuracy:.1%}; always the most frequent one: {most_frequent:.1%}\n".format(
+                **self.masked_lm
+            )
         return "\n".join(
             [
                 f"vectors: a student of {self.texts['train']:,} texts, scored on {self.texts['dev']:,}{kept}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {line}" for line in aligned(costs)),
-                f"  {printable(self.folder / MODEL)}",
+                f"{words}  {printable(self.folder / MODEL)}",
             ]
         )
 
@@ -179,7 +191,9 @@ def distill_vectors(
             vectors = _ask(encoder, texts, kept, str(facts["teacher"]))
         except Interrupted as stop:
             raise Interrupted(f"{stop}; the vectors so far are kept. {run.how_to_resume}", stop.signum) from None
-        start = start_of(given.begins_with(), teacher, run.path / STUDENT, model_class="BertModel", seed=config.seed)
+        name = "BertForMaskedLM" if given.distillation.masked_lm_weight else "BertModel"
+        classes = {"model_class": name, "new_class": name}
+        start = start_of(given.begins_with(), teacher, run.path / STUDENT, **classes, seed=config.seed)
         job = _Job(run, given, texts, vectors, ends_normalized(encoder.config), start, place, facts)
         return job.finish(encoder)
 
@@ -205,10 +219,12 @@ class _Job:
         """Train, save, measure, report."""
         config: VectorTraining = self.recipe.training
         tokenizer = AutoTokenizer.from_pretrained(self.start)
-        sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized)
-        sentences.to(self.device)
+        settings: VectorDistillation = self.recipe.distillation
+        words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
+        sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized, words)
+        taught = TaughtVectors(sentences, settings.loss, words, settings.masked_lm_weight).to(self.device)
         width, dev = sentences.head.width, slice(0, self.num_dev)
-        sample = self.vectors[self.num_dev :][: self.recipe.distillation.pca_texts]
+        sample = self.vectors[self.num_dev :][: settings.pca_texts]
         directions_DW, kept = narrowing(sample, width)
         targets = self.vectors if directions_DW is None else self.vectors @ directions_DW
         targets = directions(targets) if self.normalized else targets
@@ -216,13 +232,19 @@ class _Job:
         rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
         dev_rows = rows.select(range(self.num_dev))
         before = self._score(sentences, dev_rows, targets[dev])
-        self._train(sentences, rows, targets)
+        vocabulary = None if words is None else MaskVocabulary.of_tokenizer(tokenizer)
+        self._train(taught, rows, targets, vocabulary)
         after = self._score(sentences, dev_rows, targets[dev])
-        sentences.save_pretrained(self.run.path / MODEL, tokenizer)
+        sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
         student = SentenceEncoder(self.run.path / MODEL, device=self.device)
         costs = {"teacher": _costs(encoder, self.texts[dev]), "student": _costs(student, self.texts[dev])}
         counts = {"train": len(self.texts) - self.num_dev, "dev": self.num_dev}
-        result = VectorsResult(self.run.path, after, before, kept, costs, counts)
+        found = (
+            None
+            if words is None or vocabulary is None
+            else masked_words(words.eval(), dev_rows, vocabulary, config.max_tokens)
+        )
+        result = VectorsResult(self.run.path, after, before, kept, costs, counts, found)
         protocol = {"versions": versions(), "hardware": hardware(self.device)}
         write_json(self.run.path / METRICS, {**result.to_dict(), "settings": self.facts, **protocol})
         shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
@@ -236,10 +258,9 @@ class _Job:
         same = float((nearest_other(ours @ ours.T) == nearest_other(theirs @ theirs.T)).mean())
         return Closeness(near.cosine_mean, near.cosine_p1, near.near_neighbour, same)
 
-    def _train(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> None:
+    def _train(self, taught: TaughtVectors, rows: Ragged, targets: Floats, vocabulary: MaskVocabulary | None) -> None:
         config: VectorTraining = self.recipe.training
-        train = np.arange(self.num_dev, len(rows))
-        taught = TaughtVectors(sentences, self.recipe.distillation.loss)
+        train, sentences = np.arange(self.num_dev, len(rows)), taught.sentences
         dev_rows = rows.select(range(self.num_dev))
 
         def evaluate(check: Callable[[], None]) -> dict[str, float]:
@@ -247,13 +268,16 @@ class _Job:
             cosine = float((directions(found) * directions(targets[: self.num_dev])).sum(axis=1).mean())
             return {"cosine": cosine, "loss": float(((found - targets[: self.num_dev]) ** 2).sum(axis=1).mean())}
 
-        plan = EpochPlan(
-            rows.lengths[train].tolist(),
-            lambda numbers: collate(rows, train[numbers], {VECTORS: targets}),
-            step_size=config.batch_size,
-            max_tokens=config.max_tokens,
-            seed=config.seed,
-        )
+        lengths = rows.lengths[train].tolist()
+        options: Any = {"step_size": config.batch_size, "max_tokens": config.max_tokens, "seed": config.seed}
+
+        def batch(numbers: list[int]) -> Batch:
+            return collate(rows, train[numbers], {VECTORS: targets})
+
+        plan = EpochPlan(lengths, batch, **options)
+        if vocabulary is not None:
+            share = self.recipe.distillation.masked_texts
+            plan = MaskedTexts(lengths, batch, share=share, vocabulary=vocabulary, **options)
         num_steps = config.epochs * plan.steps_per_epoch
         log = RunLog(self.run.path / LOG, self.run.how_to_resume)
         with seeded(config.seed), closing(log):
@@ -296,7 +320,7 @@ def _texts_of(data: str | Path | Sequence[str], config: VectorTraining) -> list[
             f"{printable(data) if isinstance(data, str | Path) else 'the data'}: {len(texts)} different "
             "texts are too few to train on; give at least 20, better some ten thousand"
         )
-    return [texts[number] for number in epoch_order(len(texts), config.seed, 0)]
+    return [texts[number] for number in epoch_order(len(texts), config.seed, 0)[: config.max_texts]]
 
 
 def _ask(encoder: SentenceEncoder, texts: Sequence[str], folder: Path, key: str) -> Floats:

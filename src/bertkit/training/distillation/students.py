@@ -6,24 +6,36 @@ import math
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.model.auto import class_named
 from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers
+from bertkit.model.models import BertModel
 from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.distill_settings import Student
+from bertkit.training.distillation.taught_vectors import narrowing
 from bertkit.training.trainer.generators import seeded
 
 #: Width of an attention head of a new shape, as in all published sizes of BERT (Turc et al. 2019, table 1).
 HEAD_WIDTH = 64
 
 
-def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class: str, seed: int = 0) -> Path:
+def start_of(
+    student: Student,
+    teacher: str | Path,
+    folder: Path,
+    *,
+    model_class: str,
+    new_class: str = "BertModel",
+    seed: int = 0,
+) -> Path:
     """Where the student's first weights are; those that are made are kept in ``folder``, and made once.
 
     Args:
@@ -31,10 +43,12 @@ def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class
         teacher: whose layers, family and tokenizer are taken.
         folder: of the new checkpoint; the same call finds it there.
         model_class: of a teacher whose layers are taken: heads of this class come along.
+        new_class: of a student with new weights.
         seed: of new weights.
 
     Raises:
-        ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide.
+        ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide, a teacher
+            whose embeddings are asked for and are narrower than the student.
         InputError: layers that the teacher does not have, or that cannot be taken apart.
     """
     if student.model is not None:
@@ -52,8 +66,11 @@ def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class
         assert student.shape is not None, "the student says one thing"
         smaller = small_shape(shape, student)
         with seeded(seed):
-            model: Any = class_named("BertModel")(smaller)  # type: ignore[arg-type]  # of an encoder's config
+            model: Any = class_named(new_class)(smaller)  # type: ignore[arg-type]  # of an encoder's config
         made = f"new weights, {smaller.num_hidden_layers} layers of {smaller.hidden_size}"
+        if student.teacher_embeddings:
+            take_embeddings(getattr(model, "bert", model), BertModel.from_pretrained(path))
+            made += ", and the teacher's embeddings"
     else:
         layers = chosen_layers(student.layers, shape)
         model = keep_layers(class_named(model_class).from_pretrained(path), layers)
@@ -63,6 +80,30 @@ def start_of(student: Student, teacher: str | Path, folder: Path, *, model_class
         AutoTokenizer.from_pretrained(checkpoint_folder(path)).save_pretrained(draft)
     say(f"the student begins with {made}")
     return folder
+
+
+def take_embeddings(student: BertModel, teacher: BertModel) -> None:
+    """Give the student's tables the vectors of the teacher's, cut to its width by PCA of the words, as one of them.
+
+    The sum of a word, a position and a segment stays what it was, as far as the width can hold it. ConfigError if the
+    student is wider.
+    """
+    ours, theirs = student.embeddings, teacher.embeddings
+    words_VD = theirs.word_embeddings.weight.detach()
+    width = ours.word_embeddings.embedding_dim
+    if width > words_VD.shape[1]:
+        raise ConfigError(
+            f"teacher_embeddings: the student's embeddings have {width} numbers, the teacher's {words_VD.shape[1]}; "
+            "they can be cut, not widened"
+        )
+    directions_DW, _ = narrowing(words_VD.numpy(), width)
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        table, given = getattr(ours, name), getattr(theirs, name)
+        if table is not None and given is not None:
+            rows = given.weight.detach()
+            cut = rows if directions_DW is None else rows @ torch.from_numpy(directions_DW)
+            with torch.no_grad():
+                table.weight.copy_(cut)
 
 
 def chosen_layers(layers: int | tuple[int, ...], shape: BertConfig) -> tuple[int, ...]:

@@ -1,28 +1,34 @@
-"""A sentence encoder that is trained on the vectors of another.
+"""A sentence encoder that is trained on the vectors of another, and maybe to fill in masked words beside.
 
-Letters of the array shapes: N texts, B texts of a batch, D width of the teacher's vectors, W of the student's.
+Letters of the array shapes: N texts, B texts of a batch, T their tokens, D width of the teacher's vectors, W of the
+student's.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
+from bertkit.data.counter_random import bits, stream, uniform
+from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
 from bertkit.errors import ConfigError
-from bertkit.model.losses import LossOutput, LossTerm
+from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
+from bertkit.model.models import BertForMaskedLM, BertModel
+from bertkit.model.output import ModelOutput
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import cosines
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.embeddings.start_model import said_by
 from bertkit.training.distillation.distill_settings import VectorTraining
+from bertkit.training.trainer.batch_plan import EpochPlan
 
 #: Name of the teacher's vectors among the targets of a batch.
 VECTORS = "vectors"
@@ -31,27 +37,121 @@ VECTORS = "vectors"
 class TaughtVectors(nn.Module):
     """A sentence encoder in training; the loss of a batch is the mean over its texts.
 
+    sentences: the encoder, and what makes vectors of its states.
     loss: ``mse``: the squared distance from the teacher's vector, summed over its numbers; ``cosine``: 1 - cosine.
+    words: the same encoder with a masked-LM head, where masked words are learnt too; their term has the given weight.
+        Texts with masked words have their vectors taught like any other.
     """
 
-    def __init__(self, sentences: SentenceModel, loss: Literal["mse", "cosine"]) -> None:
+    def __init__(
+        self,
+        sentences: SentenceModel,
+        loss: Literal["mse", "cosine"],
+        words: BertForMaskedLM | None = None,
+        words_weight: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.sentences, self.loss = sentences, loss
+        assert words is None or words.bert is sentences.encoder, "one encoder with two heads"
+        self.sentences, self.loss, self.words_weight = sentences, loss, words_weight
+        self.name = "loss" if words is None else "vectors"
+        self.words_head = None if words is None else words.cls
+        self._words = (words,)  # no module of its own: its encoder has one place in the state that is saved
 
     def forward_packed(self, batch: Batch) -> LossOutput:
-        """The loss of a batch with the target ``vectors`` ``(B, W)``."""
-        found_BW = self.sentences(replace(batch, targets={}))
-        wanted_BW = batch.targets[VECTORS]
+        """The loss of a batch with the targets ``vectors`` ``(B, W)`` and, with masked words, ``labels`` ``(T,)``."""
+        asked, wanted_BW = replace(batch, targets={}), batch.targets[VECTORS]
+        x_TD = self.sentences.encoder.forward_packed(asked).last_hidden_state
+        assert x_TD is not None
+        found_BW = self.sentences.head(x_TD, batch.layout)
         with torch.autocast(found_BW.device.type, enabled=False):
             if self.loss == "mse":
                 total = (found_BW.float() - wanted_BW).square().sum()
             else:
                 total = (1 - cosines(found_BW.float(), wanted_BW)).sum()
-        return LossOutput({"loss": LossTerm(total, float(len(wanted_BW)))})
+        terms = {self.name: LossTerm(total, float(len(wanted_BW)))}
+        if "masked_lm" in self.num_targets(batch):
+            terms["masked_lm"] = self._masked_lm(x_TD, batch.targets["labels"])
+        return LossOutput(terms)
+
+    def _masked_lm(self, x_TD: Tensor, labels_T: Tensor) -> LossTerm:
+        (words,) = self._words
+        assert words is not None
+        masked_R = (labels_T != -100).nonzero().squeeze(1)
+        logits_RV = words._predict_words(ModelOutput(last_hidden_state=x_TD[masked_R]))
+        term = masked_lm_loss(logits_RV.float(), labels_T, masked_R)
+        return LossTerm(self.words_weight * term.total, term.num_targets)
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        """Texts."""
-        return {"loss": float(len(batch.targets[VECTORS]))}
+        """Texts, and masked words where there are any."""
+        words = count_targets(batch.targets["labels"]) if "labels" in batch.targets else 0.0
+        return {self.name: float(len(batch.targets[VECTORS])), **({"masked_lm": words} if words else {})}
+
+
+class MaskedTexts(EpochPlan[Batch]):
+    """A plan of texts in some of which words are masked, drawn anew at every step.
+
+    share: of the texts. vocabulary: of the student's tokenizer. masking: of their words. The other arguments are those
+    of :class:`EpochPlan`.
+    """
+
+    def __init__(
+        self, *args: Any, share: float, vocabulary: MaskVocabulary, masking: Masking | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self.share, self.vocabulary, self.masking = share, vocabulary, masking or Masking()
+        self._special = np.zeros(vocabulary.size, bool)
+        self._special[[vocabulary.cls_id, vocabulary.sep_id]] = True
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        return [self._masked(batch, step, place) for place, batch in enumerate(super().micro_batches(step))]
+
+    def _masked(self, batch: Batch, step: int, place: int) -> Batch:
+        ids = batch.input_ids.numpy()
+        rows = np.arange(batch.layout.num_sequences, dtype=np.uint64)
+        numbers = (np.uint64(place) << np.uint64(32)) | rows
+        keys = bits(stream(self.seed, "mask", step), numbers)
+        boundaries = np.array(batch.layout.boundaries)
+        inputs, labels = mask_rows(ids, boundaries, self._special[ids], keys, self.masking, self.vocabulary)
+        chosen = np.repeat(uniform(stream(self.seed, "masked texts", step), numbers) < self.share, batch.layout.lengths)
+        return replace(
+            batch.with_target("labels", torch.from_numpy(np.where(chosen, labels, -100))),
+            input_ids=torch.from_numpy(np.where(chosen, inputs, ids)),
+        )
+
+
+def masked_words(model: BertForMaskedLM, rows: Ragged, vocabulary: MaskVocabulary, max_tokens: int) -> dict[str, float]:
+    """How many masked words of some texts a model finds; of each text 15 % of the tokens are masked.
+
+    Args:
+        model: in eval mode.
+        rows: the texts.
+        vocabulary: of the tokenizer that made the rows.
+        max_tokens: in memory at once.
+
+    Returns:
+        ``accuracy``, and ``most_frequent``, what always guessing the word that is masked most often would give.
+    """
+    plan = MaskedTexts(
+        rows.lengths.tolist(),
+        lambda numbers: collate(rows, numbers),
+        step_size=len(rows),
+        max_tokens=max_tokens,
+        seed=0,
+        share=1.0,
+        vocabulary=vocabulary,
+        masking=Masking(mask_share=1.0, random_share=0.0),
+    )
+    right, counts = 0, torch.zeros(vocabulary.size, dtype=torch.int64)
+    with torch.inference_mode():
+        for batch in plan.micro_batches(0):
+            masked_R = (batch.targets["labels"] != -100).nonzero().squeeze(1)
+            labels_R = batch.targets["labels"][masked_R]
+            logits_RV = model.forward_packed(replace(batch, targets={}, logit_rows=masked_R).to(model.device)).logits
+            assert logits_RV is not None
+            right += int((logits_RV.argmax(dim=-1).cpu() == labels_R).sum())
+            counts += torch.bincount(labels_R, minlength=vocabulary.size)
+    total = int(counts.sum())
+    return {"accuracy": right / total, "most_frequent": int(counts.max()) / total}
 
 
 def ends_normalized(config: SentenceConfig) -> bool:
@@ -60,7 +160,12 @@ def ends_normalized(config: SentenceConfig) -> bool:
 
 
 def student_model(
-    start: Path, teacher: SentenceConfig, width: int, config: VectorTraining, normalized: bool
+    start: Path,
+    teacher: SentenceConfig,
+    width: int,
+    config: VectorTraining,
+    normalized: bool,
+    words: BertForMaskedLM | None = None,
 ) -> SentenceModel:
     """The student with what follows its encoder: pooling, a linear layer if it is wider than the teacher, length 1.
 
@@ -71,6 +176,7 @@ def student_model(
         width: numbers of the teacher's vectors.
         config: length of texts, and the seed of new weights.
         normalized: whether the teacher's vectors have length 1, so that the student's must.
+        words: ``start`` with a masked-LM head, whose encoder is to be the student's.
 
     Raises:
         ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's.
@@ -79,13 +185,15 @@ def student_model(
     own = said or SentenceConfig(pooling=teacher.pooling)
     if any(not isinstance(step, Normalize) for step in own.steps):
         made = SentenceModel.from_pretrained(start)
+        if words is not None:
+            made.encoder = words.bert
         if made.head.width > width:
             raise ConfigError(
                 f"the student {start} makes vectors of {made.head.width} numbers by layers of its own, the teacher of "
                 f"{width}; begin with its encoder alone, without modules.json"
             )
         return made
-    encoder = SentenceModel.from_pretrained(start, SentenceConfig(pooling=own.pooling)).encoder
+    encoder = BertModel.from_pretrained(start) if words is None else words.bert
     pooled = encoder.config.hidden_size * len(own.pooling)
     steps: list[Dense | Normalize] = []
     if pooled > width:

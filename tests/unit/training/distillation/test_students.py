@@ -9,9 +9,9 @@ from bertkit.batch import pack
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers
-from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.training.distillation.distill_settings import Student, load_recipe, recipe_names
-from bertkit.training.distillation.students import small_shape
+from bertkit.training.distillation.students import small_shape, take_embeddings
 from training_helpers import TINY
 
 BATCH = pack([[1, 5, 2], [1, 7, 8, 9, 2]])
@@ -102,3 +102,22 @@ def test_settings_replace_those_of_the_recipe(tmp_path):
     file.write_text('[distillation]\nmethod = "task"\n')
     with pytest.raises(ConfigError, match="give --student 3"):
         load_recipe(file).begins_with()
+
+
+def test_embeddings_of_a_teacher_keep_their_dot_products_at_another_width():
+    torch.manual_seed(0)
+    teacher = BertModel(TINY.replace(hidden_size=48, num_attention_heads=4))
+    with torch.no_grad():  # words that lie in 16 directions, and so fit
+        teacher.embeddings.word_embeddings.weight.copy_(torch.randn(TINY.vocab_size, 16) @ torch.randn(16, 48))
+    for width, fits in ((48, True), (16, True), (8, False)):
+        student = BertModel(TINY.replace(hidden_size=width, num_attention_heads=4))
+        take_embeddings(student, teacher)
+        ours, theirs = (model.embeddings.word_embeddings.weight.detach() for model in (student, teacher))
+        same = torch.allclose(ours @ ours.T, theirs @ theirs.T, rtol=1e-4, atol=1e-3)
+        assert same == fits
+        ours, theirs = (model.embeddings.position_embeddings.weight.detach() for model in (student, teacher))
+        assert width != 48 or torch.equal(ours, theirs)
+    with pytest.raises(ConfigError, match="have 64 numbers, the teacher's 48"):
+        take_embeddings(BertModel(TINY.replace(hidden_size=64, num_attention_heads=4)), teacher)
+    with pytest.raises(ConfigError, match="are those of a new shape"):
+        Student(layers=2, teacher_embeddings=True).check()
