@@ -113,7 +113,7 @@ def size_of(model: str) -> dict[str, int]:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
-            archive.write(file, file.name)
+            archive.write(file, str(file))
     parameters = sum(p.numel() for p in BertForMaskedLM.from_pretrained(model).parameters())
     return {
         "folder": sum(file.stat().st_size for file in files),

@@ -12,18 +12,30 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from bertkit.data.corpus.documents import read_documents
+from bertkit.data.store.prepare import prepare
+from bertkit.data.store.token_store import TokenStore
+from bertkit.training.distillation.distill_settings import Student, load_recipe
 from bertkit.training.distillation.distill_vectors import distill_vectors
 from bertkit.training.distillation.shrink import shrink
+from bertkit.training.distillation.students import start_of
+from bertkit.training.pretraining import pretrain_settings
+from bertkit.training.pretraining.pretrain import pretrain
 
+#: Of the two recipes: masked words, then masked words and vectors.
 RECIPE = "bertkit-tiny-en"
-#: Words of a sentence and of a paragraph, how many of each there are at most, and how often a token of the text occurs.
-SENTENCES, PARAGRAPHS, TOKENS = (range(4, 41), 320_000), (range(41, 101), 20_000), 30
+#: What pre-training begins with.
+START = Student(shape="2x256", teacher_embeddings=True, initializer_range=0.05)
+#: How often a token must occur to stay in the vocabulary.
+MIN_COUNT = 30
+#: Words of a sentence and of a paragraph, and how many of each are taught.
+SENTENCES, PARAGRAPHS = (range(4, 41), 320_000), (range(41, 101), 20_000)
 #: Bits of a 16-bit number's fraction that are kept, of 10: the others are 0, so that a wheel takes less room.
 FRACTION_BITS = 4
 
@@ -37,14 +49,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    texts, shrunk = args.work / "texts.txt", args.work / "shrunk"
+    small = begin(args.teacher, args.text, args.work)
+    store = args.work / "store"
+    prepare(args.text, small, store)
+    settings = pretrain_settings.load_recipe(RECIPE).training
+    pretrain(TokenStore(store), args.work / "words", settings, model=small)
+    texts = args.work / "texts.txt"
     if not texts.is_file():
         texts.write_text("".join(f"{text}\n" for text in texts_of(args.text)), encoding="utf-8")
-    result = distill_vectors(args.teacher, texts, args.work / "run", RECIPE, outputs=args.work / "outputs")
+    recipe = replace(load_recipe(RECIPE), student=Student(model=str(args.work / "words/model")))
+    result = distill_vectors(args.teacher, texts, args.work / "vectors", recipe, outputs=args.work / "outputs")
     print(result.render())
-    if not shrunk.is_dir():
-        print(shrink(args.work / "run/model", shrunk, vocab_from=args.text, min_count=TOKENS).render())
-    write(shrunk, args.out)
+    write(args.work / "vectors/model", args.out)
+
+
+def begin(teacher: str, files: list[Path], work: Path) -> Path:
+    """New weights with the teacher's embeddings of the tokens that occur in the text."""
+    small = work / "small"
+    if not small.is_dir():
+        name = "BertForMaskedLM"
+        start = start_of(START, teacher, work / "start", model_class=name, new_class=name)
+        print(shrink(start, small, vocab_from=files, min_count=MIN_COUNT).render())
+    return small
 
 
 def texts_of(files: list[Path]) -> list[str]:
@@ -64,11 +90,11 @@ def first_by_hash(texts: Iterable[str], count: int) -> list[str]:
 
 
 def write(model: Path, out: Path) -> None:
-    """Copy a model with weights of 16 bits, of which the last are 0."""
+    """Copy a model with weights of 16 bits, of which the last are 0; what is beside them in ``out`` stays."""
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(model.rglob("*")):
         target = out / file.relative_to(model)
-        if file.is_file() and file.name != "README.md":
+        if file.is_file() and file.name not in ("README.md", "model.safetensors"):
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(file.read_bytes())
     weights = {name: rounded(x) for name, x in load_file(model / "model.safetensors").items()}

@@ -40,6 +40,9 @@ class Student(Settings):
     model: str | None = Field(None, description="any checkpoint: a folder or a name on the Hub")
     heads: int | None = Field(None, ge=1, description="with shape: attention heads; default one for each 64 of width")
     feed_forward: int | None = Field(None, ge=1, description="with shape: width of the feed-forward; default 4 widths")
+    initializer_range: float | None = Field(
+        None, gt=0, le=1, description="with shape: deviation of new weights; default that of the teacher's config"
+    )
     teacher_embeddings: bool = Field(
         False, description="with shape: begin with the teacher's tables of embeddings, cut to the width by PCA"
     )
@@ -56,11 +59,9 @@ class Student(Settings):
     def check(self) -> None:
         """Raise ConfigError unless it says one thing."""
         given = [name for name in ("layers", "shape", "model") if getattr(self, name) is not None]
-        if self.shape is None and (self.heads or self.feed_forward or self.teacher_embeddings):
-            raise ConfigError(
-                "heads, feed_forward and teacher_embeddings are those of a new shape; leave them out, or give shape as "
-                "well"
-            )
+        own = [name for name in self.model_fields_set if name not in ("layers", "shape", "model")]
+        if self.shape is None and any(getattr(self, name) for name in own):
+            raise ConfigError(f"{' and '.join(sorted(own))}: for a new shape only; leave it out, or give shape as well")
         if len(given) != 1:
             raise ConfigError(
                 "a student begins with layers of the teacher (layers), with new weights (shape) or with a checkpoint "

@@ -128,5 +128,6 @@ def small_shape(shape: BertConfig, student: Student) -> BertConfig:
         hidden_size=width,
         num_attention_heads=heads,
         intermediate_size=student.feed_forward or math.ceil(factor * width),
+        initializer_range=student.initializer_range or shape.initializer_range,
         **({} if shape.layer_types is None else {"layer_types": None}),
     )

@@ -83,7 +83,7 @@ def test_recipes_of_the_package(name):
     assert recipe.summary
     assert recipe.changed() == recipe
     assert recipe.changed(student="3").begins_with().layers == 3
-    assert (recipe.student is None) == (name == "tinybert-task")  # which needs that of the general stage
+    assert (recipe.student is None) == (name in ("tinybert-task", "bertkit-tiny-en"))  # the second stage of something
 
 
 def test_settings_replace_those_of_the_recipe(tmp_path):
@@ -119,5 +119,7 @@ def test_embeddings_of_a_teacher_keep_their_dot_products_at_another_width():
         assert width != 48 or torch.equal(ours, theirs)
     with pytest.raises(ConfigError, match="have 64 numbers, the teacher's 48"):
         take_embeddings(BertModel(TINY.replace(hidden_size=64, num_attention_heads=4)), teacher)
-    with pytest.raises(ConfigError, match="are those of a new shape"):
+    assert small_shape(TINY, Student(shape="2x64", initializer_range=0.05)).initializer_range == 0.05
+    assert small_shape(TINY, Student(shape="2x64")).initializer_range == TINY.initializer_range
+    with pytest.raises(ConfigError, match="teacher_embeddings: for a new shape only"):
         Student(layers=2, teacher_embeddings=True).check()

@@ -14,8 +14,8 @@ from bertkit.training.pretraining.objectives import network_class, with_objectiv
 from bertkit.training.pretraining.pretrain_settings import FOLDER, PretrainConfig, load_recipe, recipe_names
 
 NAMES = (
-    "bart-tiny", "bert-base-original", "bert-large-original", "cramming-style", "mini", "mosaicbert-style", "small",
-    "t5-tiny", "tiny",
+    "bart-tiny", "bert-base-original", "bert-large-original", "bertkit-tiny-en", "cramming-style", "mini",
+    "mosaicbert-style", "small", "t5-tiny", "tiny",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_a_recipe_is_whole_and_says_where_it_is_from(name) -> None:
     assert len(recipe.summary) > 40
     assert recipe.training.max_seq_length <= recipe.model.max_input_length
     model = network_class(recipe.model, with_objective(recipe.training, recipe.model))
-    if name.endswith(("tiny", "mini")):
+    if name.endswith(("tiny", "mini", "tiny-en")):
         made = model(recipe.model)
         counted = made if name in ("bart-tiny", "t5-tiny") else made.bert
         assert count_parameters(recipe.model) == sum(p.numel() for p in counted.parameters())
