@@ -22,7 +22,13 @@ from torch.export import Dim
 from bertkit import __version__
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.int8_folder import Quantization
-from bertkit.checkpoints.sentence_folder import MODULES, SentenceParts, read_sentence_parts, write_sentence_parts
+from bertkit.checkpoints.sentence_folder import (
+    MODULES,
+    SentenceParts,
+    read_sentence_parts,
+    saved_pooling,
+    write_sentence_parts,
+)
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
@@ -159,6 +165,8 @@ def export_onnx(
             graph = _write(model, path, variant, opset, weights, linear_nodes)
             exported.variants[variant] = _facts(graph, model, path, variant, seed if check else None)
         outputs = next(iter(exported.variants.values()))["outputs"]
+        if "last_hidden_state" not in outputs:  # a graph that guesses words has nothing to pool
+            sentence = None
         exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
         model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
         write_beside(draft, tokenizer, decision, beside)
@@ -212,7 +220,7 @@ class Exportable(NamedTuple):
     """A model and what belongs to it, as :func:`export_onnx` takes them.
 
     beside: of a fine-tuning run its task and how it reads.
-    sentence: of a sentence model what follows the encoder.
+    sentence: of a sentence model, also one with a masked-LM head, what follows the encoder.
     """
 
     model: PackedModel
@@ -253,12 +261,14 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
         raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
     model = loader.from_pretrained(path)
     settings = settings_for_use(folder)
+    # The encoder of a sentence model may have kept its masked-LM head; modules of sparse vectors have no such pooling.
+    reads_texts = not head or (head == "MaskedLM" and bool(saved_pooling(folder)))
     return Exportable(
         model,
         AutoTokenizer.from_pretrained(folder),
         read_decision(folder),
         {SETTINGS: settings} if settings else {},
-        None if head else read_sentence_parts(folder, model.config.hidden_size),
+        read_sentence_parts(folder, model.config.hidden_size) if reads_texts else None,
     )
 
 

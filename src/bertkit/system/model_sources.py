@@ -1,4 +1,4 @@
-"""Find a model by path or Hub name: a path is used as it is, a Hub name is fetched once and cached.
+"""Find a model: a path is used as it is, one name is of a model in the package, a Hub name is fetched once and cached.
 
 Nothing else in the package opens a connection to fetch weights or vocabularies. ``huggingface_hub`` honours ``HF_HOME``
 (the cache), ``HF_ENDPOINT`` (the server) and ``HF_HUB_OFFLINE=1`` (no connections); it is imported only for names that
@@ -41,6 +41,10 @@ HUB_FILES = (
 ADAPTER = "adapter_config.json"
 MAX_ADAPTER_BYTES = 4_000_000
 
+#: The model that comes with the package, and its folder.
+INCLUDED = "bertkit-tiny-en"
+INCLUDED_FOLDER = Path(__file__).resolve().parents[1] / "included" / INCLUDED
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 
 
@@ -48,16 +52,18 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
     """Find a model or tokenizer by path or by Hub name.
 
     Args:
-        name_or_path: a folder, a single file, or a Hub name such as ``"bert-base-uncased"`` or ``"owner/name"``.
-            Existing paths come first (``~`` is expanded); only other names are looked up on the Hub.
+        name_or_path: a folder, a single file, the name of the model in the package (:data:`INCLUDED`), or a Hub name
+            such as ``"bert-base-uncased"`` or ``"owner/name"``. Existing paths come first (``~`` is expanded); only
+            other names are looked up on the Hub.
         files: patterns of the files to fetch from a Hub repository, for example ``("vocab.txt", "*.json")``; None
-            means :data:`HUB_FILES`. Ignored for local paths.
+            means :data:`HUB_FILES`. Ignored for what is on this machine.
         revision: branch, tag or commit on the Hub; None means ``main``.
 
     Raises:
         InputError: an empty name.
         CheckpointError: neither a local path nor a readable repository on the Hub; a name that is not cached while
-            ``HF_HUB_OFFLINE`` is set; a ``revision`` of a local path.
+            ``HF_HUB_OFFLINE`` is set; a ``revision`` of a local path or of the included model; an installation without
+            that.
         ConfigError: the address of a proxy or of the Hub is invalid.
         ResourceError: no connection and nothing cached, or the disk is full.
     """
@@ -69,6 +75,8 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
         if revision not in (None, "main"):
             raise CheckpointError(f"{path} is a local path and has no revisions; got revision={revision!r}")
         return path
+    if name == INCLUDED:
+        return _included(revision)
     if not _HUB_NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith((".safetensors", ".json")):
         raise CheckpointError(f"{_no_such_path(path)}, and {name!r} cannot be a name on the Hub (owner/name) either")
     from huggingface_hub import snapshot_download
@@ -94,7 +102,7 @@ def adapted_model(folder: Path) -> Path | None:
     if not isinstance(name, str) or not name:
         raise CheckpointError(f"{file}: base_model_name_or_path does not name the model that the adapter is for")
     try:
-        return resolve(name, revision=None if _exists(user_path(name)) or revision is None else str(revision))
+        return resolve(name, revision=str(revision) if revision is not None and is_of_hub(name) else None)
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is an adapter for the model {name!r}, which is not there: {error}. If it was moved, change "
@@ -108,6 +116,25 @@ def adapted_folder(folder: Path) -> Path:
     return folder if model is None else model if model.is_dir() else model.parent
 
 
+def is_of_hub(name: str | Path) -> bool:
+    """Whether a name that :func:`resolve` accepts is one on the Hub: neither a path nor the included model."""
+    return os.fspath(name) != INCLUDED and not _exists(user_path(name))
+
+
+def _included(revision: str | None) -> Path:
+    """The folder of the included model, which whoever packages bertkit may have left out."""
+    if revision not in (None, "main"):
+        raise CheckpointError(
+            f"{INCLUDED} comes with bertkit and has no revisions, got revision={revision!r}; leave it out"
+        )
+    if not (INCLUDED_FOLDER / "config.json").is_file():
+        raise CheckpointError(
+            f"this installation of bertkit lacks its model {INCLUDED}, which should be in {INCLUDED_FOLDER}. Install it "
+            "again (pip install --force-reinstall --no-deps bertkit-lite), or name another model: a folder or a Hub name"
+        )
+    return INCLUDED_FOLDER
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -116,13 +143,14 @@ def _exists(path: Path) -> bool:
 
 
 def _no_such_path(path: Path) -> str:
-    """That nothing is there, and the most similar name in that folder."""
-    parent = path.parent
+    """That nothing is there, and the most similar name: of that folder, or the included model's, if it may be meant."""
     try:
-        near = did_you_mean(path.name, sorted(entry.name for entry in parent.iterdir()))
+        known = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
-        near = ""
-    return f"no folder or file {str(path)!r}{looked_in(path)}{near}"
+        known = []
+    if "bertkit" in path.name.casefold():
+        known.append(INCLUDED)
+    return f"no folder or file {str(path)!r}{looked_in(path)}{did_you_mean(path.name, known)}"
 
 
 @contextmanager

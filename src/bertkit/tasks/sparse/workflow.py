@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.huggingface import checkpoint_folder
-from bertkit.checkpoints.sparse_folder import read_sparse_settings
+from bertkit.checkpoints.sentence_folder import saved_pooling
+from bertkit.checkpoints.sparse_folder import SparseSettings, read_sparse_settings
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
@@ -52,7 +53,7 @@ class SparseWorkflow(EmbeddingWorkflow):
     def settings_for(self, start: Path, settings: SettingsT) -> SettingsT:
         if settings.max_length is not None:
             return settings
-        return settings.model_copy(update={"max_length": read_sparse_settings(start).max_length})
+        return settings.model_copy(update={"max_length": _start_settings(start).max_length})
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
         shape: AnyConfig = self.read_shape(start)
@@ -67,7 +68,7 @@ class SparseWorkflow(EmbeddingWorkflow):
         from bertkit.model.sparse_comparison import SparseComparison
 
         path = resolve(start)
-        reading = replace(read_sparse_settings(checkpoint_folder(path)), max_length=settings.max_length)
+        reading = replace(_start_settings(path), max_length=settings.max_length)
         return SparseComparison(
             BertForMaskedLM.from_pretrained(path, device=None if device is None else find_device(device)),
             reading,
@@ -126,3 +127,9 @@ class SparseWorkflow(EmbeddingWorkflow):
             "document_flops": strengths[1],
             "ramp": "quadratic over a third of the steps",
         }
+
+
+def _start_settings(start: Path) -> SparseSettings:
+    """What the start model says of sparse vectors; one that makes dense vectors of its encoder says nothing of them."""
+    folder = checkpoint_folder(start)
+    return SparseSettings() if saved_pooling(folder) else read_sparse_settings(folder)

@@ -23,6 +23,7 @@ from bertkit.system.console import clock, say
 from bertkit.system.device import hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.model_sources import is_of_hub
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
@@ -320,7 +321,6 @@ def protocol_block(
     original = config.protocol == "original"
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
     keeps_best = config.keeps_best_epoch and not config.learns_by_vectors and not job.data.rows.cross_validated
-    local = user_path(job.start.name).exists()
     trained = job.adapters or "all parameters"
     if config.freeze_encoder:
         kind = {"cls": "[CLS]", None: "</s>"}.get(config.pooling, config.pooling)  # None: of an encoder-decoder
@@ -340,7 +340,7 @@ def protocol_block(
         "start_checkpoint": {
             "name": short_name(job.start.name),
             "sha256": job.identity["model_sha256"],
-            "from_hub": not local,
+            "from_hub": is_of_hub(job.start.name),
         },
         "data": job.data.facts(config.max_length),
         **({} if config.pooling is None else {"pooling": config.pooling}),
