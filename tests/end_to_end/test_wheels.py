@@ -10,6 +10,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from packaging.requirements import Requirement
 
 import bertkit
 from bertkit.export.onnx_export import export_onnx, load_for_export
+from bertkit.system.model_sources import INCLUDED
 from pipeline_helpers import save_tiny
 
 pytestmark = [pytest.mark.campaign, pytest.mark.slow]
@@ -38,11 +40,14 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def metadata_of(wheel: Path) -> list[Requirement]:
+def message_of(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        message = Parser().parsestr(archive.read(name).decode())
-    return [Requirement(line) for line in message.get_all("Requires-Dist", [])]
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def metadata_of(wheel: Path) -> list[Requirement]:
+    return [Requirement(line) for line in message_of(wheel).get_all("Requires-Dist", [])]
 
 
 def needed(requirements: list[Requirement], found: set[str]) -> set[str]:
@@ -101,6 +106,15 @@ def test_what_is_in_the_wheels(wheels: Path) -> None:
     source = ROOT / "src"
     files = {path.relative_to(source).as_posix() for path in (source / "bertkit").rglob("*") if path.is_file()}
     assert code == {name for name in files if "__pycache__" not in name}
+    model = [name for name in code if name.startswith(f"bertkit/included/{INCLUDED}/")]
+    assert {Path(name).name for name in model} >= {"README.md", "LICENSE", "NOTICE", "model.safetensors", "config.json"}
+    with zipfile.ZipFile(wheels / LITE) as archive:
+        assert sum(archive.getinfo(name).compress_size for name in model) <= 10_000_000
+        (licenses,) = {name.rpartition("/")[0] for name in archive.namelist() if "/licenses/" in name}
+        for name in ("LICENSE", "NOTICE"):
+            assert archive.read(f"{licenses}/{name}") == archive.read(f"bertkit/included/{INCLUDED}/{name}")
+    said = message_of(wheels / LITE)
+    assert (said["License-Expression"], said.get_all("License-File")) == ("Apache-2.0", ["LICENSE", "NOTICE"])
     always = [each for each in metadata_of(wheels / FULL) if each.marker is None]
     assert f"bertkit-lite=={bertkit.__version__}" in map(str, always)
     assert {"torch", "pyarrow", "scikit-learn", "scipy"} <= {each.name for each in always}
@@ -112,7 +126,8 @@ def test_lite_alone(environment: Environment, wheels: Path, exported: str) -> No
     done = environment.run("bertkit", "embed", "a film", "--model", exported)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.split()) == 32
-    assert environment.run("bertkit", "doctor").returncode == 0
+    done = environment.run("bertkit", "doctor")
+    assert (done.returncode, f"{INCLUDED} (" in done.stdout) == (0, True)
     done = environment.run("bertkit", "finetune", "csv", "--data", "x.csv", "--model", "m", "--out", "o")
     assert (done.returncode, "pip install bertkit" in done.stderr) == (5, True)
     assert environment.run("python", "-c", "import torch").returncode == 1, "control: it is not there"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, Source, check_format, read_texts
+from bertkit.cli.common_options import Common, ModelArgument, Source, check_format, read_texts
 from bertkit.errors import ConfigError, DataError, require
 from bertkit.system.console import say
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def benchmark(
-    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    model: ModelArgument,
     /,
     *,
     int8: Annotated[

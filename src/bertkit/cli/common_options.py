@@ -17,6 +17,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.system.console import set_quiet, standard_input
+from bertkit.system.model_sources import INCLUDED
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,7 +30,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 COMMON_GROUP = Group("Common options", sort_key=9)
 
-Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
+ModelArgument = Annotated[
+    str, Parameter(help=f"Model folder, Hub name, run folder of 'bertkit finetune', or {INCLUDED} (included).")
+]
+Model = Annotated[ModelArgument, Parameter(alias="-m")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")

@@ -14,7 +14,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit import __version__
+from bertkit.checkpoints.inspect import inspect
 from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.errors import CheckpointError
+from bertkit.system.model_sources import INCLUDED, included_model
 from bertkit.system.processor import find_processor
 
 #: The one that requires everything, and the one that holds the code.
@@ -30,7 +33,7 @@ def doctor(
     ] = False,
     common: Common = Common(),
 ) -> int:
-    """Show versions, threads, devices, optional packages and the feature cache, for a bug report.
+    """Show versions, threads, devices, packages, the included model and the feature cache, for a bug report.
 
     Exit code 5 if a required package is missing.
 
@@ -55,6 +58,7 @@ def doctor(
         "packages": required,
         "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "included_model": _included_model(),
         "feature_cache": feature_cache.describe_cache(),
     }
     if required.get("torch") is not None and importlib.util.find_spec("torch") is not None:
@@ -75,6 +79,18 @@ def _compiled_encoder() -> str:
 
     found = native_library()
     return f"none: {why_not()}" if found is None else f"{found} ({found.path})"
+
+
+def _included_model() -> str:
+    """Whether the model that comes with bertkit is there and whole."""
+    try:
+        found = inspect(included_model())
+    except CheckpointError as error:
+        return f"UNUSABLE: {error}"
+    if not found.loadable:
+        return f"UNUSABLE: {'; '.join(found.problems)}"
+    weights = ", ".join(f"sha256 of {file.name} {file.sha256}" for file in found.files)
+    return f"{INCLUDED} ({found.path}), {found.num_parameters:,} parameters, {weights}"
 
 
 def _requirements(distribution: str) -> list[str] | None:

@@ -108,7 +108,7 @@ def embed(
 
     For example:
 
-        bertkit embed --model DIR "A sentence." "Another one."
+        bertkit embed --model bertkit-tiny-en "A sentence." "Another one."
         bertkit embed --model DIR --file sentences.txt --normalize \
             --out vectors.npy
         bertkit embed --model DIR --file more.txt --vector-precision int8 \

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.cli.common_options import Common, ModelArgument, write_json, write_line
 
 
 def export(
-    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    model: ModelArgument,
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the exported model.")],

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, Source, read_texts
+from bertkit.cli.common_options import Common, ModelArgument, Source, read_texts
 from bertkit.errors import ConfigError
 
 
 def quantize(
-    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    model: ModelArgument,
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the model in 8 bits.")],

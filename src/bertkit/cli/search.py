@@ -82,7 +82,7 @@ def search(
 
     For example:
 
-        bertkit search build index docs.jsonl notes.txt --model DIR
+        bertkit search build index docs.jsonl notes.txt --model bertkit-tiny-en
         bertkit search query index "How do I get a refund?" --top-k 5
         bertkit search update index docs.jsonl
     """

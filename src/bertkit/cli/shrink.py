@@ -7,12 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common
+from bertkit.cli.common_options import Common, ModelArgument
 from bertkit.errors import ConfigError
 
 
 def shrink(
-    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    model: ModelArgument,
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the smaller model.")],

@@ -39,7 +39,7 @@ def similarity(
 
     For example:
 
-        bertkit similarity --model DIR "How do I reset my password?" \
+        bertkit similarity --model bertkit-tiny-en "How do I reset my password?" \
             "I forgot my password." "When do you open?"
         bertkit similarity --model DIR "A question" --file answers.txt --top-k 5
     """

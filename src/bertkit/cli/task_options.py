@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.errors import ConfigError
+from bertkit.system.model_sources import INCLUDED
 
 if TYPE_CHECKING:
     from bertkit.tasks import Columns, TextTask
@@ -39,7 +40,12 @@ class Start:
     """What a training begins with."""
 
     data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")]
-    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")]
+    model: Annotated[
+        str,
+        Parameter(
+            alias="-m", help=f"Model to start from: folder, .safetensors file, Hub name, or {INCLUDED} (included)."
+        ),
+    ]
 
 
 @Parameter(name="*", group=FILE_GROUP)

@@ -31,8 +31,9 @@ from bertkit.inference.token_classification import TokenClassificationPipeline
 from bertkit.inference.zero_shot.entailment import EntailmentPipeline
 from bertkit.inference.zero_shot.label_vectors import LabelVectorsPipeline
 from bertkit.inference.zero_shot.mask_pattern import MaskPatternPipeline
+from bertkit.system.console import say
 from bertkit.system.device import check_device
-from bertkit.system.model_sources import resolve
+from bertkit.system.model_sources import INCLUDED, included_model, resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: The encoder alone, which every model has.
@@ -57,6 +58,8 @@ METHODS: dict[str, tuple[type[Pipeline], str, str]] = {
     "embedding": (LabelVectorsPipeline, ENCODER, "feature-extraction"),
     "pattern": (MaskPatternPipeline, "BertForMaskedLM", "fill-mask"),
 }
+#: Tasks for which the included model is taken where none is given.
+INCLUDED_DOES = ("fill-mask", "feature-extraction", "sentence-similarity")
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
@@ -84,7 +87,8 @@ def pipeline(
             is also for text classification, question answering and masks; both give vectors. None: the task of its
             head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
-            object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
+            object. Loading is strict: a checkpoint without the task's head is an error, never a random head. None:
+            ``bertkit-tiny-en``, which comes with bertkit, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.
@@ -107,8 +111,8 @@ def pipeline(
         The task's pipeline; see its ``__call__``.
 
     Raises:
-        InputError: an unknown task or option, no model, a model of another class, a model without a head to infer the
-            task from, or a model object without its tokenizer.
+        InputError: an unknown task or option, no model for a task that needs one, a model of another class, a model
+            without a head to infer the task from, or a model object without its tokenizer.
         ConfigError: this machine has no such device, or the model no such precision.
         CheckpointError: the model or tokenizer cannot be loaded.
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
@@ -116,8 +120,7 @@ def pipeline(
     name = None if task is None else _known(task)
     if method is not None and name != ZERO_SHOT:
         raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
-    if model is None:
-        raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
+    model = _default_model(name) if model is None else model
     # Looks a Hub name up once, and only after the other arguments are checked.
     place: Callable[[], Any] = cache(partial(_place_of, model, revision))
     name = name or infer_task(place())
@@ -140,6 +143,15 @@ def pipeline(
         made = pipeline_class(InferenceEngine.of(model, **computing), _load_tokenizer(tokenizer, revision))
     made.options = options
     return made
+
+
+def _default_model(task: str | None) -> Path:
+    if task not in INCLUDED_DOES:
+        raise InputError(
+            f"pipeline() needs model=: a folder, a Hub name or a model; only {', '.join(INCLUDED_DOES)} have a default"
+        )
+    say(f"no model is given: {task} by {INCLUDED}, a small one that comes with bertkit")
+    return included_model()
 
 
 def _place_of(model: str | Path | Network, revision: str | None) -> Path | Network:

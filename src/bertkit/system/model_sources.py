@@ -76,7 +76,11 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
             raise CheckpointError(f"{path} is a local path and has no revisions; got revision={revision!r}")
         return path
     if name == INCLUDED:
-        return _included(revision)
+        if revision not in (None, "main"):
+            raise CheckpointError(
+                f"{INCLUDED} comes with bertkit and has no revisions; got revision={revision!r}, leave it out"
+            )
+        return included_model()
     if not _HUB_NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith((".safetensors", ".json")):
         raise CheckpointError(f"{_no_such_path(path)}, and {name!r} cannot be a name on the Hub (owner/name) either")
     from huggingface_hub import snapshot_download
@@ -121,16 +125,13 @@ def is_of_hub(name: str | Path) -> bool:
     return os.fspath(name) != INCLUDED and not _exists(user_path(name))
 
 
-def _included(revision: str | None) -> Path:
-    """The folder of the included model, which whoever packages bertkit may have left out."""
-    if revision not in (None, "main"):
-        raise CheckpointError(
-            f"{INCLUDED} comes with bertkit and has no revisions, got revision={revision!r}; leave it out"
-        )
+def included_model() -> Path:
+    """The folder of the included model; CheckpointError if whoever packaged bertkit has left it out."""
     if not (INCLUDED_FOLDER / "config.json").is_file():
         raise CheckpointError(
-            f"this installation of bertkit lacks its model {INCLUDED}, which should be in {INCLUDED_FOLDER}. Install it "
-            "again (pip install --force-reinstall --no-deps bertkit-lite), or name another model: a folder or a Hub name"
+            f"this installation of bertkit lacks its model {INCLUDED}, which should be in {INCLUDED_FOLDER}. Install "
+            "it again (pip install --force-reinstall --no-deps bertkit-lite), or name another model: a folder or a Hub "
+            "name"
         )
     return INCLUDED_FOLDER
 

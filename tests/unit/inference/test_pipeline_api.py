@@ -319,8 +319,9 @@ def test_what_is_wrong_with_a_pipeline_is_said(folders: dict[str, Path], tmp_pat
     folder = folders["feature-extraction"]
     with pytest.raises(InputError, match="did you mean 'fill-mask'"):
         pipeline("fill_mask", model=folder)
-    with pytest.raises(InputError, match="needs model="):
-        pipeline("fill-mask")
+    for task in ("text-classification", "zero-shot-classification", None):
+        with pytest.raises(InputError, match=r"needs model=.*; only fill-mask, .* have a default"):
+            pipeline(task)
     with pytest.raises(InputError, match="pass tokenizer="):
         pipeline("feature-extraction", model=BertModel.from_pretrained(folder))
     with pytest.raises(InputError, match="needs a BertForMaskedLM, got BertModel"):

