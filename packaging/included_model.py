@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,12 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from bertkit.config.config_file import CONFIG
 from bertkit.data.corpus.documents import read_documents
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
+from bertkit.model.fingerprint import FINGERPRINT, fingerprint
+from bertkit.system.json_files import write_json
 from bertkit.training.distillation.distill_settings import Student, load_recipe
 from bertkit.training.distillation.distill_vectors import distill_vectors
 from bertkit.training.distillation.shrink import shrink
@@ -90,7 +94,7 @@ def first_by_hash(texts: Iterable[str], count: int) -> list[str]:
 
 
 def write(model: Path, out: Path) -> None:
-    """Copy a model with weights of 16 bits, of which the last are 0; what is beside them in ``out`` stays."""
+    """Copy a model with weights of 16 bits, of which the last are 0, and its fingerprint; what else is there stays."""
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(model.rglob("*")):
         target = out / file.relative_to(model)
@@ -99,6 +103,10 @@ def write(model: Path, out: Path) -> None:
             target.write_bytes(file.read_bytes())
     weights = {name: rounded(x) for name, x in load_file(model / "model.safetensors").items()}
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((out / CONFIG).read_text(encoding="utf-8"))
+    # Other software would compute in the 16 bits of the file; bertkit never does.
+    write_json(out / CONFIG, {**config, "torch_dtype": "float32"})
+    write_json(out / FINGERPRINT, fingerprint(out).to_dict())
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
