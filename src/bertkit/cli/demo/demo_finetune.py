@@ -13,7 +13,7 @@ from bertkit.cli.demo.demo_included import show_included
 from bertkit.cli.demo.demo_stage import about_pictures, as_typed, make_room, pictures, shorten_text
 from bertkit.cli.demo.demo_text import collect_sentences, split_sentences, write_csv
 from bertkit.system.console import say
-from bertkit.system.model_sources import INCLUDED, included_model
+from bertkit.system.model_sources import INCLUDED
 
 PARTS = ("data", "run")
 #: Number of held-out sentences shown at the end.
@@ -58,11 +58,8 @@ def show(out: Path, size: Size, common: Common) -> None:
     write_csv(data / "train.csv", train)
     write_csv(data / "dev.csv", dev)
     say(f"     {len(train):,} sentences to train on, {len(dev):,} to evaluate on: {data}")
-    minilm = _minilm()
-    start = minilm or included_model()
-    say(
-        f"3/5  starting from {INCLUDED}" if minilm is None else f"3/5  starting from MiniLM-L6, a larger BERT: {minilm}"
-    )
+    start = str(_minilm() or INCLUDED)
+    say(f"3/5  starting from {'' if start == INCLUDED else 'MiniLM-L6, a larger BERT: '}{start}")
     config = FinetuneConfig(epochs=size.epochs, max_length=128, seed=common.seed)
     say("4/5  fine-tuning, like 'bertkit finetune csv'")
     task, device = csv_task(data, text="text", label="label"), str(find_device(common.device))
@@ -70,13 +67,13 @@ def show(out: Path, size: Size, common: Common) -> None:
     say("5/5  using the new model")
     held_out = dev[:: max(1, len(dev) // SHOWN)][:SHOWN]
     answers = _ask(run, [(row.text, row.label) for row in held_out] + [(text, None) for text in OWN], common)
-    commands = next_commands(out, INCLUDED if minilm is None else str(minilm))
+    commands = next_commands(out, start)
     if common.json:
         predictions = [answer._asdict() for answer in answers]
         facts: dict[str, Any] = {
             "folder": str(out),
             "included": included,
-            "start": str(start),
+            "start": start,
             "predictions": predictions,
         }
         write_json({**facts, "pictures": pictures(run), "next": commands, **result.to_dict()})

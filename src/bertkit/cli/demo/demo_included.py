@@ -43,6 +43,6 @@ def show_included(common: Common) -> Shown:
     )
     if not common.json:
         write_line(f"{MASKED}\n    " + ", ".join(f"{word} {score:.2f}" for word, score in shown["words"].items()))
-        write_line(f"{ASKED}")
+        write_line(ASKED)
         write_line("".join(f"    {score:.2f}  {text}\n" for text, score in shown["found"].items()))
     return shown
