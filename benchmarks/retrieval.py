@@ -140,12 +140,13 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with squad/")
     parser.add_argument("--work", type=Path, required=True, help="working folder; pass it again to go on")
     parser.add_argument("--max-questions", type=int, help="for a try, in another work folder: draw so many questions")
-    parser.add_argument("--epochs", type=int, default=1, help="of the encoder")
-    parser.add_argument("--rate", type=float, default=1e-4, help="of the encoder")
+    parser.add_argument("--rows", type=int, default=1600, help="questions that an encoder is trained on")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--mined", type=int, default=1, help="negatives of a question that the encoder finds first")
     parser.add_argument("--reranked", type=int, default=1000, help="questions whose paragraphs are reranked")
     parser.add_argument("--first", type=int, default=10, help=f"so many of their paragraphs, at most {DEPTH}")
-    parser.add_argument("--rerank-rows", type=int, default=1000, help="questions that a reranker is trained on")
+    parser.add_argument("--rerank-rows", type=int, default=800, help="questions that a reranker is trained on")
     parser.add_argument("--rerank-rate", type=float, default=1e-4)
     parser.add_argument("--rerank-epochs", type=int, default=1)
     parser.add_argument("--negatives", type=int, default=4, help="of each question that a reranker is trained on")
@@ -200,7 +201,7 @@ def train_encoder(args: argparse.Namespace, squad: Squad, scored: int) -> Finetu
     write_rows(squad, data, *squad.train_and_dev(1 - scored))
     config = FinetuneConfig(
         max_length=LENGTH, epochs=args.epochs, learning_rate=args.rate, mine_negatives=args.mined or None,
-        max_tokens=IN_MEMORY, precision="fp32", baseline=False,
+        max_train_rows=args.rows, max_tokens=IN_MEMORY, precision="fp32", baseline=False,
     )  # fmt: skip
     return finetune("pairs", data, minilm_folder(), out, config, resume=out.exists())
 
