@@ -10,9 +10,11 @@ counts once. The halves are every other article. Each question searches the para
 - ``+ BM25``: the two orders fused, as by `bertkit search query --hybrid`.
 - ``trained + reranker``: the first of ``trained``, in the order of a model that `finetune rerank` made of
   that encoder, with negatives that the encoder found in the other half. Some questions only, drawn from both halves.
+  ``fused``: that order and the one before it, as with BM25.
 
-The last two articles of each half are no training data but dev, by which rates and epochs were chosen. Differences are
-paired by question; their intervals come from a bootstrap of the articles, because questions of an article are alike.
+The last two articles of each half are no training data but dev, by whose scores settings may be chosen, never by those
+of the half that is scored. Differences are paired by question; their intervals come from a bootstrap of the articles,
+because questions of an article are alike.
 
 What is finished is kept in the work folder: run the same command again to continue.
 """
@@ -21,10 +23,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,13 +33,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from machine import about, block, minilm_folder, publish
+from retrieval_data import FILE, Ints, Squad, some
 
 if TYPE_CHECKING:
     from bertkit.training.finetuning.finetune_results import FinetuneResult
 
-FILE = "squad/dev-v1.1-articles-1-28.json.xz"
-#: Articles at the end of each half that are dev, and questions of them that the reranker is scored on.
-DEV_ARTICLES, RERANK_DEV = 2, 150
+#: Questions of the dev articles that a reranker is scored on.
+RERANK_DEV = 150
 METRICS = ("ndcg@10", "mrr@10", "recall@1", "recall@10")
 #: Paragraphs that are found for each question.
 DEPTH = 20
@@ -48,12 +49,14 @@ LENGTH, RERANK_LENGTH = 256, 320
 IN_MEMORY = 16_384
 #: Questions whose new order is written to disk at once.
 PART = 50
-#: Ends of names of systems.
-HYBRID, RERANKED = " + BM25", "trained + reranker"
+#: Of the names of systems.
+HYBRID, RERANKED, FUSED = " + BM25", "trained + reranker", "trained + reranker, fused"
 #: (a, b): how much better a is than b.
 COMPARED = (
     ("trained", "MiniLM"),
-    ("trained + reranker", "trained"),
+    (RERANKED, "trained"),
+    (FUSED, "trained"),
+    (FUSED, RERANKED),
     ("trained + BM25", "trained"),
     ("trained + BM25", "BM25"),
     ("MiniLM + BM25", "MiniLM"),
@@ -61,55 +64,8 @@ COMPARED = (
     ("trained", "BM25"),
 )
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 #: The ``orders`` of paragraphs for some ``questions``, all by their numbers, the ``seconds`` that it took, and more.
 Cell = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Squad:
-    """P paragraphs, and Q questions each with its own.
-
-    articles: of the paragraphs ``(P,)``. places: number of each question's paragraph ``(Q,)``.
-    """
-
-    paragraphs: list[str]
-    articles: Ints
-    questions: list[str]
-    places: Ints
-
-    @classmethod
-    def read(cls, path: Path, count: int | None) -> Squad:
-        """All of a file, or ``count`` of its questions."""
-        with lzma.open(path, "rt", encoding="utf-8") as file:
-            articles = json.load(file)["data"]
-        paragraphs = [(number, part) for number, article in enumerate(articles) for part in article["paragraphs"]]
-        asked = ((entry, place) for place, (_, paragraph) in enumerate(paragraphs) for entry in paragraph["qas"])
-        rows = list(dict.fromkeys((entry["question"].strip(), place) for entry, place in asked))
-        if count is not None:
-            rows = [rows[number] for number in some(len(rows), count)]
-        return cls(
-            [paragraph["context"] for _, paragraph in paragraphs],
-            np.array([article for article, _ in paragraphs]),
-            [question for question, _ in rows],
-            np.array([place for _, place in rows]),
-        )
-
-    @property
-    def article_of(self) -> Ints:
-        """Of each question ``(Q,)``."""
-        found: Ints = self.articles[self.places]
-        return found
-
-    def of_half(self, half: int) -> Ints:
-        """Numbers of the questions of every other article."""
-        return np.flatnonzero(self.article_of % 2 == half)
-
-    def train_and_dev(self, half: int) -> tuple[Ints, Ints]:
-        """The questions of a half, those of its last articles apart."""
-        own = self.of_half(half)
-        is_dev = self.article_of[own] > self.articles.max() - 2 * DEV_ARTICLES
-        return own[~is_dev], own[is_dev]
 
 
 def main() -> None:
@@ -155,12 +111,6 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def some(size: int, count: int) -> list[int]:
-    """Of ``size`` numbers at most ``count``, always the same, in order."""
-    drawn: list[int] = np.sort(np.random.default_rng(0).permutation(size)[:count]).tolist()
-    return drawn
-
-
 def search_half(args: argparse.Namespace, squad: Squad, half: int, sample: Sequence[int]) -> dict[str, Cell]:
     """What each system finds for the questions of a half, and how long training took on the other."""
     asked = squad.of_half(half).tolist()
@@ -174,6 +124,7 @@ def search_half(args: argparse.Namespace, squad: Squad, half: int, sample: Seque
             cells[label] = {"indexing": indexed["seconds"], **kept(args.work / f"{label}-{half}.json", search)}
     reranker = train_reranker(args, squad, half, encoder.folder)
     cells[RERANKED] = rerank(args, squad, half, sample, cells["trained"], reranker.folder)
+    cells[FUSED] = fuse(cells["trained"], cells[RERANKED])
     for name, trained in (("trained", encoder), (RERANKED, reranker)):
         cells[name] |= {"training": trained.seeds[0].seconds, "dev": trained.scores[trained.main_metric]}
     return cells
@@ -198,7 +149,7 @@ def train_encoder(args: argparse.Namespace, squad: Squad, scored: int) -> Finetu
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     out, data = args.work / f"encoder-{scored}", args.work / f"pairs-{scored}"
-    write_rows(squad, data, *squad.train_and_dev(1 - scored))
+    squad.write(data, *squad.train_and_dev(1 - scored))
     config = FinetuneConfig(
         max_length=LENGTH, epochs=args.epochs, learning_rate=args.rate, mine_negatives=args.mined or None,
         max_train_rows=args.rows, max_tokens=IN_MEMORY, precision="fp32", baseline=False,
@@ -214,25 +165,13 @@ def train_reranker(args: argparse.Namespace, squad: Squad, scored: int, encoder:
 
     out, data = args.work / f"reranker-{scored}", args.work / f"rerank-{scored}"
     train, dev = squad.train_and_dev(1 - scored)
-    write_rows(squad, data, train, dev[some(len(dev), RERANK_DEV)])
+    squad.write(data, train, dev[some(len(dev), RERANK_DEV)])
     config = FinetuneConfig(
         max_length=RERANK_LENGTH, epochs=args.rerank_epochs, learning_rate=args.rerank_rate, batch_size=8,
         max_train_rows=args.rerank_rows, precision="fp32", baseline=False,
     )  # fmt: skip
     task = replace(RERANK, negatives=args.negatives, searcher=str(encoder))
     return finetune(task, data, encoder, out, config, resume=out.exists())
-
-
-def write_rows(squad: Squad, folder: Path, train: Ints, dev: Ints) -> None:
-    """Questions with their paragraphs, as both tasks read them."""
-    folder.mkdir(exist_ok=True)
-    for split, numbers in (("train", train), ("dev", dev)):
-        rows = [
-            {"question": squad.questions[number], "positive": squad.paragraphs[squad.places[number]]}
-            for number in numbers.tolist()
-        ]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
 
 
 def build_index(squad: Squad, model: Path, folder: Path) -> Cell:
@@ -292,6 +231,18 @@ def rerank(args: argparse.Namespace, squad: Squad, half: int, sample: Sequence[i
         "seconds": sum(cell["seconds"] for cell in parts),
         "cut": sum(cell["cut"] for cell in parts),
     }
+
+
+def fuse(found: Cell, reranked: Cell) -> Cell:
+    """Both orders of the paragraphs that were reranked, by reciprocal ranks, as the hybrid search does it."""
+    from bertkit.metrics.fusion import fused
+
+    before = dict(zip(found["questions"], found["orders"], strict=True))
+    orders = [
+        fused([before[number][: len(order)], order], len(order))[0].tolist()
+        for number, order in zip(reranked["questions"], reranked["orders"], strict=True)
+    ]
+    return {"questions": reranked["questions"], "orders": orders, "seconds": 0.0}
 
 
 def facts_of(squad: Squad) -> dict[str, float]:

@@ -26,12 +26,11 @@ from bertkit.inference.retrieval.index_files import (
 )
 from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
 from bertkit.metrics.bm25 import BM25
+from bertkit.metrics.fusion import fused
 from bertkit.metrics.nearest import nearest
 from bertkit.ragged import Floats, Ints
 from bertkit.system.paths import user_path
 
-#: What a rank counts in the fusion of two searches: 1 / (60 + rank) (Cormack, Clarke and Büttcher 2009).
-FUSION = 60
 #: Hits of each of two searches that are fused: at least so many, and so many times what is asked for.
 FUSED, FUSED_TIMES = 100, 5
 
@@ -196,12 +195,7 @@ class SearchIndex:
     def _fused(self, query: str, by_vectors: Ints, top_k: int) -> tuple[Ints, Floats]:
         words, numbers = self._words
         by_words = numbers[words.search(query, max(FUSED, FUSED_TIMES * top_k))[0]]
-        scores: dict[int, float] = {}
-        for ranking in (by_vectors, by_words):
-            for rank, number in enumerate(ranking.tolist(), start=1):
-                scores[number] = scores.get(number, 0.0) + 1.0 / (FUSION + rank)
-        best = sorted(scores, key=lambda number: (-scores[number], number))[:top_k]
-        return np.array(best, np.int64), np.array([scores[number] for number in best], np.float32)
+        return fused([by_vectors.tolist(), by_words.tolist()], top_k)
 
 
 def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **computing: Any) -> TextEncoder:
