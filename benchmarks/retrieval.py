@@ -74,13 +74,17 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
+    settings = {name: value for name, value in vars(args).items() if name not in ("data", "work", "out", "threads")}
+    begun = kept(args.work / "settings.json", lambda: settings)
+    if others := [name for name, value in settings.items() if begun[name] != value]:
+        raise SystemExit(f"{args.work} was begun with another {', '.join(others)}: give the same, or another --work")
     squad = Squad.read(args.data / FILE, args.max_questions)
     everything, sample = list(range(len(squad.questions))), some(len(squad.questions), args.reranked)
     halves = [search_half(args, squad, half, sample) for half in (0, 1)]
     without = {"questions", "orders"}
     report = {
         "about": about(args.threads),
-        "settings": {name: value for name, value in vars(args).items() if isinstance(value, int | float)},
+        "settings": {name: value for name, value in settings.items() if value is not None},
         "data": facts_of(squad),
         "halves": [
             {name: {key: cell[key] for key in cell.keys() - without} for name, cell in cells.items()}
@@ -102,10 +106,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--mined", type=int, default=1, help="negatives of a question that the encoder finds first")
     parser.add_argument("--reranked", type=int, default=1000, help="questions whose paragraphs are reranked")
     parser.add_argument("--first", type=int, default=10, help=f"so many of their paragraphs, at most {DEPTH}")
-    parser.add_argument("--rerank-rows", type=int, default=800, help="questions that a reranker is trained on")
+    parser.add_argument("--rerank-rows", type=int, default=1600, help="questions that a reranker is trained on")
     parser.add_argument("--rerank-rate", type=float, default=1e-4)
     parser.add_argument("--rerank-epochs", type=int, default=1)
-    parser.add_argument("--negatives", type=int, default=4, help="of each question that a reranker is trained on")
+    parser.add_argument("--negatives", type=int, default=3, help="of each question that a reranker is trained on")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="Markdown file for the tables")
     return parser.parse_args()
@@ -342,7 +346,8 @@ def render(report: dict[str, Any]) -> list[str]:
         "",
         f"Of each question of the second table the first {first} paragraphs were reranked; {sum(cut):,} were cut, to "
         f"{RERANK_LENGTH} tokens with the question. Search includes the start of the model and the vectors of the "
-        f"questions; those of all paragraphs took {min(indexing):.0f} to {max(indexing):.0f} s more. Command: "
+        f"questions; those of all paragraphs took {min(indexing):.0f} to {max(indexing):.0f} s more. On dev the "
+        "encoder searches the paragraphs of two articles, the reranker orders one and its negatives. Command: "
         "`python benchmarks/retrieval.py --data DATA --work WORK`",
     ]
 
