@@ -1,8 +1,8 @@
 """Train only those word vectors that the training texts use, with the result of training the whole table.
 
-Of some 30,000 rows of a table of word embeddings, 1,500 MB of traffic a step for a table of BERT-base, the texts of a
-task use a few thousand. The others never have a gradient, so Adam changes them by their weight decay only. Inside
-:func:`only_used_words` the table has one row for each word that is used, and one that stands for all others.
+Of the 30,000 rows of a table of word embeddings the texts of a task use some thousand. The others never have a
+gradient, so Adam changes them by their weight decay only. Inside :func:`only_used_words` the table has one row for each
+word that is used, and one that stands for all others.
 See ``docs/decisions/0150-training-on-a-cpu.md``.
 
 Letters of the array shapes: V words, K of them used, E width of a word vector.
@@ -37,21 +37,21 @@ class UsedWords(nn.Embedding):
     """
 
     def __init__(self, table: nn.Embedding, words: Tensor) -> None:
-        ones = table.weight.new_ones(1, table.embedding_dim)
-        weight = torch.cat([table.weight.detach()[words], ones])
-        super().__init__(len(words) + 1, table.embedding_dim, _weight=weight)
+        num_words = len(words)
+        weight = torch.cat([table.weight.detach()[words], table.weight.new_ones(1, table.embedding_dim)])
+        super().__init__(num_words + 1, table.embedding_dim, _weight=weight)
         self.num_embeddings = table.num_embeddings
         self.first, self.words = table.weight.detach(), words
-        self.rows = torch.full((table.num_embeddings,), len(words))
-        self.rows[words] = torch.arange(len(words))
-        self.padding_idx = None if table.padding_idx is None else int(self.rows[table.padding_idx])
+        # Other words have a row that does not exist: to train them is an error, on every device.
+        self.rows = torch.full((table.num_embeddings,), num_words + 1, device=words.device)
+        self.rows[words] = torch.arange(num_words, device=words.device)
+        pad = num_words + 1 if table.padding_idx is None else int(self.rows[table.padding_idx])
+        self.padding_idx = pad if pad < num_words else None
 
     def forward(self, input: Tensor) -> Tensor:  # named as in torch
-        """Vectors ``(T, E)`` of words ``(T,)``; of others than :attr:`words` only where nothing is trained."""
-        rows = self.rows[input]
-        if int(rows.max()) < len(self.words):
-            return F.embedding(rows, self.weight, self.padding_idx)
-        assert not torch.is_grad_enabled(), "a training batch has a word that is not among those of the training texts"
+        """Vectors ``(T, E)`` of words ``(T,)``; in training mode of those in :attr:`words`."""
+        if self.training:
+            return F.embedding(self.rows[input], self.weight, self.padding_idx)
         return F.embedding(input, self.whole())
 
     @torch.no_grad()
@@ -70,18 +70,18 @@ class UsedWords(nn.Embedding):
 def only_used_words(module: nn.Module, ids: Ids) -> Iterator[None]:
     """Inside the block, ``module`` trains the vectors of the words ``ids`` only; make the optimizer inside.
 
-    Afterwards its table is as if it had been trained whole by AdamW or :class:`bertkit.optim.AdamWeightDecay`: the rows
-    of words in ``ids`` bit for bit, if gradients were not clipped (their norm is summed in another order), the others to
-    rounding of the weight decay. Nothing is replaced on a GPU, if the table is not trained, if a head reads it too
-    (masked LM), or if it would not pay.
+    Afterwards its table is as if it had been trained whole by AdamW or :class:`bertkit.optim.AdamWeightDecay`: rows of
+    words in ``ids`` bit for bit as long as gradients are not clipped (their norm is summed in another order), others to
+    rounding of the weight decay. Nothing is replaced if the table is not trained, if a head reads it too (masked LM),
+    or if it would not pay.
     """
     found = [part for part in module.modules() if isinstance(part, Embeddings)]
-    words = torch.from_numpy(np.unique(ids).astype(np.int64))
+    words = np.unique(ids).astype(np.int64)
     if len(found) != 1 or not _pays(module, found[0].word_embeddings, len(words)):
         yield
         return
     table = found[0].word_embeddings
-    found[0].word_embeddings = used = UsedWords(table, words)
+    found[0].word_embeddings = used = UsedWords(table, torch.from_numpy(words).to(table.weight.device))
     try:
         yield
     finally:
@@ -93,7 +93,6 @@ def only_used_words(module: nn.Module, ids: Ids) -> Iterator[None]:
 def _pays(module: nn.Module, table: nn.Embedding, num_words: int) -> bool:
     return (
         table.weight.requires_grad
-        and table.weight.device.type == "cpu"
         and not any(isinstance(part, MaskedLMHead) for part in module.modules())
         and (table.num_embeddings - num_words) * table.embedding_dim >= WORTH_SAVING
     )
