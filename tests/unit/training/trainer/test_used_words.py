@@ -70,7 +70,7 @@ def state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    """To the bit, but for the unused words, whose decay is rounded once a run and not once a step."""
+    """To the bit, but for the unused words, whose decay is rounded otherwise."""
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         if name == TABLE:
