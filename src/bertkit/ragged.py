@@ -146,6 +146,11 @@ class GroupSet:
         return len(self.groups) - 1
 
     @property
+    def ids(self) -> Ids:
+        """Token ids of all sequences, int32 ``(T,)``."""
+        return self.sequences.ids
+
+    @property
     def sizes(self) -> Ints:
         """Sequences of each row, int64 ``(R,)``."""
         return np.diff(self.groups)

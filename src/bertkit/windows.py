@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.ragged import Flags, Ints, Ragged, boundaries_of, rows_from_parts
+from bertkit.ragged import Flags, Ids, Ints, Ragged, boundaries_of, rows_from_parts
 
 #: Of the 510 word pieces of a text that fit between [CLS] and [SEP], how many :func:`head_and_tail` keeps from the
 #: beginning; the other 382 come from the end (Sun et al. 2019, section 5.3.1). Other limits are split in proportion.
@@ -43,6 +43,11 @@ class WindowRows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids of all rows, int32 ``(T,)``."""
+        return self.rows.ids
 
     @property
     def lengths(self) -> Ints:

@@ -9,7 +9,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Flags, Ids, Ints
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -135,6 +135,10 @@ class Columns:
 
 class Encoded(Protocol):
     """Examples as token ids: R rows, one or several per example."""
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids of all rows, in any order."""
 
     @property
     def lengths(self) -> Ints:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Layout
-from bertkit.model.kernels.bucketed_attention import Bucket, buckets_on
+from bertkit.model.kernels.bucketed_attention import Bucket, buckets_on, probabilities
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import dropout
 
@@ -69,7 +69,7 @@ def _attend_bucket(qkv: Tensor, bucket: Bucket, p: float, distances: Distances) 
             those = slice(head, head + heads)
             q_bnsH, k_bnsH, v_bnsH = whole_b3NsH[some, :, those].unbind(1)
             scores_bnss = _scores(q_bnsH, k_bnsH, distances, those)
-            probs_bnss = (scores_bnss if mask is None else scores_bnss + mask).softmax(dim=-1)
+            probs_bnss = probabilities(scores_bnss if mask is None else scores_bnss + mask)
             parts.append(dropout(probs_bnss, p) @ v_bnsH)
         out.append(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
     out_bNsH = torch.cat(out) if len(out) > 1 else out[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.ragged import Flags, Floats, Ints, Ragged
+from bertkit.ragged import Flags, Floats, Ids, Ints, Ragged
 from bertkit.tasks.embeddings.task import EmbeddingExample
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.text.features import featurize_texts
@@ -35,6 +35,11 @@ class TextColumns:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids of all texts ``(T,)``."""
+        return self.texts.ids
 
     @property
     def lengths(self) -> Ints:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Flags, Ids, Ints
 from bertkit.tasks.examples import Encoded
 
 
@@ -21,6 +21,11 @@ class HeadRows:
 
     def __len__(self) -> int:
         return sum(map(len, self.parts.values()))
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids of all rows ``(T,)``."""
+        return np.concatenate([part.ids for part in self.parts.values()])
 
     @property
     def lengths(self) -> Ints:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.errors import DataError, InputError
-from bertkit.ragged import Flags, Ints, Ragged
+from bertkit.ragged import Flags, Ids, Ints, Ragged
 from bertkit.tasks.seq2seq.task import Seq2SeqExample
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import PreTrainedTokenizer
@@ -24,6 +24,11 @@ class TextPairs:
     sources: Ragged
     targets: Ragged | None
     tokenizer: PreTrainedTokenizer
+
+    @property
+    def ids(self) -> Ids:
+        """Token ids of all sources and targets ``(T,)``."""
+        return self.sources.ids if self.targets is None else np.concatenate([self.sources.ids, self.targets.ids])
 
     @property
     def lengths(self) -> Ints:

@@ -28,6 +28,7 @@ from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, 
 from bertkit.training.trainer.callbacks import reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
+from bertkit.training.trainer.used_words import only_used_words
 
 if TYPE_CHECKING:
     from bertkit.model.auto import AnyModel
@@ -131,15 +132,16 @@ def _contrast(
         how_to_resume=options.how_to_resume,
         identity={**options.identity, "seed": seed},
     )
-    trainer = contrast_labels(model, train, config, seed, loop)
-    trainer.log = reporting(
-        trainer, lambda record: None if "event" in record else options.log(record), options.callbacks
-    )
-    resumed = options.resume and options.folder is not None and trainer.resume()
-    options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-    for callback in options.callbacks:
-        callback.on_begin(trainer)
-    at = trainer.run()
-    for callback in options.callbacks:
-        callback.on_end(trainer)
+    with only_used_words(model, train.ids):
+        trainer = contrast_labels(model, train, config, seed, loop)
+        trainer.log = reporting(
+            trainer, lambda record: None if "event" in record else options.log(record), options.callbacks
+        )
+        resumed = options.resume and options.folder is not None and trainer.resume()
+        options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+        for callback in options.callbacks:
+            callback.on_begin(trainer)
+        at = trainer.run()
+        for callback in options.callbacks:
+            callback.on_end(trainer)
     return at

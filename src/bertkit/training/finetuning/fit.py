@@ -37,6 +37,7 @@ from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import WITH_RESUME, LoopOptions, Progression, Record
+from bertkit.training.trainer.used_words import all_words, only_used_words
 
 if TYPE_CHECKING:
     from bertkit.model.auto import AnyModel
@@ -138,21 +139,23 @@ def fit(
         if config.freeze_encoder:
             freeze_encoder(model)
         parts = _full_parts(model, workflow, train, dev, config, seed)
-    trainer = _trainer(parts, workflow, dev, config, seed, options)
     callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
     callbacks += [_TellProgress()] if isinstance(parts.module, SparseComparison) else []
-    trainer.log = reporting(trainer, options.log, callbacks)
-    resumed = options.resume and options.folder is not None and trainer.resume()
-    options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-    for callback in callbacks:
-        callback.on_begin(trainer)
-    at = trainer.run()
-    for callback in callbacks:
-        callback.on_end(trainer)
-    last = None
-    if trainer.best is not None and at.best_step != at.step:
-        last = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
-    trainer.restore_best()
+    with only_used_words(parts.module, train.ids):
+        trainer = _trainer(parts, workflow, dev, config, seed, options)
+        trainer.log = reporting(trainer, options.log, callbacks)
+        resumed = options.resume and options.folder is not None and trainer.resume()
+        options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+        for callback in callbacks:
+            callback.on_begin(trainer)
+        at = trainer.run()
+        for callback in callbacks:
+            callback.on_end(trainer)
+        last = None
+        if trainer.best is not None and at.best_step != at.step:
+            with all_words(model):
+                last = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+        trainer.restore_best()
     model.eval()
     return Fit(model, at, bool(at.epochs) and _is_dead(at.epochs[-1], floor), floor, last)
 
@@ -250,7 +253,8 @@ def _trainer(
 ) -> AnyTrainer:
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         assert dev is not None
-        found = Predicted(dev.examples, dev.encoded, parts.outputs(check), {})
+        with all_words(parts.module):
+            found = Predicted(dev.examples, dev.encoded, parts.outputs(check), {})
         return workflow.score(replace(found, decision=workflow.decide(found, config)))
 
     assert config.learning_rate is not None, "settings must be resolved"

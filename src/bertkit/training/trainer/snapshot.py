@@ -240,9 +240,15 @@ def _restore(
         kind, _, name = key.partition("/")
         parts[kind][name] = tensor
     parameters, saved = dict(model.named_parameters()), parts["model"]
-    fits = all(name in parameters and parameters[name].shape == tensor.shape for name, tensor in saved.items())
-    if not fits or changing(model).keys() - saved.keys():  # earlier versions saved those that stay as they are, too
-        raise CheckpointError(f"{source} holds the weights of a model with other shapes")
+    for name, tensor in saved.items():
+        own = parameters[name].shape if name in parameters else None
+        if own != tensor.shape:
+            raise CheckpointError(
+                f"{source} holds the weights of a model with other shapes: {name} is {list(tensor.shape)}, here "
+                f"{own and list(own)}. If an earlier version of bertkit wrote it, end that run with it, or begin again"
+            )
+    if missing := changing(model).keys() - saved.keys():  # earlier versions saved those that stay as they are, too
+        raise CheckpointError(f"{source} holds the weights of another model: {min(missing)} is not among them")
     copy_into(model, saved)
     _load_optimizer(model, optimizer, parts["optimizer"])
     _restore_generators(parallel.rank, parts["generator"], snapshot)
