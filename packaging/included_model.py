@@ -24,12 +24,14 @@ from bertkit.data.corpus.documents import read_documents
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
 from bertkit.model.fingerprint import FINGERPRINT, fingerprint
+from bertkit.model.models import BertForPreTraining
 from bertkit.system.json_files import write_json
 from bertkit.training.distillation.distill_settings import Student, load_recipe
 from bertkit.training.distillation.distill_vectors import distill_vectors
 from bertkit.training.distillation.shrink import shrink
 from bertkit.training.distillation.students import start_of
 from bertkit.training.pretraining import pretrain_settings
+from bertkit.training.pretraining.initial_model import make_network
 from bertkit.training.pretraining.pretrain import pretrain
 
 #: Of the two recipes: masked words, then masked words and vectors.
@@ -54,10 +56,8 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     small = begin(args.teacher, args.text, args.work)
-    store = args.work / "store"
-    prepare(args.text, small, store)
-    settings = pretrain_settings.load_recipe(RECIPE).training
-    pretrain(TokenStore(store), args.work / "words", settings, model=small)
+    prepare(args.text, small, args.work / "store")
+    learn_words(TokenStore(args.work / "store"), small, args.work / "words")
     texts = args.work / "texts.txt"
     if not texts.is_file():
         texts.write_text("".join(f"{text}\n" for text in texts_of(args.text)), encoding="utf-8")
@@ -75,6 +75,15 @@ def begin(teacher: str, files: list[Path], work: Path) -> Path:
         start = start_of(START, teacher, work / "start", model_class=name, new_class=name)
         print(shrink(start, small, vocab_from=files, min_count=MIN_COUNT).render())
     return small
+
+
+def learn_words(store: TokenStore, start: Path, out: Path) -> None:
+    """Pre-train all but the word embeddings, which would forget what rare words mean."""
+    settings = pretrain_settings.load_recipe(RECIPE).training
+    network, _ = make_network(start, store, settings)
+    assert isinstance(network, BertForPreTraining)
+    network.bert.embeddings.word_embeddings.requires_grad_(False)
+    pretrain(store, out, settings, model=network)
 
 
 def texts_of(files: list[Path]) -> list[str]:

@@ -149,6 +149,7 @@ class VectorTraining(Settings):
     max_length: int = Field(128, ge=3, description="tokens of the longest text; the rest is cut off")
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
+    freeze_word_embeddings: bool = Field(False, description="word embeddings stay as they are")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
     dev_texts: int = Field(1000, ge=2, description="texts that are held out and scored; at most a tenth of all")
     patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better score")

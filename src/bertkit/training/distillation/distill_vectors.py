@@ -223,6 +223,7 @@ class _Job:
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
         sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized, words)
         taught = TaughtVectors(sentences, settings.loss, words, settings.masked_lm_weight).to(self.device)
+        sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
         sample = self.vectors[self.num_dev :][: settings.pca_texts]
         directions_DW, kept = narrowing(sample, width)
