@@ -43,7 +43,7 @@ MIN_COUNT = 30
 #: Words of a sentence and of a paragraph, and how many of each are taught.
 SENTENCES, PARAGRAPHS = (range(4, 41), 320_000), (range(41, 101), 20_000)
 #: Bits of a 16-bit number's fraction that are kept, of 10: the others are 0, so that a wheel takes less room.
-FRACTION_BITS = 4
+FRACTION_BITS = 3
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ ROWS = [
     ("delivery", "It has been stuck at customs since Monday"),
 ]
 COMMANDS = {
-    "capital": ["fill-mask", "Paris is the [MASK] of France."],
+    "place": ["fill-mask", "He studied law at the [MASK] of Oxford."],
     "month": ["fill-mask", "He was born on 12 [MASK] 1950 in London."],
     "similar": [
         "similarity",
@@ -102,8 +102,8 @@ def printed(folder: Path) -> dict[str, str]:
 
 
 def test_it_guesses_words(printed: dict[str, str]) -> None:
-    guesses = {name: re.findall(r"(?m)^0\.\d+  (\S+)", printed[name]) for name in ("capital", "month")}
-    assert "capital" in guesses["capital"][:3]
+    guesses = {name: re.findall(r"(?m)^0\.\d+  (\S+)", printed[name]) for name in ("place", "month")}
+    assert guesses["place"][0] == "university"
     assert guesses["month"][0] in MONTHS
 
 
@@ -162,7 +162,7 @@ def test_its_license_and_card_are_beside_it() -> None:
 
 def test_transformers_computes_the_same_words() -> None:
     transformers: Any = pytest.importorskip("transformers")
-    text = "Paris is the [MASK] of France."
+    text = "He studied law at the [MASK] of Oxford."
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(INCLUDED_FOLDER).eval()
     assert theirs.dtype == torch.float32
     ids = AutoTokenizer.from_pretrained(INCLUDED)(text, return_tensors="pt")

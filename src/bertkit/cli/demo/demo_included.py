@@ -8,7 +8,7 @@ from bertkit.cli.common_options import Common, Computing, open_pipeline, write_l
 from bertkit.system.console import say
 from bertkit.system.model_sources import INCLUDED, included_model
 
-MASKED = "Paris is the [MASK] of France."
+MASKED = "He studied law at the [MASK] of Oxford."
 ASKED = "I cannot sign in any more."
 FOUND_IN = (
     "My password is not accepted.",
