@@ -27,7 +27,7 @@ def fill_mask(
 
     For example:
 
-        bertkit fill-mask --model bertkit-tiny-en "He studied law at the [MASK] of Oxford."
+        bertkit fill-mask --model bertkit-tiny-en "He was at the [MASK] of Oxford."
         bertkit fill-mask --model DIR --targets good --targets bad \
             "The film was [MASK]."
     """
