@@ -22,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from bertkit.config.config_file import CONFIG
 from bertkit.data.corpus.documents import read_documents
 from bertkit.data.store.prepare import prepare
+from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.model.fingerprint import FINGERPRINT, fingerprint
 from bertkit.model.models import BertForPreTraining
@@ -56,8 +57,10 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     small = begin(args.teacher, args.text, args.work)
-    prepare(args.text, small, args.work / "store")
-    learn_words(TokenStore(args.work / "store"), small, args.work / "words")
+    store = args.work / "store"
+    if not (store / MANIFEST).is_file():  # which is written last
+        prepare(args.text, small, store)
+    learn_words(TokenStore(store), small, args.work / "words")
     texts = args.work / "texts.txt"
     if not texts.is_file():
         texts.write_text("".join(f"{text}\n" for text in texts_of(args.text)), encoding="utf-8")
