@@ -93,6 +93,17 @@ def test_found_words_are_counted_at_masked_places_alone(teacher, texts):
     assert masked_words(words, rows, vocabulary, max_tokens=10)["accuracy"] == 0
 
 
+def test_frozen_word_embeddings_stay_those_of_the_start(teacher, texts, tmp_path):
+    tables = {}
+    for frozen in (True, False):
+        out = tmp_path / str(frozen)
+        distill_vectors(teacher, texts, out, recipe("1", epochs=1, freeze_word_embeddings=frozen))
+        tables[frozen] = BertModel.from_pretrained(out / "model").embeddings.word_embeddings.weight
+    start = BertModel.from_pretrained(teacher).embeddings.word_embeddings.weight
+    assert torch.equal(tables[True], start)
+    assert not torch.equal(tables[False], start)
+
+
 def test_words_are_masked_in_some_of_the_texts_and_anew_at_every_step(teacher, texts):
     tokenizer = AutoTokenizer.from_pretrained(teacher)
     rows = tokenizer.encode_ragged(texts)

@@ -1,4 +1,4 @@
-"""Find a model: a path is used as it is, one name is of a model in the package, a Hub name is fetched once and cached.
+"""Find a model: a path is used as it is, a Hub name is fetched once and cached, one name is that of the included model.
 
 Nothing else in the package opens a connection to fetch weights or vocabularies. ``huggingface_hub`` honours ``HF_HOME``
 (the cache), ``HF_ENDPOINT`` (the server) and ``HF_HUB_OFFLINE=1`` (no connections); it is imported only for names that
@@ -144,7 +144,7 @@ def _exists(path: Path) -> bool:
 
 
 def _no_such_path(path: Path) -> str:
-    """That nothing is there, and the most similar name: of that folder, or the included model's, if it may be meant."""
+    """A message that nothing is there, with the most similar name in that folder, or that of the included model."""
     try:
         known = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:

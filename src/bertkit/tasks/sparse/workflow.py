@@ -130,6 +130,6 @@ class SparseWorkflow(EmbeddingWorkflow):
 
 
 def _start_settings(start: Path) -> SparseSettings:
-    """What the start model says of sparse vectors; one that makes dense vectors of its encoder says nothing of them."""
+    """The settings of sparse vectors saved with the start model; a sentence model with dense vectors has none."""
     folder = checkpoint_folder(start)
     return SparseSettings() if saved_pooling(folder) else read_sparse_settings(folder)

@@ -102,7 +102,7 @@ class VectorDistillation(Settings):
     masked_lm_weight: float = Field(
         0.0,
         ge=0,
-        description="of the masked words of the texts, which the student learns beside; 0: it has no such head",
+        description="weight of the masked-LM loss, if the student learns masked words as well; 0: it has no such head",
     )
     masked_texts: float = Field(
         0.5, gt=0, le=1, description="with masked_lm_weight: share of the texts in which words are masked"

@@ -95,8 +95,8 @@ class VectorsResult:
     student, start: how near the vectors of held-out texts are to the teacher's, of the student and of the model that it
         began with. Nearest neighbours are compared with the teacher's whole vectors.
     kept: share of the squared length of the teacher's vectors that the student's width can hold, at most 1.
-    masked_lm: of held-out texts, the share of masked words that the student finds, and the share of the most frequent
-        word, as Counter would have it; None: it has no head for that.
+    masked_lm: see :func:`bertkit.training.distillation.taught_vectors.masked_words`, of held-out texts; None without a
+        masked-LM head.
     costs: of teacher and student. texts: trained on, and held out.
     """
 
@@ -192,8 +192,9 @@ def distill_vectors(
         except Interrupted as stop:
             raise Interrupted(f"{stop}; the vectors so far are kept. {run.how_to_resume}", stop.signum) from None
         name = "BertForMaskedLM" if given.distillation.masked_lm_weight else "BertModel"
-        classes = {"model_class": name, "new_class": name}
-        start = start_of(given.begins_with(), teacher, run.path / STUDENT, **classes, seed=config.seed)
+        start = start_of(
+            given.begins_with(), teacher, run.path / STUDENT, model_class=name, new_class=name, seed=config.seed
+        )
         job = _Job(run, given, texts, vectors, ends_normalized(encoder.config), start, place, facts)
         return job.finish(encoder)
 
@@ -222,7 +223,8 @@ class _Job:
         settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
         sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized, words)
-        taught = TaughtVectors(sentences, settings.loss, words, settings.masked_lm_weight).to(self.device)
+        head = None if words is None else words.cls.predictions
+        taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
         sample = self.vectors[self.num_dev :][: settings.pca_texts]

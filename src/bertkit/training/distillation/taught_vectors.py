@@ -1,4 +1,4 @@
-"""A sentence encoder that is trained on the vectors of another, and maybe to fill in masked words beside.
+"""A sentence encoder that is trained on the vectors of another and, optionally, to fill in masked words as well.
 
 Letters of the array shapes: N texts, B texts of a batch, T their tokens, D width of the teacher's vectors, W of the
 student's.
@@ -20,9 +20,9 @@ from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
 from bertkit.data.counter_random import bits, stream, uniform
 from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
 from bertkit.errors import ConfigError
+from bertkit.model.heads import MaskedLMHead
 from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
 from bertkit.model.models import BertForMaskedLM, BertModel
-from bertkit.model.output import ModelOutput
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import cosines
 from bertkit.ragged import Floats, Ragged
@@ -39,23 +39,21 @@ class TaughtVectors(nn.Module):
 
     sentences: the encoder, and what makes vectors of its states.
     loss: ``mse``: the squared distance from the teacher's vector, summed over its numbers; ``cosine``: 1 - cosine.
-    words: the same encoder with a masked-LM head, where masked words are learnt too; their term has the given weight.
-        Texts with masked words have their vectors taught like any other.
+    words_head: the masked-LM head, if masked words are learned as well; ``words_weight`` multiplies their loss. The
+        vectors of texts with masked words are learned like any other.
     """
 
     def __init__(
         self,
         sentences: SentenceModel,
         loss: Literal["mse", "cosine"],
-        words: BertForMaskedLM | None = None,
+        words_head: MaskedLMHead | None = None,
         words_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        assert words is None or words.bert is sentences.encoder, "one encoder with two heads"
         self.sentences, self.loss, self.words_weight = sentences, loss, words_weight
-        self.name = "loss" if words is None else "vectors"
-        self.words_head = None if words is None else words.cls
-        self._words = (words,)  # no module of its own: its encoder has one place in the state that is saved
+        self.name = "loss" if words_head is None else "vectors"
+        self.words_head = words_head
 
     def forward_packed(self, batch: Batch) -> LossOutput:
         """The loss of a batch with the targets ``vectors`` ``(B, W)`` and, with masked words, ``labels`` ``(T,)``."""
@@ -74,10 +72,9 @@ class TaughtVectors(nn.Module):
         return LossOutput(terms)
 
     def _masked_lm(self, x_TD: Tensor, labels_T: Tensor) -> LossTerm:
-        (words,) = self._words
-        assert words is not None
+        assert self.words_head is not None
         masked_R = (labels_T != -100).nonzero().squeeze(1)
-        logits_RV = words._predict_words(ModelOutput(last_hidden_state=x_TD[masked_R]))
+        logits_RV = self.words_head(x_TD[masked_R], self.sentences.encoder.embeddings.word_embeddings.weight)
         term = masked_lm_loss(logits_RV.float(), labels_T, masked_R)
         return LossTerm(self.words_weight * term.total, term.num_targets)
 
