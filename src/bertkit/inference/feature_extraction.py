@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -129,7 +129,7 @@ class FeatureExtractionPipeline(Pipeline):
         if parts is None and dimensions is not None:
             raise InputError("dimensions are kept of vectors of texts: choose a pooling, such as pooling='model'")
         return self._answer_texts(
-            request, wanted, read if parts is None else vectors, present, truncation, limit, progress
+            request, wanted, read if parts is None else vectors, partial(map, present), truncation, limit, progress
         )
 
     def measure(self, pooling: Pooling) -> Similarity:

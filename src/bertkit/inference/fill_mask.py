@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -98,7 +99,7 @@ class FillMaskPipeline(Pipeline):
         # The head runs at the masked positions only.
         wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
         request = read_request(inputs, tuple_is_pair=False)
-        return self._answer_texts(request, wanted, guess, present, truncation, max_length, progress)
+        return self._answer_texts(request, wanted, guess, partial(map, present), truncation, max_length, progress)
 
     def _read_targets(self, targets: str | Sequence[str]) -> list[int]:
         listed = [targets] if isinstance(targets, str) else list(targets)

@@ -149,13 +149,13 @@ class Pipeline:
         request: Request[Text],
         wanted: Wanted,
         read: Read[ResultT],
-        present: Callable[[ResultT, TextRow], AnswerT],
+        present: Callable[[list[ResultT], Iterable[TextRow]], Iterable[AnswerT]],
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
         cut: Truncation = "longest_first",
     ) -> Shaped[AnswerT]:
-        """Answers for texts, or pairs, that are one row each: ``present`` of the result of each."""
+        """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
         truncate, limit = self._read_limits(truncation, max_length)
 
         def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
@@ -163,7 +163,7 @@ class Pipeline:
             if not truncate:
                 check_lengths(rows, limit, first)
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
-            return rows, lambda results: map(present, results, facts)
+            return rows, lambda results: present(results, facts)
 
         return self._answer(request, encode, wanted, read, num_characters, progress=progress)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -111,7 +112,7 @@ class SparseEncodingPipeline(Pipeline):
 
         wanted = Wanted(("word_weights",), words=WordPooling(self.settings.pooling, self.settings.logs))
         request = read_request(inputs, tuple_is_pair=False)
-        return self._answer_texts(request, wanted, read, present, truncation, max_length, progress)
+        return self._answer_texts(request, wanted, read, partial(map, present), truncation, max_length, progress)
 
 
 def _nonzero(weights_V: Floats, most: int | None) -> _Weights:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -103,15 +104,18 @@ class TextClassificationPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         function = self._read_function(function_to_apply, stored.temperature)
 
-        def present(logits: Floats, row: TextRow) -> Answer:
-            note = {"truncated": row.truncated} if truncation else {}
-            numbers, values = (array.tolist() for array in highest(function(logits), count))
-            ranking = list(zip(numbers, values, strict=True))
-            if decision is not None:
-                chosen = decision.labels(logits[None], several=several)[0]
-                ranking = [pair for pair in ranking if (chosen[pair[0]] if several else pair[0] == chosen)]
-            found: list[Label] = [{"label": labels[number], "score": value, **note} for number, value in ranking]
-            return found if ranked else found[0]
+        def present(logits: Sequence[Floats], rows: Iterable[TextRow]) -> Iterator[Answer]:
+            logits_BC = np.stack(logits)
+            ranking_BK, scores_BK = (array.tolist() for array in highest(function(logits_BC), count))
+            chosen = None if decision is None else decision.labels(logits_BC, several=several).tolist()
+            for place, (row, numbers, scores) in enumerate(zip(rows, ranking_BK, scores_BK, strict=True)):
+                ranking = list(zip(numbers, scores, strict=True))
+                if chosen is not None:
+                    own = chosen[place]
+                    ranking = [pair for pair in ranking if (own[pair[0]] if several else pair[0] == own)]
+                note = {"truncated": row.truncated} if truncation else {}
+                found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
+                yield found if ranked else found[0]
 
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
@@ -130,7 +134,7 @@ class TextClassificationPipeline(Pipeline):
     def _answer_in_windows(
         self,
         request: Request[Text],
-        present: Callable[[Floats, TextRow], Answer],
+        present: Callable[[Sequence[Floats], Iterable[TextRow]], Iterable[Answer]],
         max_length: int | None,
         overlap: int | None,
         progress: bool | None,
@@ -148,7 +152,7 @@ class TextClassificationPipeline(Pipeline):
                 raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
             rows = featurize_windows([text for text, _ in texts], self.tokenizer, limit, overlap=common)
             facts = [TextRow(first + row, size, False) for row, size in enumerate(rows.num_tokens_before.tolist())]
-            return rows.sequences, lambda logits: map(present, rows.mean(np.stack(logits)), facts)
+            return rows.sequences, lambda logits: present(list(rows.mean(np.stack(logits))), facts)
 
         return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
 
@@ -213,4 +217,4 @@ class NextSentencePipeline(Pipeline):
             return {"label": label, "score": score, "is_next": is_next, **note}
 
         request = read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True)
-        return self._answer_texts(request, LOGITS, rows_of, present, truncation, max_length, progress)
+        return self._answer_texts(request, LOGITS, rows_of, partial(map, present), truncation, max_length, progress)

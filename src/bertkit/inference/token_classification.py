@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_charac
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.ragged import Floats, Ragged
-from bertkit.tasks.tokens.decoding import Strategy, TextPieces, check_strategy, find_entities
+from bertkit.tasks.tokens.decoding import Strategy, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
 
 Entity = dict[str, str | int | float | bool]
@@ -84,14 +84,16 @@ class TokenClassificationPipeline(Pipeline):
             alone = [text for text, _ in texts]
             windows = windows_of_texts(alone, self.tokenizer, max_length=limit, overlap=stride, truncate=truncate)
 
-            def answers(logits: list[Floats]) -> Iterator[list[Entity]]:
+            def answers(logits: list[Floats]) -> list[list[Entity]]:
                 probabilities_PC = softmax(np.concatenate(logits)[windows.places])
                 labels = self.config.id2label
-                for number, (begin, end) in enumerate(windows.pieces.spans()):
-                    note = {"truncated": truncate and bool(windows.truncated[number])} if truncation else {}
-                    pieces = TextPieces.of(alone[number], windows.pieces, begin, end)
-                    found = find_entities(pieces, probabilities_PC[begin:end], labels, strategy, ignore_labels)
-                    yield [{**entity, **note} for entity in found]
+                found = find_entities(windows.pieces, probabilities_PC, labels, strategy, ignore_labels)
+                if not truncation:
+                    return found
+                cut = (windows.truncated & truncate).tolist()
+                return [
+                    [{**each, "truncated": of_text} for each in own] for own, of_text in zip(found, cut, strict=True)
+                ]
 
             return windows.rows, answers
 

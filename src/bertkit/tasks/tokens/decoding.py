@@ -8,14 +8,13 @@ show it; tags of BIOES and its kin are read as such; an accent that the tokenize
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.metrics.tags import OUTSIDE, Notation, notation_of
+from bertkit.metrics.tags import OUTSIDE, notation_of
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import Pieces, end_of_marks
 from bertkit.tasks.tokens.features import TokenWindows
@@ -24,45 +23,6 @@ Strategy = Literal["none", "simple", "first", "average", "max"]
 STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
 Floats = npt.NDArray[np.floating]
 FoundEntity = dict[str, str | int | float]
-
-
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """A piece or a word, with its label and the probability of that; first, last: its pieces' numbers in the text."""
-
-    label: str
-    score: float
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextPieces:
-    """The pieces of one text: characters ``(p,)`` each, and which go on with the word before them."""
-
-    text: str
-    starts: Ints
-    ends: Ints
-    inside: Flags
-
-    @classmethod
-    def of(cls, text: str, pieces: Pieces, begin: int, end: int) -> TextPieces:
-        """Pieces ``begin ... end - 1`` of all, which are those of ``text``."""
-        words = pieces.words[begin:end]
-        inside = (words >= 0) & (np.diff(words, prepend=-1) == 0)
-        return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
-
-    def select(self, numbers: Ints) -> TextPieces:
-        """Some pieces of the text, one or more."""
-        words = np.cumsum(~self.inside)[numbers]
-        inside = np.concatenate([[False], words[1:] == words[:-1]])
-        return TextPieces(self.text, self.starts[numbers], self.ends[numbers], inside)
-
-    def span(self, first: int, last: int) -> tuple[int, int]:
-        """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
-        start, end = int(self.starts[first : last + 1].min()), int(self.ends[first : last + 1].max())
-        limit = int(self.starts[last + 1]) if last + 1 < len(self.starts) else len(self.text)
-        return start, end_of_marks(self.text, end, limit)
 
 
 def check_strategy(strategy: str) -> Strategy:
@@ -77,13 +37,13 @@ def check_strategy(strategy: str) -> Strategy:
 
 
 def find_entities(
-    pieces: TextPieces,
+    pieces: Pieces,
     probabilities_PC: Floats,
     id2label: Mapping[int, str],
     strategy: Strategy = "simple",
     ignore_labels: Collection[str] = (OUTSIDE,),
-) -> list[FoundEntity]:
-    """What the model found in one text, in its order, from the probabilities of each label for each piece ``(p, C)``.
+) -> list[list[FoundEntity]]:
+    """What the model found in each text, in its order, from the probabilities of each label for each piece ``(P, C)``.
 
     Strategy "none" gives every piece by itself: ``entity`` (its label), ``score``, ``index`` (of the token, from 1, as
     [CLS] is 0), ``word``, ``start``, ``end``. The others give ``entity_group`` (a type), ``score`` (mean over its words
@@ -92,49 +52,93 @@ def find_entities(
     label is that of its first piece, of the mean of its pieces' probabilities, or of its surest piece.
     ``ignore_labels`` are labels ("none") or types (else) to leave out.
     """
+    found: list[list[FoundEntity]] = [[] for _ in pieces.texts]
     visible = np.flatnonzero(pieces.ends > pieces.starts)  # some tokenizers have pieces of nothing but white space
-    found: list[FoundEntity] = []
     if not len(visible):
         return found
+    texts = np.repeat(np.arange(len(pieces.texts)), np.diff(pieces.boundaries))[visible]
+    starts, ends, probabilities_VC = pieces.starts[visible], pieces.ends[visible], probabilities_PC[visible]
     if strategy == "none":
-        best = probabilities_PC.argmax(axis=-1)
-        for place in visible.tolist():
-            label, score = id2label[int(best[place])], float(probabilities_PC[place, best[place]])
-            if label not in ignore_labels:
-                start, end = int(pieces.starts[place]), int(pieces.ends[place])
-                where: FoundEntity = {"word": pieces.text[start:end], "start": start, "end": end}
-                found.append({"entity": label, "score": score, "index": place + 1, **where})
+        places = visible - pieces.boundaries[texts]
+        numbers, scores = _most_probable(probabilities_VC)
+        wanted = np.array([id2label[number] not in ignore_labels for number in range(len(id2label))])[numbers]
+        rows = (column[wanted].tolist() for column in (texts, numbers, scores, places, starts, ends))
+        for text, number, score, place, start, end in zip(*rows, strict=True):
+            where: FoundEntity = {"word": pieces.texts[text][start:end], "start": start, "end": end}
+            found[text].append({"entity": id2label[number], "score": score, "index": place + 1, **where})
         return found
-    pieces, probabilities_PC = pieces.select(visible), probabilities_PC[visible]
-    if strategy == "simple":  # by pieces that begin something new, and are not the next byte of the same character
-        firsts = np.flatnonzero(pieces.starts >= np.maximum.accumulate(np.concatenate([[0], pieces.ends[:-1]])))
+    # The unit that has a label of its own, from one of these pieces to the next, never reaches over two texts.
+    if strategy == "simple":  # a piece that begins something new, and is not the next byte of the same character
+        apart = texts * (int(ends.max()) + 1)
+        before = np.maximum.accumulate(np.append(0, (ends + apart)[:-1]))
+        units = np.flatnonzero(starts + apart >= before)
     else:
-        firsts = np.flatnonzero(~pieces.inside)
-    labelled = _labelled(probabilities_PC, firsts, strategy, id2label)
-    notation = notation_of(id2label.values())
-    for kind, members in group_labels(labelled, notation):
-        if kind in ignore_labels:
-            continue
-        start, end = pieces.span(members[0].first, members[-1].last)
-        where = {"word": pieces.text[start:end], "start": start, "end": end}
-        score = float(np.mean([member.score for member in members]))
-        found.append({"entity_group": kind, "score": score, **where})
+        words = np.cumsum(_begins_word(pieces))[visible]
+        units = np.flatnonzero(np.diff(words, prepend=-1))
+    numbers, scores = _most_probable(_of_units(probabilities_VC, units, strategy))
+    kinds, first_units = _groups(numbers, texts[units], id2label)
+    first_pieces = units[first_units]
+    sizes = np.diff(first_units, append=len(units))
+    columns = (
+        texts[first_pieces],
+        np.add.reduceat(scores.astype(np.float64), first_units) / sizes,
+        np.minimum.reduceat(starts, first_pieces),
+        np.maximum.reduceat(ends, first_pieces),
+        first_pieces + np.diff(first_pieces, append=len(visible)),
+    )
+    for kind, text, score, start, end, after in zip(kinds, *(column.tolist() for column in columns), strict=True):
+        if kind not in ignore_labels:
+            source = pieces.texts[text]
+            limit = int(starts[after]) if after < len(visible) and texts[after] == text else len(source)
+            end = end_of_marks(source, end, limit)
+            where = {"word": source[start:end], "start": start, "end": end}
+            found[text].append({"entity_group": kind, "score": score, **where})
     return found
 
 
-def group_labels(labelled: Sequence[Labelled], notation: Notation) -> list[tuple[str, list[Labelled]]]:
-    """Neighbours that are one entity, by the rule of :mod:`bertkit.metrics.tags`; runs of ``O`` are groups as well."""
-    groups: list[tuple[str, list[Labelled]]] = []
-    before = ("", "")
-    for item in labelled:
-        letter, kind = notation.split(item.label)
-        goes_on = (letter in "IE" and before[0] in ("B", "I") and before[1] == kind) or before[0] == letter == OUTSIDE
-        if goes_on:
-            groups[-1][1].append(item)
-        else:
-            groups.append((kind or OUTSIDE, [item]))
-        before = (letter, kind)
-    return groups
+def _begins_word(pieces: Pieces) -> Flags:
+    """Whether each piece is not of the word of the piece before it, in the same text."""
+    begins: Flags = (pieces.words < 0) | (np.diff(pieces.words, prepend=-1) != 0)
+    firsts = pieces.boundaries[:-1]
+    begins[firsts[firsts < len(begins)]] = True  # a text without pieces begins where the next one does
+    return begins
+
+
+def _of_units(probabilities_VC: Floats, units: Ints, strategy: Strategy) -> Floats:
+    """The probabilities that each unit, which begins at one of these pieces, is labelled by."""
+    if strategy == "average":
+        sizes = np.diff(units, append=len(probabilities_VC))
+        mean_UC: Floats = np.add.reduceat(probabilities_VC, units, axis=0) / sizes[:, None]
+        return mean_UC
+    if strategy == "max":
+        surest = probabilities_VC.max(axis=-1)
+        best = [first + int(part.argmax()) for first, part in zip(units, np.split(surest, units[1:]), strict=True)]
+        return probabilities_VC[best]
+    return probabilities_VC[units]
+
+
+def _most_probable(probabilities_UC: Floats) -> tuple[Ints, Floats]:
+    """The label number of each row, and its probability."""
+    numbers = probabilities_UC.argmax(axis=-1)
+    return numbers, np.take_along_axis(probabilities_UC, numbers[:, None], axis=-1)[:, 0]
+
+
+def _groups(numbers_U: Ints, texts_U: Ints, id2label: Mapping[int, str]) -> tuple[list[str], Ints]:
+    """Types of neighbours that are one entity, by the rule of :mod:`bertkit.metrics.tags`, and the first unit of each.
+
+    Runs of ``O`` are groups as well.
+    """
+    notation = notation_of(id2label.values())
+    split = [notation.split(id2label[number]) for number in range(len(id2label))]
+    letters_C, types = np.array([letter for letter, _ in split]), [kind or OUTSIDE for _, kind in split]
+    types_C = np.array([types.index(kind) for kind in types])
+    letters_U, types_U = letters_C[numbers_U], types_C[numbers_U]
+    inner, begun = np.isin(letters_U, ["I", "E"]), np.isin(letters_U, ["B", "I"])
+    goes_on = inner[1:] & begun[:-1] & (types_U[1:] == types_U[:-1])
+    goes_on |= (letters_U[1:] == OUTSIDE) & (letters_U[:-1] == OUTSIDE)
+    goes_on &= texts_U[1:] == texts_U[:-1]
+    firsts = np.flatnonzero(np.append(True, ~goes_on))
+    return [types[number] for number in numbers_U[firsts].tolist()], firsts
 
 
 def word_labels(
@@ -177,23 +181,3 @@ def _go_on(labels_W: Ints, first_pieces_W: Ints, begins: Collection[int], inner_
             before -= 1
         if first_pieces_W[before] >= 0 and inner_C[labels_W[before]] == after:
             labels_W[word] = after
-
-
-def _labelled(
-    probabilities_PC: Floats, firsts: Ints, strategy: Strategy, id2label: Mapping[int, str]
-) -> list[Labelled]:
-    """The label of each run of pieces; runs begin at ``firsts`` and end where the next one begins."""
-    lasts = np.append(firsts[1:], len(probabilities_PC)) - 1
-    chosen: Floats
-    if strategy == "average":
-        chosen = np.add.reduceat(probabilities_PC, firsts, axis=0) / (lasts - firsts + 1)[:, None]
-    elif strategy == "max":
-        surest = probabilities_PC.max(axis=-1)
-        best = [first + int(surest[first : last + 1].argmax()) for first, last in zip(firsts, lasts, strict=True)]
-        chosen = probabilities_PC[best]
-    else:
-        chosen = probabilities_PC[firsts]
-    numbers = chosen.argmax(axis=-1)
-    scores = np.take_along_axis(chosen, numbers[:, None], axis=-1)[:, 0]
-    rows = zip(numbers.tolist(), scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
-    return [Labelled(id2label[number], score, first, last) for number, score, first, last in rows]

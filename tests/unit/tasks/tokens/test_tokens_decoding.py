@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from bertkit import BertForTokenClassification, BertTokenizer, pipeline
 from bertkit.batch import collate
 from bertkit.errors import ConfigError, InputError
-from bertkit.tasks.tokens.decoding import TextPieces, find_entities, word_labels
+from bertkit.tasks.pieces import Pieces
+from bertkit.tasks.tokens.decoding import STRATEGIES, Strategy, find_entities, word_labels
 from bertkit.tasks.tokens.features import TokenWindows, windows_of_texts, windows_of_words
 from pipeline_helpers import VOCABULARY, save_tiny
 
@@ -21,9 +23,17 @@ def tokenizer(**options: Any) -> BertTokenizer:
     return BertTokenizer({token: number for number, token in enumerate(VOCABULARY)}, **options)
 
 
-def pieces_of(text: str, spans: list[tuple[int, int]], inside: list[int] = ()) -> TextPieces:  # type: ignore[assignment]
+def pieces_of(text: str, spans: list[tuple[int, int]], inside: Sequence[int] = ()) -> Pieces:
+    """One text's pieces; those with the numbers ``inside`` go on with the word of the one before."""
     starts, ends = np.array(spans, dtype=np.int64).T
-    return TextPieces(text, starts, ends, np.isin(np.arange(len(spans)), inside))
+    words = np.cumsum(~np.isin(np.arange(len(spans)), inside)) - 1
+    return Pieces((text,), np.zeros(len(spans), np.int32), np.array([0, len(spans)]), starts, ends, words)
+
+
+def found_in(pieces: Pieces, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
+    """The entities of the only text."""
+    (found,) = find_entities(pieces, *arguments, **options)
+    return found
 
 
 def sure(*labels: int, of: int = 5, rest: float = 0.1) -> np.ndarray:
@@ -49,7 +59,7 @@ def test_the_strategies_read_a_torn_word_each_in_its_way() -> None:
             [0.1, 0.0, 0.7, 0.1, 0.1],
         ]
     )
-    found = {name: find_entities(pieces, table, LABELS, name) for name in ("simple", "first", "average", "max")}  # type: ignore[arg-type]
+    found = {name: found_in(pieces, table, LABELS, name) for name in ("simple", "first", "average", "max")}
     assert told(found["simple"]) == [("PER", 0, 5), ("LOC", 5, 9), ("PER", 10, 17)]
     assert told(found["first"]) == [("PER", 0, 17)]
     assert found["first"][0]["score"] == pytest.approx((0.4 + 0.6) / 2)
@@ -57,7 +67,7 @@ def test_the_strategies_read_a_torn_word_each_in_its_way() -> None:
     assert found["average"][0]["score"] == pytest.approx((0.2 + 0.9) / 2)
     assert told(found["max"]) == [("LOC", 0, 9), ("PER", 10, 17)]
     assert found["max"][0]["score"] == pytest.approx(0.9)
-    single = find_entities(pieces, table, LABELS, "none")
+    single = found_in(pieces, table, LABELS, "none")
     assert [(e["entity"], e["index"], e["word"]) for e in single] == [
         ("B-PER", 1, "micro"),
         ("I-LOC", 2, "soft"),
@@ -69,9 +79,9 @@ def test_the_strategies_read_a_torn_word_each_in_its_way() -> None:
 def test_a_new_beginning_ends_an_entity_and_ignored_types_are_left_out() -> None:
     pieces = pieces_of("a b c d", [(0, 1), (2, 3), (4, 5), (6, 7)])
     table = sure(1, 1, 2, 4)
-    assert told(find_entities(pieces, table, LABELS)) == [("PER", 0, 1), ("PER", 2, 5), ("LOC", 6, 7)]
-    assert told(find_entities(pieces, table, LABELS, ignore_labels=["PER"])) == [("LOC", 6, 7)]
-    assert told(find_entities(pieces, sure(0, 0, 1, 0), LABELS, ignore_labels=[])) == [
+    assert told(found_in(pieces, table, LABELS)) == [("PER", 0, 1), ("PER", 2, 5), ("LOC", 6, 7)]
+    assert told(found_in(pieces, table, LABELS, ignore_labels=["PER"])) == [("LOC", 6, 7)]
+    assert told(found_in(pieces, sure(0, 0, 1, 0), LABELS, ignore_labels=[])) == [
         ("O", 0, 3),
         ("PER", 4, 5),
         ("O", 6, 7),
@@ -81,7 +91,7 @@ def test_a_new_beginning_ends_an_entity_and_ignored_types_are_left_out() -> None
 def test_tags_of_bioes_are_read_as_such() -> None:
     labels = {0: "O", 1: "S-PER", 2: "B-PER", 3: "E-PER"}
     pieces = pieces_of("a b c d e", [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)])
-    assert told(find_entities(pieces, sure(1, 1, 2, 3, 0, of=4), labels)) == [
+    assert told(found_in(pieces, sure(1, 1, 2, 3, 0, of=4), labels)) == [
         ("PER", 0, 1),
         ("PER", 2, 3),
         ("PER", 4, 7),
@@ -113,7 +123,7 @@ def test_an_entity_is_whole_in_every_script(text: str, words: list[str], expecte
         labels.append(0 if span is None else 2 if span in begun else 1)
         begun |= {span}
     for strategy in ("simple", "first", "average", "max"):
-        found = find_entities(TextPieces.of(text, pieces, 0, len(pieces.ids)), sure(*labels), LABELS, strategy)  # type: ignore[arg-type]
+        found = found_in(pieces, sure(*labels), LABELS, strategy)
         assert [entity["word"] for entity in found] == expected, strategy
         assert all(text[entity["start"] : entity["end"]] == entity["word"] for entity in found)
 
@@ -124,9 +134,34 @@ def test_pieces_of_nothing_and_bytes_of_one_character_are_no_entities_of_their_o
     pieces = pieces_of(text, [(0, 3), (4, 4), (5, 9), (10, 11), (10, 11)], [4])
     table = sure(1, 0, 2, 3, 1)
     for strategy in ("simple", "first", "max"):
-        assert told(find_entities(pieces, table, LABELS, strategy)) == [("PER", 0, 9), ("LOC", 10, 11)]  # type: ignore[arg-type]
-    assert [entity["word"] for entity in find_entities(pieces, table, LABELS, "none")] == ["New", "York", "👍", "👍"]
-    assert find_entities(pieces_of(" ", [(1, 1)]), sure(1), LABELS) == []
+        assert told(found_in(pieces, table, LABELS, strategy)) == [("PER", 0, 9), ("LOC", 10, 11)]
+    assert [entity["word"] for entity in found_in(pieces, table, LABELS, "none")] == ["New", "York", "👍", "👍"]
+    assert found_in(pieces_of(" ", [(1, 1)]), sure(1), LABELS) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_texts_at_once_are_texts_one_by_one(strategy: Strategy) -> None:
+    """Entities at the edges of texts, and texts without a piece, do not touch each other."""
+    random = np.random.default_rng(0)
+    texts = ["", "a film", "", "the film is not very good", " ", "bad", "42nd", ""] * 20
+    pieces = windows_of_texts(texts, tokenizer(), max_length=64).pieces
+    assert {0, 1, 2} < set(np.diff(pieces.boundaries).tolist())
+    table = (
+        sure(*random.choice(5, len(pieces.ids), p=[0.2, 0.1, 0.4, 0.1, 0.2])) + random.random((len(pieces.ids), 5)) / 9
+    )
+    together = find_entities(pieces, table, LABELS, strategy, ignore_labels=["O", "PER"])
+    assert sum(map(len, together)) > 50
+    for number, text in enumerate(texts):
+        own = pieces.span(number)
+        alone = Pieces(
+            (text,),
+            pieces.ids[own],
+            np.array([0, own.stop - own.start]),
+            pieces.starts[own],
+            pieces.ends[own],
+            pieces.words[own],
+        )
+        assert found_in(alone, table[own], LABELS, strategy, ignore_labels=["O", "PER"]) == together[number]
 
 
 def test_words_without_a_piece_are_outside() -> None:
