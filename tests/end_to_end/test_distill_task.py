@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,10 +16,13 @@ from bertkit.tasks import csv_task
 from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.distillation import distill_task as module
+from bertkit.training.distillation.distill_settings import Student, TaskDistillation
 from bertkit.training.distillation.distill_task import distill_task
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.callbacks import Callback
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.run_folder import read_log
 from distillation_data import make_teacher, small_data, task_recipe
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
 
@@ -47,6 +52,50 @@ def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path
     assert "student alone" in result.render()
     answers = list(predict_run(tmp_path / "out/with", ["a lovely great film", "a sad awful book"]))
     assert [answer["predicted"] for answer in answers] == ["1", "0"]
+
+
+def with_states(**training):
+    """A recipe whose student's states follow first; with dropout, and as many heads as the teacher has."""
+    distillation = TaskDistillation(state_epochs=3, state_learning_rate=3e-3)
+    student = Student(shape="1x16", heads=2)
+    return replace(task_recipe(epochs=2, **training), distillation=distillation, student=student)
+
+
+def test_states_follow_the_teacher_first_and_a_killed_stage_goes_on_bit_for_bit(teacher, tmp_path, monkeypatch):
+    data, more = small_data(tmp_path)
+    whole = distill_task([teacher], data, tmp_path / "whole", with_states(), texts=[more], compare=False)
+    steps = [record for record in read_log(tmp_path / "whole/states/log.jsonl") if "event" not in record]
+    assert len(steps) == 3 * math.ceil(424 / 16)
+    for name in ("states_loss", "attention_loss"):
+        assert steps[-1][name] < 0.6 * steps[0][name]
+    assert whole.taught.mean["accuracy"] > 0.95
+    step = Trainer.train_step
+
+    def dying(self):
+        if self.at.step == 50:
+            raise KeyError("killed")
+        return step(self)
+
+    often = with_states(checkpoint_every_s=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", dying)
+        with pytest.raises(KeyError, match="killed"):
+            distill_task([teacher], data, tmp_path / "cut", often, texts=[more], compare=False)
+    assert not (tmp_path / "cut/states/model").exists()
+    distill_task([teacher], data, tmp_path / "cut", often, texts=[more], compare=False)
+    for part in ("states/model", "with"):
+        ours, theirs = (tmp_path / name / part / "model.safetensors" for name in ("whole", "cut"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
+    data, _ = small_data(tmp_path)
+    with pytest.raises(ConfigError, match=r"the student has 1 attention heads, the teacher 2.*attention_weight=0"):
+        distill_task([teacher], data, tmp_path / "heads", replace(with_states(), student=Student(shape="1x16")))
+    other = tiny_start(tmp_path / "other")
+    BertTokenizer(vocab_file=other / "vocab.txt", model_max_length=32, do_lower_case=False).save_pretrained(other)
+    with pytest.raises(ConfigError, match=r"another tokenizer than the teacher .* token by token.*state_epochs=0"):
+        distill_task([teacher], data, tmp_path / "words", replace(with_states(), student=Student(model=str(other))))
 
 
 class StopAt(Callback):
@@ -111,7 +160,7 @@ def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
     for given, message in (
         (["--student", "7"], "7 of 1 layers"),
         (["--set", "lora=8"], "has no meaning with a teacher"),
-        (["--set", "nonsense=8"], "it has temperature"),
+        (["--set", "nonsense=8"], " temperature, soft_weight"),
         (["--dev", str(data)], "--dev is for recipes on running text"),
     ):
         assert main([*command, "--out", str(tmp_path / "no"), *options, *given]) == 2

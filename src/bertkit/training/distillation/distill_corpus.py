@@ -26,7 +26,6 @@ from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.inference.protocol import model_hash, short_name
-from bertkit.model.models import BertModel
 from bertkit.system.console import aligned
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import printable
@@ -40,6 +39,7 @@ from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
     TaughtRelations,
     TaughtStates,
+    encoder_of,
     load_teacher,
 )
 from bertkit.training.pretraining.objectives import Network
@@ -201,7 +201,7 @@ def _finish(run: CorpusFolder, recipe: DistillRecipe, trained: PretrainResult, t
     model: Any = load_teacher(trained.model, recipe.method)
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(trained.model).save_pretrained(target)
-    encoders = {"teacher": _encoder(teacher), "student": _encoder(model)}
+    encoders = {"teacher": encoder_of(teacher), "student": encoder_of(model)}
     last = trained.progression.epochs[-1]
     return CorpusResult(
         run.path,
@@ -212,8 +212,3 @@ def _finish(run: CorpusFolder, recipe: DistillRecipe, trained: PretrainResult, t
         {name: encoder.num_parameters() for name, encoder in encoders.items()},
         {name: encoder_flops(encoder.config, [128], [128]) / 1e6 for name, encoder in encoders.items()},
     )
-
-
-def _encoder(model: Any) -> BertModel:
-    found: BertModel = model if isinstance(model, BertModel) else model.bert
-    return found

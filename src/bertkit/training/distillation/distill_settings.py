@@ -69,8 +69,15 @@ class Student(Settings):
             )
 
 
-class TaskDistillation(Settings):
-    """Soft targets of a fine-tuned teacher: Hinton et al. 2015, section 2."""
+class StateLoss(Settings):
+    """Attention and states of all layers: Jiao et al. 2020, section 3."""
+
+    attention_weight: float = Field(1.0, ge=0, description="of the attention scores before softmax")
+    state_weight: float = Field(1.0, ge=0, description="of embeddings and states, projected to the teacher's width")
+
+
+class TaskDistillation(StateLoss):
+    """Soft targets of a fine-tuned teacher: Hinton et al. 2015, section 2; before them, if asked for, its states."""
 
     method: Literal["task"] = "task"
     temperature: float = Field(2.0, gt=0, le=100, description="logits are divided by it before both softmaxes")
@@ -80,6 +87,10 @@ class TaskDistillation(Settings):
     ensemble: Literal["probabilities", "logits"] = Field(
         "probabilities", description="what is averaged over several teachers"
     )
+    state_epochs: int = Field(
+        0, ge=0, le=1000, description="passes before, in which attention and states follow the (first) teacher's"
+    )
+    state_learning_rate: float = Field(5e-5, gt=0, le=1, description="peak rate of these")
     augment: int = Field(0, ge=0, le=1000, description="variants of each training text, which the teachers label")
     augment_candidates: int = Field(15, ge=1, description="words that may take the place of another")
     augment_share: float = Field(0.4, gt=0, le=1, description="probability that a word is replaced")
@@ -130,12 +141,10 @@ class RelationDistillation(Settings):
     relation_heads: int = Field(48, ge=1, description="parts that the vectors are cut into; 64 for large teachers")
 
 
-class StateDistillation(Settings):
-    """Attention and states of all layers on running text: Jiao et al. 2020, section 3."""
+class StateDistillation(StateLoss):
+    """The same on running text."""
 
     method: Literal["tinybert"] = "tinybert"
-    attention_weight: float = Field(1.0, ge=0, description="of the attention scores before softmax")
-    state_weight: float = Field(1.0, ge=0, description="of embeddings and states, projected to the teacher's width")
 
 
 class VectorTraining(Settings):

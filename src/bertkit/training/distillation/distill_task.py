@@ -8,6 +8,7 @@ student. The folder::
         student/       the model that both runs begin with, where it was made of the teacher
         teacher/       what the teachers said of each text
         augmented.jsonl  variants of the training texts, if asked for
+        states/        the stage before, if asked for, in which the student's states follow the teacher's
         with/          the run with the teachers: load OUT/with like any checkpoint
         without/       the same student and settings with the labels alone
 
@@ -31,7 +32,7 @@ from bertkit.inference.protocol import short_name
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
 from bertkit.inference.sentence_encoder import SentenceEncoder
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ragged
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, quiet, say
 from bertkit.system.device import Device, find_device
@@ -45,10 +46,12 @@ from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, score_logits
+from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.taught_states import follow_states
 from bertkit.training.distillation.taught_texts import Lesson, TaughtTexts, read_unlabelled
 from bertkit.training.distillation.teachers import Teacher, combined, open_teachers, task_of_teacher
 from bertkit.training.finetuning.finetune import finetune
@@ -63,7 +66,8 @@ SEEN = (
     "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET, so its score is too high, and the student knows of them through "
     "it; give data with a dev file that no teacher has seen"
 )
-STUDENT, OUTPUTS, AUGMENTED, WITH, WITHOUT = "student", "teacher", "augmented.jsonl", "with", "without"
+STUDENT, OUTPUTS, AUGMENTED, STATES = "student", "teacher", "augmented.jsonl", "states"
+WITH, WITHOUT = "with", "without"
 
 
 class DistillFolder(RunFolder):
@@ -76,7 +80,7 @@ class DistillFolder(RunFolder):
         super().check(settings, resume=resume, free={*free, "result"})
 
     def _has_steps(self) -> bool:
-        return any((self.path / name).exists() for name in (STUDENT, WITH))  # what the settings made
+        return any((self.path / name).exists() for name in (STUDENT, STATES, WITH))  # what the settings made
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +238,9 @@ class _Job:
         lesson = Lesson(self.recipe.distillation, more, self._ask, about)
         top = self._teachers_scores(rows)
         longer, alone = _lengths_of_runs(self.config, self.start, len(rows.train), len(rows.train) + len(more))
-        taught = self._finetune(WITH, longer, lesson)
-        plain = self._finetune(WITHOUT, alone, None) if compare else None
+        start = self._with_states([*known[: len(rows.train)], *more], about)
+        taught = self._finetune(WITH, start, longer, lesson)
+        plain = self._finetune(WITHOUT, self.start, alone, None) if compare else None
         student = open_run(taught.folder, device=self.device)
         costs = {"teacher": _costs(self.teachers[0].run, rows), "student": _costs(student, rows)}
         counts = {"labelled": len(rows.train), "unlabelled": len(more)}
@@ -275,6 +280,28 @@ class _Job:
         say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
         return [Example(text, pair, source=str(file)) for text, pair in read if (text, pair) not in known]
 
+    def _with_states(self, texts: Sequence[Example], about: Row) -> Path:
+        """What the student begins with: the same as without a teacher, or what it is once its states follow."""
+        settings: TaskDistillation = self.recipe.distillation
+        if not settings.state_epochs:
+            return self.start
+        shape = read_any_config(config_path(self.start))
+        config = self.config.resolved(task=self.task.name, model=shape, num_train_rows=len(texts))
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
+        rows = TextWorkflow(self.task).encode(texts, tokenizer, config, labelled=False)
+        assert isinstance(rows, Ragged), "windows were refused"
+        return follow_states(
+            self.teachers[0].run.path,
+            self.start,
+            self.folder.path / STATES,
+            rows,
+            settings,
+            config,
+            device=self.device,
+            identity={"settings": config.model_dump(), "texts": len(texts), **about},
+            how_to_resume=self.folder.how_to_resume,
+        )
+
     def _ask(self, examples: Sequence[Example]) -> Floats:
         said = [teacher.logits(examples, self.outputs) for teacher in self.teachers]
         settings: TaskDistillation = self.recipe.distillation
@@ -292,7 +319,7 @@ class _Job:
         say(f"teacher: dev {self.task.main_metric} {found[self.task.main_metric]:.4f}")
         return found
 
-    def _finetune(self, name: str, config: FinetuneConfig, lesson: Lesson | None) -> FinetuneResult:
+    def _finetune(self, name: str, start: Path, config: FinetuneConfig, lesson: Lesson | None) -> FinetuneResult:
         say("training the student with the teacher" if lesson else "training the same student without a teacher")
         more: dict[str, Any] = {}
         if lesson is not None:
@@ -301,7 +328,7 @@ class _Job:
         return finetune(
             self.task,
             self.data,
-            self.start,
+            start,
             out,
             config,
             resume=out.exists(),

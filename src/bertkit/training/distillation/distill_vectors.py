@@ -20,7 +20,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.nearest import directions
 from bertkit.model.models import BertForMaskedLM
 from bertkit.model.sentence_model import SentenceModel
-from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import aligned, quiet, say
 from bertkit.system.device import Device, find_device, hardware
@@ -57,6 +55,7 @@ from bertkit.training.distillation.distill_settings import (
     load_recipe,
 )
 from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
+from bertkit.training.distillation.epochs_of_texts import train_on_texts
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_vectors import (
@@ -70,10 +69,7 @@ from bertkit.training.distillation.taught_vectors import (
 )
 from bertkit.training.distillation.teachers import kept_outputs
 from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
-from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.loop import Trainer
-from bertkit.training.trainer.loop_options import LoopOptions
-from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
+from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 MODEL = "model"
 
@@ -281,33 +277,19 @@ class _Job:
         if vocabulary is not None:
             share = self.recipe.distillation.masked_texts
             plan = MaskedTexts(lengths, batch, share=share, vocabulary=vocabulary, **options)
-        num_steps = config.epochs * plan.steps_per_epoch
-        log = RunLog(self.run.path / LOG, self.run.how_to_resume)
-        with seeded(config.seed), closing(log):
-            trainer = Trainer(
-                taught,
-                plan,
-                adamw(parameter_groups(taught, weight_decay=config.weight_decay), learning_rate=config.learning_rate),
-                linear_schedule(num_steps, warmup=config.warmup),
-                LoopOptions(
-                    num_steps,
-                    config.learning_rate,
-                    max_grad_norm=config.max_grad_norm,
-                    monitor="cosine",
-                    patience=config.patience,
-                    folder=self.run.path / CHECKPOINTS,
-                    identity=self.facts,
-                    checkpoint_every_s=config.checkpoint_every_s,
-                    label="distilling",
-                    how_to_resume=self.run.how_to_resume,
-                ),
-                evaluate=evaluate,
-                log=log,
-            )
-            resumed = trainer.resume()
-            log.drop_after(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-            trainer.run()
-            trainer.restore_best()
+        train_on_texts(
+            taught,
+            plan,
+            config,
+            self.run.path,
+            epochs=config.epochs,
+            learning_rate=config.learning_rate,
+            identity=self.facts,
+            how_to_resume=self.run.how_to_resume,
+            evaluate=evaluate,
+            monitor="cosine",
+            patience=config.patience,
+        )
 
 
 def _num_dev(num_texts: int, config: VectorTraining) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import ConfigError
 from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
-from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel
+from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel, HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.training.distillation.corpus_losses import (
     attention_loss,
@@ -31,7 +31,7 @@ from bertkit.training.distillation.corpus_losses import (
 from bertkit.training.distillation.distill_settings import (
     PredictionDistillation,
     RelationDistillation,
-    StateDistillation,
+    StateLoss,
 )
 from bertkit.training.trainer.generators import seeded
 
@@ -43,7 +43,7 @@ TEACHER_LAYERS = {24: 21}
 class TaughtNetwork(nn.Module):
     """A student with another loss than its own. The teacher is no part of it: it is neither trained nor saved."""
 
-    def __init__(self, student: Student, teacher: nn.Module) -> None:
+    def __init__(self, student: Any, teacher: nn.Module) -> None:
         super().__init__()
         self.student = student
         self._teacher = (teacher.eval().requires_grad_(False).to(student.device),)
@@ -149,10 +149,10 @@ class TaughtStates(TaughtNetwork):
     As the published code and unlike the paper, one matrix projects embeddings and states alike.
     """
 
-    def __init__(self, student: Student, teacher: BertModel, settings: StateDistillation, *, seed: int) -> None:
+    def __init__(self, student: HeadModel | BertModel, teacher: BertModel, settings: StateLoss, *, seed: int) -> None:
         super().__init__(student, teacher)
         self.settings = settings
-        check_layers(student.bert, teacher)
+        check_layers(encoder_of(student), teacher)
         ours, theirs = student.config, teacher.config
         self.every, rest = divmod(theirs.num_hidden_layers, ours.num_hidden_layers)
         if rest or not self.every:
@@ -172,13 +172,13 @@ class TaughtStates(TaughtNetwork):
             nn.init.zeros_(self.project.bias)
         self.project.to(student.device)
         numbers = range(ours.num_hidden_layers)
-        self._ours = queries_keys_values(student.bert, numbers)
+        self._ours = queries_keys_values(encoder_of(student), numbers)
         self._theirs = queries_keys_values(teacher, [self.every * (number + 1) - 1 for number in numbers])
 
     def forward_packed(self, batch: Batch) -> LossOutput:
         asked, layout = replace(batch, targets={}, logit_rows=None), batch.layout
         with captured(self._ours) as said:
-            ours = self.student.bert.forward_packed(asked, output_hidden_states=True).hidden_states
+            ours = encoder_of(self.student).forward_packed(asked, output_hidden_states=True).hidden_states
         with torch.no_grad(), captured(self._theirs) as told:
             theirs = self.teacher.forward_packed(asked, output_hidden_states=True).hidden_states
         assert ours is not None
@@ -232,6 +232,11 @@ def check_layers(student: BertModel, teacher: BertModel) -> None:
                 f"the {name} is of the {encoder.config.model_type} family, whose attention is more than queries, keys "
                 "and values, or whose layers share weights; this method compares those of BERT and its like"
             )
+
+
+def encoder_of(model: HeadModel | BertModel) -> BertModel:
+    """The model without its head."""
+    return model if isinstance(model, BertModel) else model.bert
 
 
 def load_teacher(path: str | Path, method: str) -> Any:

@@ -1,0 +1,119 @@
+"""TinyBERT's intermediate stage: on the texts of a task, a student's attention and states follow a teacher's.
+
+Jiao et al. 2020, section 3. The folder is a part of that of :mod:`bertkit.training.distillation.distill_task`::
+
+    FOLDER/
+        log.jsonl      one line per step and per epoch
+        model/         the student after it, with the head that it had
+        checkpoints/   training state while the stage is unfinished
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertkit.batch import collate
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.store.store_manifest import tokenizer_digest
+from bertkit.errors import ConfigError
+from bertkit.model.auto import AutoModel, AutoModelForSequenceClassification
+from bertkit.model.models import BertModel
+from bertkit.ragged import Ragged
+from bertkit.system.atomic_files import new_folder
+from bertkit.system.console import say
+from bertkit.system.json_files import printable
+from bertkit.system.untrusted_files import Json
+from bertkit.tokenization import AutoTokenizer
+from bertkit.training.distillation.distill_settings import TaskDistillation
+from bertkit.training.distillation.epochs_of_texts import train_on_texts
+from bertkit.training.distillation.taught_networks import TaughtStates
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.run_folder import CHECKPOINTS
+
+MODEL = "model"
+
+
+def follow_states(
+    teacher: Path,
+    start: Path,
+    folder: Path,
+    rows: Ragged,
+    settings: TaskDistillation,
+    config: FinetuneConfig,
+    *,
+    device: str,
+    identity: Mapping[str, Json],
+    how_to_resume: str,
+) -> Path:
+    """Train the student that begins at ``start`` for ``settings.state_epochs``; where it is afterwards.
+
+    Args:
+        teacher: a checkpoint of BERT or its like, with the student's tokenizer.
+        start: the student's first weights. A classifier keeps its head, which is not trained.
+        folder: see the module; the same call goes on, or finds the result.
+        rows: the texts, as the student reads them.
+        settings: of the stage.
+        config: resolved; of batches, decay and the like.
+        device: where to train.
+        identity: what a checkpoint must agree with.
+        how_to_resume: what a user must do after a stop.
+
+    Raises:
+        ConfigError: another tokenizer; a family, numbers of layers or heads that cannot be compared.
+        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    """
+    model = folder / MODEL
+    if model.is_dir():
+        return model
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
+    if tokenizer_digest(tokenizer) != tokenizer_digest(AutoTokenizer.from_pretrained(checkpoint_folder(teacher))):
+        raise ConfigError(
+            f"state_epochs={settings.state_epochs}: the student {printable(start)} has another tokenizer than the "
+            f"teacher {printable(teacher)}, and states are compared token by token; give a student with the teacher's "
+            "tokenizer, or set state_epochs=0"
+        )
+    student = _student(start).to(device)
+    taught = TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=config.seed)
+    plan = EpochPlan(
+        rows.lengths.tolist(),
+        lambda numbers: collate(rows, numbers),
+        step_size=config.batch_size * config.accumulation,
+        max_tokens=config.max_tokens,
+        seed=config.seed,
+    )
+    say(f"the student's attention and states follow the teacher's on {len(rows):,} texts")
+    train_on_texts(
+        taught,
+        plan,
+        config,
+        folder,
+        epochs=settings.state_epochs,
+        learning_rate=settings.state_learning_rate,
+        identity=identity,
+        how_to_resume=how_to_resume,
+        label="following states",
+        precision=config.precision,
+    )
+    with new_folder(model) as draft:
+        student.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    return model
+
+
+def _student(start: Path) -> Any:
+    """The encoder, with its classifier if it has one."""
+    shape = read_any_config(config_path(start))
+    if not isinstance(shape, BertConfig):
+        raise ConfigError(
+            f"state_epochs: the student {printable(start)} is an encoder-decoder, whose states are not compared layer "
+            "by layer; give an encoder, or set state_epochs=0"
+        )
+    classifies = any(name.endswith("ForSequenceClassification") for name in shape.architectures or ())
+    return (AutoModelForSequenceClassification if classifies else AutoModel).from_pretrained(start)
