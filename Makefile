@@ -46,8 +46,9 @@ imports: setup
 check: lint types imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not campaign and not slow" tests/unit
 
+# The empty variable: commands that tests start, some hundreds, need not compile the package again where it is set.
 tests: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test: lint types imports tests
 

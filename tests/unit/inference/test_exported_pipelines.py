@@ -86,6 +86,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, list[tuple[Any,
     "padded": ("BertForMaskedLM", {}, {}, "fill-mask", [(MASKED, {}), ("a [MASK] " + LONG, {"truncation": True})]),
 }  # fmt: skip
 
+#: Cases that ask the model of another one.
+SAME_EXPORT = {"words": "masks", "similarity": "vectors"}
 #: Task -> the one that the model's head alone tells.
 INFERRED = {
     "sentence-similarity": "feature-extraction",
@@ -99,8 +101,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, P
     """Name -> model folder, exported folder."""
     made: dict[str, tuple[Path, Path]] = {}
     for name, (cls, settings, decision, _, _) in CASES.items():
-        if name == "words":
-            made[name] = made["masks"]
+        if name in SAME_EXPORT:
+            made[name] = made[SAME_EXPORT[name]]
             continue
         root = tmp_path_factory.mktemp(name)
         model = save_tiny(root / "model", getattr(bertkit, cls), num_hidden_layers=1, **settings)
