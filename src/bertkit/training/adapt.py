@@ -59,7 +59,8 @@ class AdaptResult:
 
     folder: see the module.
     adapted: the fine-tuning run from the adapted model. plain: the one from the original model; None if not asked for.
-    text: texts, tokens, optimizer steps and unigram entropy of the masked-LM training, and its last training loss.
+    text: training texts, further files, tokens, optimizer steps and unigram entropy of the masked-LM training, and its
+        last training loss.
     """
 
     folder: Path
@@ -91,11 +92,13 @@ class AdaptResult:
             gain = self.gain(name)
             rows.append((name, score, plain, "" if gain is None else f"{gain:+.4f}", base))
         text = self.text
+        files = "" if not text["files"] else " and a file" if text["files"] == 1 else f" and {text['files']:,} files"
         return "\n".join(
             [
                 f"{self.adapted.task} (dev)",
                 *(f"  {line}" for line in aligned(rows)),
-                f"  adapted on {text['texts']:,} texts ({text['tokens']:,} tokens) in {text['steps']:,} steps; "
+                f"  adapted on {text['texts']:,} training texts{files} ({text['tokens']:,} tokens) in "
+                f"{text['steps']:,} steps; "
                 f"masked-LM loss {text['loss']:.3f}, unigram entropy {text['unigram_entropy']:.3f}",
                 f"  {printable(self.folder / WITH)}",
             ]
@@ -184,9 +187,10 @@ def adapt(
         say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")
         trained = pretrain(store, run.path / ADAPTED, masked_lm, model=str(start), device=place)
         adapted = _finetune(task, data, trained.model, run.path / WITH, config, place)
-        plain = _finetune(task, data, start, run.path / WITHOUT, config, place) if settings.compare else None
+        plain = _finetune(task, data, model, run.path / WITHOUT, config, place) if settings.compare else None
         text = {
             "texts": num_texts,
+            "files": len(texts),
             "tokens": num_tokens,
             "steps": trained.progression.step,
             "seconds": round(trained.progression.seconds, 1),
@@ -234,7 +238,7 @@ def _store(
 
 
 def _finetune(
-    task: Task, data: str | Path, model: Path, out: Path, config: FinetuneConfig, device: str
+    task: Task, data: str | Path, model: str | Path, out: Path, config: FinetuneConfig, device: str
 ) -> FinetuneResult:
     say(f"fine-tuning {'the adapted model' if out.name == WITH else 'the original model'}")
     advice = AdaptFolder.how_to_resume
