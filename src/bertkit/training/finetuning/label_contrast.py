@@ -16,6 +16,7 @@ import torch
 from bertkit.batch import collate
 from bertkit.config.reading_settings import LossName
 from bertkit.config.sentence_config import SentenceConfig
+from bertkit.errors import ConfigError
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.text_comparison import ComparedTexts, Objective, TextComparison
@@ -51,9 +52,18 @@ def pair_steps(labels_N: Ints, pairs_each: int, seed: int) -> list[PairStep]:
     """Steps that compare ``pairs_each`` pairs for each text, as many of one label as of two.
 
     All labels come equally often, and all texts of a label; a pure function of its arguments. A label with one text has
-    no pair of its own; where no label has two texts, all pairs are of two labels.
+    no pair of its own.
+
+    Raises:
+        ConfigError: no label has two texts.
     """
-    assert len(np.unique(labels_N)) > 1, "training rows of one label were refused"
+    _, counts = np.unique(labels_N, return_counts=True)
+    assert len(counts) > 1, "training rows of one label were refused"
+    if counts.max() == 1:
+        raise ConfigError(
+            "no label has two texts, so contrastive training has no two texts to make alike, and moving all of them "
+            "apart makes the model worse; use few_shot_method='linear' (--few-shot-method linear), or give more texts"
+        )
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, 0xFE))))
     drawn = _texts_of_steps(labels_N, generator)
     left = pairs_each * len(labels_N)
