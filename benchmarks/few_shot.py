@@ -9,8 +9,9 @@ folder of MiniLM-L6 and train without any other labelled text: ``setfit`` with i
 text); ``contrastive`` with 20 pairs a text; ``linear`` and ``finetune``, the other methods of ``finetune --few-shot``;
 ``tfidf``. ``selection`` is what cross-validation on the drawn texts chooses of these: its score is that of the chosen
 method, its time that of the comparison with the training of the chosen one. With one text a class contrastive training
-has no pairs and there is nothing to compare: the method is ``linear``. The loss, rate and batches of ``contrastive`` were chosen on other draws, but scored on
-these test files. Each training is a process of its own, and the order of the systems turns.
+has no pairs and there is nothing to compare: the method is ``linear``. The loss, rate and batches of ``contrastive``
+were chosen on other draws, but scored on these test files. Each training is a process of its own, and the order of the
+systems turns.
 
 The work folder keeps a line of JSON for each finished training: run the same command again to continue, or with other
 points or more draws; the report is about all that is there. The peer is ``setfit==1.2.0``.
