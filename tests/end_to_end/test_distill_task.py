@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from safetensors.numpy import load_file
 
 from bertkit.cli import main
 from bertkit.errors import ConfigError
@@ -86,6 +87,18 @@ def test_states_follow_the_teacher_first_and_a_killed_stage_goes_on_bit_for_bit(
     for part in ("states/model", "with"):
         ours, theirs = (tmp_path / name / part / "model.safetensors" for name in ("whole", "cut"))
         assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_layers_of_the_teacher_keep_their_head_while_states_follow(teacher, tmp_path):
+    data, _ = small_data(tmp_path)
+    recipe = replace(with_states(), student=Student(layers=1))
+    distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    before, after = (load_file(tmp_path / "out" / part / "model.safetensors") for part in ("student", "states/model"))
+    assert before.keys() == after.keys()
+    heads = [name for name in before if name.startswith("classifier.")]
+    assert len(heads) == 2
+    assert all((before[name] == after[name]).all() for name in heads)
+    assert any((before[name] != after[name]).any() for name in before)
 
 
 def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
