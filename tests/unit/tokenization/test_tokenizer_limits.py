@@ -29,18 +29,18 @@ from bertkit.tokenization.fast.chunk_cache import ARROW_CHARS
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 from tokenizer_helpers import contestants, vocab_file
 
-TEN_MILLION = 10_000_000
-#: Ten million characters of one kind, and how many tokens they are, without [CLS] and [SEP].
+TWO_MILLION = 2_000_000
+#: Two million characters of one kind, and how many tokens they are, without [CLS] and [SEP].
 LONG = {
     "a word": ("a", 1),
-    "ideographs": ("中", TEN_MILLION),
+    "ideographs": ("中", TWO_MILLION),
     "marks": ("\u0301", 0),
     "marks out of order": ("\u0301\u0316", 0),
-    "punctuation": ("!", TEN_MILLION),
+    "punctuation": ("!", TWO_MILLION),
     "control characters": ("\x00", 0),
     "white space": ("\u3000", 0),
-    "special tokens": ("[MASK]", TEN_MILLION // 6),
-    "words": ("the cat ", TEN_MILLION // 4),
+    "special tokens": ("[MASK]", TWO_MILLION // 6),
+    "words": ("the cat ", TWO_MILLION // 4),
     "surrogates": ("\ud800", 0),
     "hangul": ("한", 1),
 }
@@ -53,15 +53,15 @@ def tokenizer(shared: Path) -> BertTokenizer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
-def test_ten_million_characters(tokenizer: BertTokenizer, kind: str) -> None:
-    """Time is linear: a quadratic step anywhere would take days, not seconds."""
+def test_two_million_characters(tokenizer: BertTokenizer, kind: str) -> None:
+    """Time is linear: a quadratic step anywhere would take hours, not seconds."""
     unit, count = LONG[kind]
-    text = unit * (TEN_MILLION // len(unit))
+    text = unit * (TWO_MILLION // len(unit))
     started = time.monotonic()
     ragged = tokenizer.encode_ragged([text], max_length=512)
     assert ragged.num_tokens_before.tolist() == [count + 2]
     assert ragged.lengths.tolist() == [min(count + 2, 512)]
-    assert time.monotonic() - started < 300
+    assert time.monotonic() - started < 100
 
 
 @pytest.mark.slow
@@ -71,12 +71,12 @@ def test_a_million_marks_that_change_places_and_stay(tokenizer: BertTokenizer) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a word", "marks", "marks out of order", "surrogates"])
-def test_ten_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str) -> None:
+def test_two_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str) -> None:
     unit, count = LONG[kind]
-    text = unit * (TEN_MILLION // len(unit))
+    text = unit * (TWO_MILLION // len(unit))
     encoded = tokenizer(text, return_offsets_mapping=True)
     assert len(encoded.input_ids) == count + 2
-    assert encoded.offset_mapping[1] == ((0, TEN_MILLION) if count else (0, 0))
+    assert encoded.offset_mapping[1] == ((0, TWO_MILLION) if count else (0, 0))
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_ten_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str
 def test_the_reference_is_linear(shared: Path, kind: str) -> None:
     unit, count = LONG[kind]
     pieces = list(FullTokenizer(vocab_file(shared, "uncased")).pieces(unit * (100_000 // len(unit))))
-    assert abs(len(pieces) - count * 100_000 / TEN_MILLION) <= 1
+    assert abs(len(pieces) - count * 100_000 / TWO_MILLION) <= 1
 
 
 def test_over_long_text_comes_back_whole(tokenizer: BertTokenizer, recwarn: pytest.WarningsRecorder) -> None:
