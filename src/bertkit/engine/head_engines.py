@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import local
 
@@ -72,7 +73,9 @@ class SharedRows:
 
     def of(self, rows: Ragged, advance: Callable[[int], None]) -> list[Said]:
         """What the heads say of each row."""
-        keys = [rows[row].tobytes() + rows.types(row).tobytes() for row in range(len(rows))]
+        ids, types, size = rows.ids.tobytes(), rows.token_type_ids.tobytes(), rows.ids.itemsize
+        spans = pairwise(rows.boundaries.tolist())
+        keys = [ids[start * size : end * size] + types[start:end] for start, end in spans]
         said: dict[bytes, Said] = getattr(self._now, "said", {})
         new = {key: row for row, key in enumerate(keys) if key not in said}
         advance(len(rows) - len(new))

@@ -91,6 +91,8 @@ def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
 
 
 def _read_item(item: Any, where: str, pair_required: bool) -> Text:
+    if type(item) is str and not pair_required:  # first, since nearly all are: asking for a Mapping takes longer
+        return item, None
     if isinstance(item, Mapping):
         if "text" not in item or item.keys() - {"text", "text_pair"}:
             keys = sorted(map(str, item))
