@@ -107,11 +107,10 @@ class TextClassificationPipeline(Pipeline):
         def present(logits: Sequence[Floats], rows: Iterable[TextRow]) -> Iterator[Answer]:
             logits_BC = np.stack(logits)
             ranking_BK, scores_BK = (array.tolist() for array in highest(function(logits_BC), count))
-            chosen = None if decision is None else decision.labels(logits_BC, several=several).tolist()
-            for place, (row, numbers, scores) in enumerate(zip(rows, ranking_BK, scores_BK, strict=True)):
+            chosen = [None] * len(logits) if decision is None else decision.labels(logits_BC, several=several).tolist()
+            for row, numbers, scores, own in zip(rows, ranking_BK, scores_BK, chosen, strict=True):
                 ranking = list(zip(numbers, scores, strict=True))
-                if chosen is not None:
-                    own = chosen[place]
+                if decision is not None:
                     ranking = [pair for pair in ranking if (own[pair[0]] if several else pair[0] == own)]
                 note = {"truncated": row.truncated} if truncation else {}
                 found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
