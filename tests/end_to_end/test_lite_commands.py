@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,13 @@ def export(model: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def folders(once: Callable[..., Any]) -> dict[str, tuple[Path, Path]]:
     """Name -> model or run folder, exported folder."""
-    root = tmp_path_factory.mktemp("lite")
+    made: dict[str, tuple[Path, Path]] = once("exports-of-commands", make_folders)
+    return made
+
+
+def make_folders(root: Path) -> dict[str, tuple[Path, Path]]:
     settings = {"ranks": {"num_labels": 1}}
     models = {
         name: save_tiny(root / name, getattr(bertkit, cls), **settings.get(name, {})) for name, cls in MODELS.items()

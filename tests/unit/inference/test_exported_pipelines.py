@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,20 @@ INFERRED = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def folders(once: Callable[..., Any]) -> dict[str, tuple[Path, Path]]:
     """Name -> model folder, exported folder."""
+    made: dict[str, tuple[Path, Path]] = once("exports-of-pipelines", make_folders)
+    return made
+
+
+def make_folders(folder: Path) -> dict[str, tuple[Path, Path]]:
     made: dict[str, tuple[Path, Path]] = {}
     for name, (cls, settings, decision, _, _) in CASES.items():
         if name in SAME_EXPORT:
             made[name] = made[SAME_EXPORT[name]]
             continue
-        root = tmp_path_factory.mktemp(name)
+        root = folder / name
+        root.mkdir()
         model = save_tiny(root / "model", getattr(bertkit, cls), num_hidden_layers=1, **settings)
         if decision:
             (model / "decision.json").write_text(json.dumps(decision), encoding="utf-8")
