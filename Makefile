@@ -46,7 +46,7 @@ imports: setup
 check: lint types imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not campaign and not slow" tests/unit
 
-# The empty variable: commands that tests start, some hundreds, need not compile the package again where it is set.
+# Bytecode is written: the tests start hundreds of commands, and each would otherwise compile the package again.
 tests: setup
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 

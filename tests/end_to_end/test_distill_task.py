@@ -105,6 +105,7 @@ def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
     data, _ = small_data(tmp_path)
     with pytest.raises(ConfigError, match=r"the student has 1 attention heads, the teacher 2.*attention_weight=0"):
         distill_task([teacher], data, tmp_path / "heads", replace(with_states(), student=Student(shape="1x16")))
+    assert not (tmp_path / "heads/teacher").exists(), "refused before the teacher is asked"
     other = tiny_start(tmp_path / "other")
     BertTokenizer(vocab_file=other / "vocab.txt", model_max_length=32, do_lower_case=False).save_pretrained(other)
     with pytest.raises(ConfigError, match=r"another tokenizer than the teacher .* token by token.*state_epochs=0"):

@@ -69,8 +69,8 @@ def distill(
     Recipe task: a student of any fine-tuned run on texts or pairs, of any family; it
     learns the probabilities that the teacher gives, with or without labels beside
     them. Reported beside the teacher, and beside the same student trained on the
-    labels alone. OUT/with holds the student. Recipe tinybert-task lets attention and
-    hidden states follow the teacher's before, and varies the texts.
+    labels alone. OUT/with holds the student. Recipe tinybert-task first
+    trains attention and hidden states to match the teacher's, and varies the texts.
 
     Recipe vectors: a small sentence encoder that gives the vectors of a large one.
     OUT/model holds it.

@@ -88,7 +88,10 @@ class TaskDistillation(StateLoss):
         "probabilities", description="what is averaged over several teachers"
     )
     state_epochs: int = Field(
-        0, ge=0, le=1000, description="passes before, in which attention and states follow the (first) teacher's"
+        0,
+        ge=0,
+        le=1000,
+        description="passes in which attention and states learn the (first) teacher's, before the soft targets",
     )
     state_learning_rate: float = Field(5e-5, gt=0, le=1, description="peak rate of these")
     augment: int = Field(0, ge=0, le=1000, description="variants of each training text, which the teachers label")

@@ -46,12 +46,11 @@ from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, score_logits
-from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
 from bertkit.training.distillation.students import start_of
-from bertkit.training.distillation.taught_states import follow_states
+from bertkit.training.distillation.taught_states import MODEL, StatePair, follow_states, open_pair
 from bertkit.training.distillation.taught_texts import Lesson, TaughtTexts, read_unlabelled
 from bertkit.training.distillation.teachers import Teacher, combined, open_teachers, task_of_teacher
 from bertkit.training.finetuning.finetune import finetune
@@ -228,6 +227,7 @@ class _Job:
 
     def run(self, names: Json, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
         """Train with and without the teachers, and measure; ``names`` says who these are."""
+        pair = self._open_states()  # which may refuse them: before texts are varied and teachers asked
         rows = read_rows(TextWorkflow(self.task), self.data, self.config)
         known = [example for example in (*rows.train, *rows.dev) if isinstance(example, Example)]
         more = read_unlabelled(self.task, texts, known)
@@ -238,7 +238,7 @@ class _Job:
         lesson = Lesson(self.recipe.distillation, more, self._ask, about)
         top = self._teachers_scores(rows)
         longer, alone = _lengths_of_runs(self.config, self.start, len(rows.train), len(rows.train) + len(more))
-        start = self._with_states([*known[: len(rows.train)], *more], about)
+        start = self._with_states(pair, [*known[: len(rows.train)], *more], about)
         taught = self._finetune(WITH, start, longer, lesson)
         plain = self._finetune(WITHOUT, self.start, alone, None) if compare else None
         student = open_run(taught.folder, device=self.device)
@@ -280,24 +280,29 @@ class _Job:
         say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
         return [Example(text, pair, source=str(file)) for text, pair in read if (text, pair) not in known]
 
-    def _with_states(self, texts: Sequence[Example], about: Row) -> Path:
-        """What the student begins with: the same as without a teacher, or what it is once its states follow."""
+    def _open_states(self) -> StatePair | None:
+        """Student and teacher of the stage before; None where it is not asked for or is finished."""
         settings: TaskDistillation = self.recipe.distillation
-        if not settings.state_epochs:
-            return self.start
+        if not settings.state_epochs or (self.folder.path / STATES / MODEL).is_dir():
+            return None
+        teacher = self.teachers[0].run.path
+        return open_pair(teacher, self.start, settings, seed=self.config.seed, device=self.device)
+
+    def _with_states(self, pair: StatePair | None, texts: Sequence[Example], about: Row) -> Path:
+        """The student's first weights, after the stage of its states if that is asked for."""
+        settings: TaskDistillation = self.recipe.distillation
+        if pair is None:
+            return self.folder.path / STATES / MODEL if settings.state_epochs else self.start
         shape = read_any_config(config_path(self.start))
         config = self.config.resolved(task=self.task.name, model=shape, num_train_rows=len(texts))
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
-        rows = TextWorkflow(self.task).encode(texts, tokenizer, config, labelled=False)
+        rows = TextWorkflow(self.task).encode(texts, pair[1], config, labelled=False)
         assert isinstance(rows, Ragged), "windows were refused"
         return follow_states(
-            self.teachers[0].run.path,
-            self.start,
+            *pair,
             self.folder.path / STATES,
             rows,
             settings,
             config,
-            device=self.device,
             identity={"settings": config.model_dump(), "texts": len(texts), **about},
             how_to_resume=self.folder.how_to_resume,
         )

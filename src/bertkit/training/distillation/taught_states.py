@@ -28,7 +28,7 @@ from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import say
 from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.epochs_of_texts import train_on_texts
 from bertkit.training.distillation.taught_networks import TaughtStates
@@ -37,40 +37,23 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 MODEL = "model"
+#: A student with its teacher, and the tokenizer of both.
+StatePair = tuple[TaughtStates, PreTrainedTokenizer]
 
 
-def follow_states(
-    teacher: Path,
-    start: Path,
-    folder: Path,
-    rows: Ragged,
-    settings: TaskDistillation,
-    config: FinetuneConfig,
-    *,
-    device: str,
-    identity: Mapping[str, Json],
-    how_to_resume: str,
-) -> Path:
-    """Train the student that begins at ``start`` for ``settings.state_epochs``; where it is afterwards.
+def open_pair(teacher: Path, start: Path, settings: TaskDistillation, *, seed: int, device: str) -> StatePair:
+    """A student and its teacher, ready to be compared, and the tokenizer of both.
 
     Args:
         teacher: a checkpoint of BERT or its like, with the student's tokenizer.
         start: the student's first weights. A classifier keeps its head, which is not trained.
-        folder: see the module; the same call goes on, or finds the result.
-        rows: the texts, as the student reads them.
         settings: of the stage.
-        config: resolved; of batches, decay and the like.
+        seed: of the projection to the teacher's width.
         device: where to train.
-        identity: what a checkpoint must agree with.
-        how_to_resume: what a user must do after a stop.
 
     Raises:
         ConfigError: another tokenizer; a family, numbers of layers or heads that cannot be compared.
-        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
-    model = folder / MODEL
-    if model.is_dir():
-        return model
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
     if tokenizer_digest(tokenizer) != tokenizer_digest(AutoTokenizer.from_pretrained(checkpoint_folder(teacher))):
         raise ConfigError(
@@ -79,7 +62,35 @@ def follow_states(
             "tokenizer, or set state_epochs=0"
         )
     student = _student(start).to(device)
-    taught = TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=config.seed)
+    return TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=seed), tokenizer
+
+
+def follow_states(
+    taught: TaughtStates,
+    tokenizer: PreTrainedTokenizer,
+    folder: Path,
+    rows: Ragged,
+    settings: TaskDistillation,
+    config: FinetuneConfig,
+    *,
+    identity: Mapping[str, Json],
+    how_to_resume: str,
+) -> Path:
+    """Train the student for ``settings.state_epochs``; where it is afterwards.
+
+    Args:
+        taught: the student and its teacher, from :func:`open_pair`.
+        tokenizer: of both.
+        folder: see the module; the same call goes on after a stop.
+        rows: the texts, as the student reads them.
+        settings: of the stage.
+        config: resolved; of batches, decay and the like.
+        identity: what a checkpoint must agree with.
+        how_to_resume: what a user must do after a stop.
+
+    Raises:
+        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    """
     plan = EpochPlan(
         rows.lengths.tolist(),
         lambda numbers: collate(rows, numbers),
@@ -100,8 +111,9 @@ def follow_states(
         label="following states",
         precision=config.precision,
     )
+    model = folder / MODEL
     with new_folder(model) as draft:
-        student.save_pretrained(draft)
+        taught.student.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return model
