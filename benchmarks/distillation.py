@@ -13,21 +13,28 @@ and milliseconds a text, minutes of training.
 - ``augment``: MRPC, three layers, with variants of each training text, which the teacher labels (nearest words by the
   teacher's vectors); beside ``mrpc`` it shows what they add.
 
-Each finished cell is appended to ``WORK/cells.jsonl``, and every run in a cell goes on where it was stopped;
-``--parts``, ``--students`` and ``--seeds`` choose cells. Students of three layers begin with the fine-tuned teacher's
-layers and head, also without the teacher.
+With ``--rows`` fewer rows are labelled, for the teacher as for the students, and with ``--unlabelled`` other training
+texts, whose labels are not read, are what the teacher teaches beside them; the student without a teacher has no use
+for those.
+
+``benchmarks/results/distillation.jsonl`` has a line for each finished cell, and every run in a cell goes on where it
+was stopped; ``--parts``, ``--students`` and ``--seeds`` choose cells. Students of three layers begin with the
+fine-tuned teacher's layers and head, also without the teacher.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import lzma
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from beside_trainer import spread
+from cells import RESULTS, Cells, machines
 from machine import about, block, minilm_folder, publish
 
 #: Task -> folder below --data, seeds, further settings of the students.
@@ -41,6 +48,10 @@ PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
 #: Student -> its settings; the rate of new weights is higher.
 STUDENTS = {"3": ("learning_rate=1e-4",), "2x128": ("learning_rate=5e-4", "epochs=10")}
 LENGTH = 128
+HEADINGS = (
+    *("part", "rows, unlabelled", "student", "teacher", "with it", "share", "without", "gain"),
+    *("weights (M)", "MFLOP", "ms a text", "minutes"),
+)
 
 
 def main() -> None:
@@ -49,17 +60,13 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
-    cells = args.work / "cells.jsonl"
-    known = {(run["part"], run["student"], run["seed"]): run for run in read_cells(cells) if run["rows"] == args.rows}
+    cells = Cells(args.cells, ("part", "student", "seed", "rows", "unlabelled"))
     for part in args.parts:
         for student in args.students if part != "augment" else ["3"]:
             for seed in range(min(args.seeds, PARTS[part][1])):
-                if (part, student, seed) not in known:
-                    run = run_cell(args, part, student, seed)
-                    with cells.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(run) + "\n")
-                    known[part, student, seed] = run
-    report = {"about": about(args.threads), "rows": args.rows, "cells": list(known.values())}
+                if (part, student, seed, args.rows, args.unlabelled) not in cells:
+                    cells.add(run_cell(args, part, student, seed), args.threads)
+    report = {"about": about(args.threads), "cells": list(cells.lines.values())}
     publish(render(report), report, args.out)
 
 
@@ -67,18 +74,16 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and tweet_sentiment/")
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs; the same one continues")
+    parser.add_argument("--cells", type=Path, default=RESULTS / "distillation.jsonl", help="file of finished cells")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--students", nargs="+", choices=list(STUDENTS), default=list(STUDENTS))
     parser.add_argument("--seeds", type=int, default=3, help="at most so many a part")
-    parser.add_argument("--rows", type=int, help="training rows, for a try; default: all")
+    parser.add_argument("--rows", type=int, help="labelled training rows; default: all")
+    parser.add_argument("--unlabelled", type=int, default=0, help="of sst2 and tweets, further texts without labels")
     parser.add_argument("--settings", nargs="*", default=[], help="NAME=VALUE of recipe task, as epochs=1")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="Markdown file for the table")
     return parser.parse_args()
-
-
-def read_cells(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def run_cell(args: argparse.Namespace, part: str, student: str, seed: int) -> dict[str, Any]:
@@ -92,12 +97,15 @@ def run_cell(args: argparse.Namespace, part: str, student: str, seed: int) -> di
     given = [f"max_length={LENGTH}", f"seed={seed}", "baseline=false", "precision=fp32", *STUDENTS[student]]
     recipe = load_recipe("task").changed([*given, *PARTS[part][2], *rows, *args.settings], student)
     teacher, mark = teacher_of(args, name, data), f"-{args.rows}" if args.rows else ""
+    more = unlabelled_texts(args, name, data)
+    mark += f"-{args.unlabelled}" if more else ""
     found = distill_task(
         [teacher],
         data,
         args.work / f"{part}-{student}-{seed}{mark}",
         recipe,
         task=name,
+        texts=more,
         outputs=args.work / "outputs",
     )
     main_metric, alone = found.taught.main_metric, found.alone
@@ -107,6 +115,7 @@ def run_cell(args: argparse.Namespace, part: str, student: str, seed: int) -> di
         "student": student,
         "seed": seed,
         "rows": args.rows,
+        "unlabelled": args.unlabelled,
         "metric": main_metric,
         "teacher": found.teacher[main_metric],
         "taught": found.taught.mean[main_metric],
@@ -133,6 +142,20 @@ def data_of(args: argparse.Namespace, name: str) -> Path:
     return halves
 
 
+def unlabelled_texts(args: argparse.Namespace, name: str, data: Path) -> list[Path]:
+    """A file of training texts, a line each."""
+    from bertkit.tasks import TASKS, load_split
+
+    if not args.unlabelled:
+        return []
+    file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.txt"
+    if not file.exists():
+        texts = [" ".join(example.text.split()) for example in load_split(TASKS[name], data, "train")]
+        chosen = np.random.default_rng(0).permutation(len(texts))[: args.unlabelled]
+        file.write_text("".join(f"{texts[number]}\n" for number in chosen), encoding="utf-8")
+    return [file]
+
+
 def teacher_of(args: argparse.Namespace, name: str, data: Path) -> Path:
     """MiniLM-L6, fine-tuned once for a task."""
     from bertkit.training.finetuning.finetune import finetune
@@ -150,16 +173,18 @@ def render(report: Mapping[str, Any]) -> list[str]:
         "",
         *block(report["about"]),
         "",
+        *machines(report["cells"]),
+        "",
         "Dev scores, mean ± standard deviation over the seeds; share: of the teacher. Gain: with less without the "
         "teacher, of each seed. Time: of the student's training with the teacher, without the teacher's own.",
         "",
-        "| part | student | teacher | with it | share | without | gain | weights (M) | MFLOP | ms a text | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(HEADINGS)} |",
+        "|---" * len(HEADINGS) + "|",
     ]
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, int | None, int, str], list[Mapping[str, Any]]] = {}
     for cell in report["cells"]:
-        groups.setdefault((cell["part"], cell["student"]), []).append(cell)
-    for (part, student), cells in groups.items():
+        groups.setdefault((cell["part"], cell["rows"], cell["unlabelled"], cell["student"]), []).append(cell)
+    for (part, rows, _, student), cells in groups.items():
         teacher, taught, alone = ([cell[name] for cell in cells] for name in ("teacher", "taught", "alone"))
         gains = [with_it - without for with_it, without in zip(taught, alone, strict=True)]
         share = statistics.fmean(taught) / statistics.fmean(teacher)
@@ -167,18 +192,22 @@ def render(report: Mapping[str, Any]) -> list[str]:
         weights, work, time = (
             statistics.median(cost[name] for cost in own) for name in ("parameters", "megaflops", "milliseconds")
         )
-        minutes = max(cell["seconds"] for cell in cells) / 60
-        lines.append(
-            f"| {part} ({cells[0]['metric']}) | {student} | {statistics.fmean(teacher):.4f} | {spread(taught)} | "
-            f"{share:.1%} | {spread(alone)} | {', '.join(f'{gain:+.4f}' for gain in gains)} | {weights / 1e6:.2f} | "
-            f"{work:.0f} | {time:.2f} | {minutes:.1f} |"
+        cells_of_row = (
+            f"{part} ({cells[0]['metric']})",
+            f"{rows or 'all'}, {cells[0]['texts']['unlabelled']}",
+            student,
+            f"{statistics.fmean(teacher):.4f}",
+            spread(taught),
+            f"{share:.1%}",
+            spread(alone),
+            ", ".join(f"{gain:+.4f}" for gain in gains),
+            f"{weights / 1e6:.2f}",
+            f"{work:.0f}",
+            f"{time:.2f}",
+            f"{max(cell['seconds'] for cell in cells) / 60:.1f}",
         )
+        lines.append(f"| {' | '.join(map(str, cells_of_row))} |")
     return lines
-
-
-def spread(values: Sequence[float]) -> str:
-    mean = f"{statistics.fmean(values):.4f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.4f}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A handful of labels, from MiniLM-L6: bertkit's methods and its selection beside SetFit, draw by draw.
 
-    python benchmarks/few_shot.py --data ../shared/data --work WORK --peers-python peers/bin/python \
+    python benchmarks/few_shot.py --data ../shared/data --peers-python peers/bin/python \
         --out benchmarks/results/few-shot.md
 
 Of each data set some texts a class are drawn (each draw with its own seed, the same texts for all systems), and the
@@ -13,8 +13,8 @@ has no pairs and there is nothing to compare: the method is ``linear``. The loss
 were chosen on other draws, but scored on these test files. Each training is a process of its own, and the order of the
 systems turns.
 
-The work folder keeps a line of JSON for each finished training: run the same command again to continue, or with other
-points or more draws; the report is about all that is there. The peer is ``setfit==1.2.0``.
+``benchmarks/results/few-shot.jsonl`` has a line for each finished training: run the same command again to continue, or
+with other points or more draws; the report is about all that is there. The peer is ``setfit==1.2.0``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from beside_trainer import spread
+from cells import RESULTS, Cell, Cells, machines
 from few_shot_job import Job
 from machine import about, block, minilm_folder, publish
 from paired import mean_interval
@@ -49,39 +50,33 @@ LENGTH = 128
 FIRST_DRAW = 100
 
 Row = tuple[str, str]
-Cell = dict[str, Any]
 
 
 def main() -> None:
     args = parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    log = args.work / "cells.jsonl"
-    cells = read_cells(log)
-    done = {(cell["point"], cell["draw"], cell["system"]) for cell in cells}
+    cells = Cells(args.cells, ("point", "draw", "system"))
     for draw in range(FIRST_DRAW, FIRST_DRAW + args.draws):
         for point in args.points:
             for system in order_of(args.systems, draw):
-                if (point, draw, system) in done or (point in WITHOUT_PAIRS and system == "contrastive"):
+                if (point, draw, system) in cells or (point in WITHOUT_PAIRS and system == "contrastive"):
                     continue
                 cell = {"point": point, "draw": draw, "system": system, **train(args, point, draw, system)}
-                cells.append(cell)
-                with log.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(cell) + "\n")
-                print(cell, file=sys.stderr, flush=True)
-    points = summaries(cells)
-    publish(render(points, args.threads), {"about": about(args.threads), "points": points}, args.out)
+                cells.add(cell, args.threads)
+    points = summaries(list(cells.lines.values()))
+    lines = render(points, args.threads, machines(cells.lines.values()))
+    publish(lines, {"about": about(args.threads), "points": points}, args.out)
 
 
 def parse_args() -> argparse.Namespace:
     known = [f"{name}-{count}" for name, counts in POINTS.items() for count in counts]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with few_labels, tweet_sentiment and glue")
-    parser.add_argument("--work", type=Path, required=True, help="working folder; pass it again to go on")
+    parser.add_argument("--cells", type=Path, default=RESULTS / "few-shot.jsonl", help="file of finished trainings")
     parser.add_argument("--peers-python", default=sys.executable, help="Python interpreter that has setfit 1.2.0")
     parser.add_argument("--points", nargs="+", default=known, choices=known, metavar="POINT", help=", ".join(known))
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS, help="default: all")
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--test-rows", type=int, help="for a try, in another work folder: score the first rows")
+    parser.add_argument("--test-rows", type=int, help="for a try, with other --cells: score the first rows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -90,17 +85,6 @@ def parse_args() -> argparse.Namespace:
 def order_of(systems: Sequence[str], draw: int) -> list[str]:
     """The systems, beginning with another in each draw, so that none always runs on the warmer machine."""
     return [*systems[draw % len(systems) :], *systems[: draw % len(systems)]]
-
-
-def read_cells(log: Path) -> list[Cell]:
-    """The finished trainings; the last line of a killed run may be cut off."""
-    found = []
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            print(f"{log}: left out an unfinished line", file=sys.stderr)
-    return found
 
 
 def train(args: argparse.Namespace, point: str, draw: int, system: str) -> Cell:
@@ -195,9 +179,16 @@ def summaries(cells: Sequence[Cell]) -> dict[str, Any]:
             "scores": {system: [run["right"] for run in runs] for system, runs in systems.items()},
             "seconds": {system: statistics.median(run["seconds"] for run in runs) for system, runs in systems.items()},
             "chosen": [cell["chosen"] for (name, _), cell in sorted(by.items()) if name == "selection"],
+            "times": ratios(by),
             "differences": {name: value for name, value in differences.items() if value is not None},
         }
     return found
+
+
+def ratios(by: dict[tuple[str, int], Cell]) -> list[float]:
+    """Time of the contrastive training beside the peer's, draw by draw, both on one machine."""
+    pairs = [(by.get(("contrastive", draw)), cell) for (system, draw), cell in by.items() if system == PEER]
+    return [own["seconds"] / cell["seconds"] for own, cell in pairs if own and own["cpu"] == cell["cpu"]]
 
 
 def compare(by: dict[tuple[str, int], Cell], ours: str, other: str) -> tuple[float, float, float] | None:
@@ -207,8 +198,8 @@ def compare(by: dict[tuple[str, int], Cell], ours: str, other: str) -> tuple[flo
     return mean_interval([one - two for one, two in pairs]) if len(pairs) > 1 else None
 
 
-def render(points: dict[str, Any], threads: int) -> list[str]:
-    lines = ["# A handful of labels, from MiniLM-L6", "", *block(about(threads))]
+def render(points: dict[str, Any], threads: int, machines: list[str]) -> list[str]:
+    lines = ["# A handful of labels, from MiniLM-L6", "", *block(about(threads)), "", *machines]
     for point, found in points.items():
         name, _, count = point.rpartition("-")
         lines += ["", f"## {name}, {count} a class", "", "| system | accuracy | seconds |", "|---|---|---|"]
@@ -217,6 +208,8 @@ def render(points: dict[str, Any], threads: int) -> list[str]:
         if found["chosen"]:
             chosen = {method: found["chosen"].count(method) for method in dict.fromkeys(found["chosen"])}
             lines += ["", "Chosen: " + ", ".join(f"{method} {times}" for method, times in chosen.items()) + "."]
+        if found["times"]:
+            lines += ["", f"Time of contrastive training, of setfit's: {statistics.median(found['times']):.2f}."]
         lines += ["", "| difference, paired by draw | mean | 95 % interval |", "|---|---|---|"]
         lines += [
             f"| {pair} | {mean:+.4f} | {low:+.4f} to {high:+.4f} |"
@@ -226,7 +219,7 @@ def render(points: dict[str, Any], threads: int) -> list[str]:
         *lines,
         "",
         "Mean ± sd over the draws, medians of seconds from loaded rows to the trained model; of the selection with the "
-        "comparison. Command: `python benchmarks/few_shot.py --data DATA --work WORK --peers-python PEERS`",
+        "comparison. Command: `python benchmarks/few_shot.py --data DATA --peers-python PEERS`",
     ]
 
 

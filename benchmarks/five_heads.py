@@ -9,7 +9,8 @@ From MiniLM-L6, in parts that can be chosen:
   heads read single texts: sst2, cola, tweets, banking77 and the names of WNUT-17. Answers are compared before.
 - ``scores``: SST-2, tweets, MRPC (pairs), STS-B (a number) and WNUT-17 (tags), several seeds: five models trained
   separately, five heads trained together on a shared encoder, five heads on the frozen encoder. Same rows, epochs of
-  each system's own by the defaults.
+  each system's own by the defaults. ``benchmarks/results/five-heads.jsonl`` has a line for each that is finished; the
+  same command goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import spread
+from cells import RESULTS, Cell, Cells, machines
 from machine import about, block, minilm_folder, publish
 
 HEADS = {
@@ -57,6 +60,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=2000, help="texts of the part time")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the part time")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the part scores")
+    parser.add_argument("--cells", type=Path, default=RESULTS / "five-heads.jsonl", help="file of finished scores")
     parser.add_argument("--epochs", type=int, help="default: that of each system")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the table to this file")
@@ -143,14 +147,19 @@ def some_texts(data: Path, count: int) -> list[str]:
 
 def measure_scores(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Each system's main metrics, and its seconds, by seed."""
-    runs: dict[str, list[dict[str, Any]]] = {system: [] for system in args.systems}
+    cells = Cells(args.cells, ("rows", "epochs", "system", "seed"))
     for seed in range(args.seeds):
         for system in args.systems:
-            started = time.perf_counter()
-            scores = SYSTEMS[system](args, folder / f"{system}-{seed}", seed)
-            runs[system].append({"seed": seed, "scores": scores, "seconds": time.perf_counter() - started})
-            print(f"seed {seed}, {system}: {scores}", flush=True)
-    return {"runs": runs}
+            key = {"rows": args.rows, "epochs": args.epochs, "system": system, "seed": seed}
+            if tuple(key.values()) not in cells:
+                started = time.perf_counter()
+                scores = SYSTEMS[system](args, folder / f"{system}-{seed}", seed)
+                cells.add({**key, "scores": scores, "seconds": time.perf_counter() - started}, args.threads)
+    runs: dict[str, list[Cell]] = {}
+    for cell in cells.lines.values():
+        if (cell["rows"], cell["epochs"]) == (args.rows, args.epochs):
+            runs.setdefault(cell["system"], []).append(cell)
+    return {"runs": runs, "machines": machines(cells.lines.values())}
 
 
 def train_alone(args: argparse.Namespace, folder: Path, seed: int) -> dict[str, float]:
@@ -193,6 +202,7 @@ def render(report: Mapping[str, Any]) -> list[str]:
         systems = found["runs"]
         names = list(next(iter(systems.values()))[0]["scores"])
         rows = report["rows"]
+        lines += [*found["machines"], ""]
         lines += [f"Dev scores (main metrics), mean and sd of the seeds; at most {rows:,} training rows a head:", ""]
         lines += [f"| | {' | '.join(systems)} |", "|---|" + "---|" * len(systems)]
         for name in names:
@@ -201,12 +211,6 @@ def render(report: Mapping[str, Any]) -> list[str]:
         seconds = [f"{statistics.mean(run['seconds'] for run in runs):.0f}" for runs in systems.values()]
         lines.append(f"| seconds of training | {' | '.join(seconds)} |")
     return lines
-
-
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation."""
-    deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.4f}{deviation}"
 
 
 if __name__ == "__main__":

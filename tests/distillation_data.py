@@ -9,7 +9,19 @@ from bertkit.tasks import csv_task
 from bertkit.training.distillation.distill_settings import DistillRecipe, Student, TaskDistillation
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.callbacks import Callback
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
+
+
+class StopAt(Callback):
+    """Kills a run after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, trainer: Any, record: Any) -> None:
+        if record["step"] == self.step:
+            raise KeyError("killed")
 
 
 def make_teacher(folder: Path, *, seed: int = 0) -> Path:

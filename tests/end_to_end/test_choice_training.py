@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -20,31 +19,17 @@ from bertkit.tasks.registry import task_from_dict
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from kinds_data import write_choices
 from pipeline_helpers import save_tiny
 
 QUICK = {"learning_rate": 3e-3, "epochs": 12, "precision": "fp32", "batch_size": 8, "max_length": 24}
 
 
-def write_questions(path: Path, count: int, seed: int) -> Path:
-    """The choice that says what the context says is right."""
-    generator = np.random.default_rng(seed)
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["", "sent1", "sent2", "ending0", "ending1", "label"])
-        for number in range(count):
-            label = int(generator.integers(2))
-            filler = " ".join(generator.choice(["the", "film", "of", "scene"], 3))
-            good, bad = ("good", "bad") if generator.random() < 0.5 else ("bad", "good")
-            endings = (good, bad) if label == 0 else (bad, good)
-            rows.writerow([number, f"{good} {filler}", "it is", *endings, label])
-    return path
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swag")
-    write_questions(folder / "train.csv", 120, seed=0)
-    write_questions(folder / "val.csv", 40, seed=1)
+    write_choices(folder / "train.csv", 120, seed=0)
+    write_choices(folder / "val.csv", 40, seed=1)
     return folder
 
 
@@ -105,7 +90,7 @@ def test_text_to_adapt_to_does_not_tell_the_label() -> None:
 def test_dev_is_held_out_by_context(start: Path, tmp_path: Path) -> None:
     from bertkit.tasks.run_rows import read_rows
 
-    path = write_questions(tmp_path / "train.csv", 60, seed=3)
+    path = write_choices(tmp_path / "train.csv", 60, seed=3)
     rows = read_rows(workflow_of(get_task("swag")), path, FinetuneConfig(dev_share=0.3))
     assert rows.held_out
     assert not {row.context for row in rows.train} & {row.context for row in rows.dev}

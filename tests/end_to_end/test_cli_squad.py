@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,33 +15,8 @@ from bertkit.inference import predict_files as bulk
 from bertkit.tasks.spans.metrics import squad2_metrics, squad_metrics
 from bertkit.tasks.spans.task import SQUAD, SQUAD2
 from bertkit.tasks.workflow import workflow_of
-from pipeline_helpers import WORDS, save_tiny
-
-# Without articles: an answer "a" counts as empty in the official scores, but not in their search for a threshold.
-PLAIN = [word for word in WORDS if word.isalpha() and word not in ("a", "the")]
-
-
-def write_questions(path: Path, count: int, seed: int, *, no_answers: bool) -> None:
-    """The answer is the number in the text; where questions may have no answer, a third of the texts have no number."""
-    articles: list[dict[str, Any]] = []
-    for number in range(count):
-        generator = random.Random(f"{seed}-{number}")
-        words = generator.choices(PLAIN, k=generator.choice([6, 10, 60]))
-        answer = str(generator.randrange(10))
-        place = generator.randrange(len(words))
-        has_answer = not no_answers or number % 3 > 0
-        if has_answer:
-            words[place] = answer
-        context = " ".join(words)
-        start = len(" ".join(words[:place])) + (place > 0)
-        question = {
-            "id": f"{path.stem}-{number}",
-            "question": "what was it?",
-            "is_impossible": not has_answer,
-            "answers": [{"text": answer, "answer_start": start}] * 2 if has_answer else [],
-        }
-        articles.append({"title": str(number), "paragraphs": [{"context": context, "qas": [question]}]})
-    path.write_text(json.dumps({"version": "2.0", "data": articles}))
+from kinds_data import write_questions
+from pipeline_helpers import save_tiny
 
 
 def run(*argv: object) -> None:

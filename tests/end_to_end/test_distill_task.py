@@ -19,12 +19,12 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.distillation import distill_task as module
 from bertkit.training.distillation.distill_settings import Student, TaskDistillation
 from bertkit.training.distillation.distill_task import distill_task
+from bertkit.training.distillation.taught_result import SEEN
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.run_folder import read_log
-from distillation_data import make_teacher, small_data, task_recipe
+from distillation_data import StopAt, make_teacher, small_data, task_recipe
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
 
 
@@ -110,15 +110,6 @@ def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
     BertTokenizer(vocab_file=other / "vocab.txt", model_max_length=32, do_lower_case=False).save_pretrained(other)
     with pytest.raises(ConfigError, match=r"another tokenizer than the teacher .* token by token.*state_epochs=0"):
         distill_task([teacher], data, tmp_path / "words", replace(with_states(), student=Student(model=str(other))))
-
-
-class StopAt(Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step(self, trainer, record):
-        if record["step"] == self.step:
-            raise KeyError("killed")
 
 
 def test_a_killed_run_goes_on_bit_for_bit_and_asks_the_teacher_once(teacher, tmp_path, monkeypatch):
@@ -258,4 +249,4 @@ def test_a_teacher_that_was_trained_on_dev_rows_is_told_of(tmp_path):
     assert not fair.teacher_has_seen
     assert unfair.teacher_has_seen
     assert "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET" in unfair.render()
-    assert module.SEEN not in fair.render()
+    assert SEEN not in fair.render()

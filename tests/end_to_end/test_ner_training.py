@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from seqeval.metrics import f1_score
 
-from bertkit import BertConfig, BertForTokenClassification, BertModel, BertTokenizer, pipeline
+from bertkit import BertForTokenClassification, BertModel, BertTokenizer, pipeline
 from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.evaluate import evaluate_run
@@ -21,12 +20,9 @@ from bertkit.tasks import TokenTask, ner_task
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from kinds_data import sentences, tagger_start
 from training_helpers import read_rows
 
-FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
-LAST = ["lee", "ray", "kim", "fox"]
-TOWNS = ["rome", "oslo", "bonn", "lima", "riga"]
-OTHER = ["the", "a", "went", "to", "saw", "in", "and", "then", "home", "late", "by", "train"]
 QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "precision": "fp32", "batch_size": 16, "max_length": 24}
 
 Run = Callable[..., tuple[int, str, str]]
@@ -34,40 +30,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random BERT whose vocabulary cuts towns in two."""
-    folder = tmp_path_factory.mktemp("start")
-    towns = sorted({town[:2] for town in TOWNS} | {f"##{town[2:]}" for town in TOWNS})
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *FIRST, *LAST, *OTHER, *towns, *".,!?"]
-    (folder / "words.txt").write_text("\n".join(words) + "\n")
-    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
-    (folder / "words.txt").unlink()
-    torch.manual_seed(0)
-    shape = BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=32,
-    )
-    BertModel(shape).save_pretrained(folder)
-    return folder
-
-
-def sentences(count: int, seed: int, longest: int = 5) -> str:
-    """CoNLL text: people of two names, towns, and words that are neither."""
-    rng = np.random.default_rng(seed)
-    lines = []
-    for _ in range(count):
-        for _ in range(int(rng.integers(1, longest))):
-            kind = int(rng.integers(3))
-            if kind == 0:
-                lines += [f"{rng.choice(FIRST).title()}\tB-PER", f"{rng.choice(LAST).title()}\tI-PER"]
-            elif kind == 1:
-                lines += ["in\tO", f"{rng.choice(TOWNS).title()}\tB-LOC"]
-            lines += [f"{rng.choice(OTHER)}\tO"]
-        lines += [".\tO", ""]
-    return "\n".join(lines) + "\n"
+    return tagger_start(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")

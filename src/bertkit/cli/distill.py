@@ -22,7 +22,11 @@ class Taught:
 
     texts: Annotated[
         list[Path] | None,
-        Parameter(negative=(), help="Recipe task: more texts, without labels: tables as --data, or a text a line."),
+        Parameter(
+            negative=(),
+            help="Recipe task: more examples, whose labels are not read: files as --data, or, for tasks of texts, a "
+            "text a line.",
+        ),
     ] = None
     task: Annotated[
         str | None, Parameter(help="Recipe task: the task, such as sst2, where the teacher's run does not say it.")
@@ -66,11 +70,12 @@ def distill(
 ) -> None:
     r"""Train a small model on what a large one says: nearly as good, a fraction of the cost.
 
-    Recipe task: a student of any fine-tuned run on texts or pairs, of any family; it
-    learns the probabilities that the teacher gives, with or without labels beside
-    them. Reported beside the teacher, and beside the same student trained on the
-    labels alone. OUT/with holds the student. Recipe tinybert-task first
-    trains attention and hidden states to match the teacher's, and varies the texts.
+    Recipe task: a student of any fine-tuned run, of any family, that labels texts or
+    pairs, tags words, chooses or answers questions; it learns the probabilities that
+    the teacher gives, with or without labels beside them. Reported beside the
+    teacher, and beside the same student trained on the labels alone. OUT/with holds
+    the student. Recipe tinybert-task first trains attention and hidden states to
+    match the teacher's, and varies the texts.
 
     Recipe vectors: a small sentence encoder that gives the vectors of a large one.
     OUT/model holds it.

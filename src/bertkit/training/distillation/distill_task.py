@@ -1,12 +1,12 @@
-"""A student of fine-tuned teachers: trained on what they say of texts, and once without them, for comparison.
+"""A student of fine-tuned teachers: trained on what they say of examples, and once without them, for comparison.
 
-Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", for any classifier or regression of texts and any
-student. The folder::
+Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", for labels and scores of texts, tags of words,
+choices, and answers in a context, and for any student. The folder::
 
     OUT/
         distill.json   settings, teachers and scores; written at the start, completed at the end
         student/       the model that both runs begin with, where it was made of the teacher
-        teacher/       what the teachers said of each text
+        teacher/       what the teachers said of each example
         augmented.jsonl  variants of the training texts, if asked for
         states/        the stage before, if asked for, in which the student's states follow the teacher's
         with/          the run with the teachers: load OUT/with like any checkpoint
@@ -18,23 +18,25 @@ The same command continues an interrupted run.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import short_name
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
 from bertkit.inference.sentence_encoder import SentenceEncoder
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import aligned, quiet, say
+from bertkit.system.console import quiet, say
 from bertkit.system.device import Device, find_device
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, read_lines
@@ -44,15 +46,18 @@ from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
-from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.text.workflow import TextWorkflow, score_logits
+from bertkit.tasks.workflow import Predicted
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
-from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
+from bertkit.training.distillation.model_costs import Costs, costs_of
 from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.taught_kinds import TaughtTexts, taught_workflow
+from bertkit.training.distillation.taught_result import WITH, TaughtResult
 from bertkit.training.distillation.taught_states import MODEL, StatePair, follow_states, open_pair
-from bertkit.training.distillation.taught_texts import Lesson, TaughtTexts, read_unlabelled
+from bertkit.training.distillation.taught_workflow import Lesson, TaughtWorkflow
 from bertkit.training.distillation.teachers import Teacher, combined, open_teachers, task_of_teacher
+from bertkit.training.distillation.unlabelled_examples import read_unlabelled
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -60,13 +65,8 @@ from bertkit.training.trainer.run_folder import RunFolder
 
 #: Most epochs of the run without a teacher that make up for texts without labels.
 MOST_EPOCHS = 100
-#: What makes the comparison with the teacher unfair.
-SEEN = (
-    "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET, so its score is too high, and the student knows of them through "
-    "it; give data with a dev file that no teacher has seen"
-)
 STUDENT, OUTPUTS, AUGMENTED, STATES = "student", "teacher", "augmented.jsonl", "states"
-WITH, WITHOUT = "with", "without"
+WITHOUT = "without"
 
 
 class DistillFolder(RunFolder):
@@ -82,68 +82,6 @@ class DistillFolder(RunFolder):
         return any((self.path / name).exists() for name in (STUDENT, STATES, WITH))  # what the settings made
 
 
-@dataclass(frozen=True, slots=True)
-class TaughtResult:
-    """The outcome of :func:`distill_task`.
-
-    folder: see the module.
-    taught: the run with the teachers. alone: the one without; None if not asked for.
-    teacher: the teachers' own scores on the same dev rows.
-    costs: of the (first) teacher and of the student.
-    texts: training rows, and texts without labels.
-    teacher_has_seen: whether a teacher was trained on dev rows, so that its score is too high.
-    """
-
-    folder: Path
-    taught: FinetuneResult
-    alone: FinetuneResult | None
-    teacher: Mapping[str, float]
-    costs: Mapping[str, Costs]
-    texts: Mapping[str, int]
-    teacher_has_seen: bool = False
-
-    def to_dict(self) -> dict[str, Json]:
-        """Plain data for JSON."""
-        runs = {"with": self.taught, "without": self.alone}
-        scores: dict[str, Json] = {
-            name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
-            for name, run in runs.items()
-            if run is not None
-        }
-        return {
-            "task": self.taught.task,
-            "main_metric": self.taught.main_metric,
-            "teacher": dict(self.teacher),
-            **scores,
-            "costs": {name: costs.to_dict() for name, costs in self.costs.items()},
-            "texts": dict(self.texts),
-            "teacher_has_seen_dev": self.teacher_has_seen,
-        }
-
-    def render(self) -> str:
-        """Scores and costs side by side, for people."""
-        rows = [("metric", "teacher", "student", "share", "student alone")]
-        for name, score, _ in self.taught.score_rows():
-            top = self.teacher.get(name)
-            share = f"{self.taught.mean[name] / top:.1%}" if top else ""
-            alone = "not run" if self.alone is None else self.alone.score_line(name)
-            rows.append((name, "" if top is None else f"{top:.4f}", score, share, alone))
-        columns = [costs.cells() for costs in self.costs.values()]
-        costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
-        trained = f"{self.texts['labelled']:,} labelled texts"
-        if self.texts["unlabelled"]:
-            trained += f" and {self.texts['unlabelled']:,} without labels"
-        return "\n".join(
-            [
-                f"{self.taught.task} (dev): a student of {trained}",
-                *(f"  {line}" for line in aligned(rows)),
-                *(f"  {line}" for line in aligned(costs)),
-                *([f"  note: {SEEN}"] if self.teacher_has_seen else []),
-                f"  {printable(self.folder / WITH)}",
-            ]
-        )
-
-
 def distill_task(
     teachers: Sequence[str | Path],
     data: str | Path | None,
@@ -156,16 +94,18 @@ def distill_task(
     outputs: str | Path | None = None,
     device: Device = None,
 ) -> TaughtResult:
-    """Train a student on what teachers say of the task's texts, and on its labels.
+    """Train a student on what teachers say of the task's examples, and on its labels.
 
     Args:
-        teachers: runs of ``finetune`` on texts or pairs, of any family and with any tokenizer, or other checkpoints
-            with a classifier. Of several the mean is learned. Layers and shapes are taken of the first.
+        teachers: runs of ``finetune`` on texts, pairs, words or choices, of any family and with any tokenizer; on
+            questions with a context, then with the student's tokenizer; or other checkpoints with such a head. Of
+            several the mean is learned. Layers and shapes are taken of the first.
         data: labelled files of the task; None: those of the first teacher's run.
         out: the folder; new, or that of the same call, which is continued.
         recipe: a recipe of method ``task``, or its name or file.
         task: of the student; None: as the first teacher's run says.
-        texts: files of texts without labels: ``.txt``, a text a line; or tables with the task's text columns.
+        texts: files without labels: for a task of texts ``.txt``, a text a line, or tables with the task's text
+            columns; for other kinds of tasks files as those that are trained on, whose answers are not read.
         compare: also train the same student without the teachers.
         outputs: where what the teachers say is kept; None: in ``out``. Calls with other students may share it.
         device: see :func:`bertkit.system.device.find_device`; None is the CPU.
@@ -185,6 +125,13 @@ def distill_task(
     files = _data_of(teachers[0], data)
     named = (csv_task(files) if task == "csv" else task_of(task, files)) if isinstance(task, str) else task
     learned = task_of_teacher(teachers[0], named)
+    taught = taught_workflow(learned, Lesson(given.distillation))
+    taught.check_settings(config)
+    if given.distillation.augment and not isinstance(taught, TaughtTexts):
+        raise ConfigError(
+            f"augment={given.distillation.augment}: variants are made of texts and pairs with a label, not of the rows "
+            f"of task {learned.name}; set augment=0, and give more examples without labels"
+        )
     opened = open_teachers(teachers, learned, device=place)
     facts: dict[str, Json] = {
         "recipe": given.name,
@@ -196,16 +143,15 @@ def distill_task(
         "data": printable(files),
         "texts": [printable(path) for path in texts],
     }
-    TaughtTexts(learned, Lesson(given.distillation)).check_settings(config)
     run = DistillFolder(out)
     with run.claimed():
         run.check(facts)
         run.begin(facts)
         start = start_of(
-            given.begins_with(), teachers[0], run.path / STUDENT, model_class=TextWorkflow.model_class, seed=config.seed
+            given.begins_with(), teachers[0], run.path / STUDENT, model_class=taught.model_class, seed=config.seed
         )
         kept = run.path / OUTPUTS if outputs is None else Path(outputs)
-        job = _Job(run, given, config, learned, files, opened, kept, start, place)
+        job = _Job(run, given, config, learned, taught, files, opened, kept, start, place)
         result = job.run(facts["teachers"], texts, compare=compare)
         run.begin({**facts, "result": result.to_dict()})
     return result
@@ -218,7 +164,8 @@ class _Job:
     folder: DistillFolder
     recipe: DistillRecipe
     config: FinetuneConfig
-    task: TextTask
+    task: Task
+    taught: TaughtWorkflow
     data: str | Path
     teachers: tuple[Teacher, ...]
     outputs: Path
@@ -227,23 +174,27 @@ class _Job:
 
     def run(self, names: Json, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
         """Train with and without the teachers, and measure; ``names`` says who these are."""
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
+        for teacher in self.teachers:
+            self.taught.check_teacher(teacher.run, printable(teacher.run.path), tokenizer)
         pair = self._open_states()  # which may refuse them: before texts are varied and teachers asked
-        rows = read_rows(TextWorkflow(self.task), self.data, self.config)
-        known = [example for example in (*rows.train, *rows.dev) if isinstance(example, Example)]
-        more = read_unlabelled(self.task, texts, known)
-        more += self._varied(known[: len(rows.train)], {(each.text, each.text_pair) for each in (*known, *more)})
-        read = "\n".join(f"{example.text}\t{example.text_pair}" for example in more)
+        rows = read_rows(self.taught, self.data, self.config)
+        train, known = list(rows.train), [*rows.train, *rows.dev]
+        more = read_unlabelled(self.taught, texts, known)
+        more += self._varied(train, {self.taught.texts(each) for each in (*known, *more)})
+        read = json.dumps([self.taught.texts(each) for each in more])
         unlabelled: Row = {"texts": len(more), "sha256": hashlib.sha256(read.encode()).hexdigest()}
         about: Row = {**self.recipe.distillation.model_dump(), "teachers": names, "unlabelled": unlabelled}
         lesson = Lesson(self.recipe.distillation, more, self._ask, about)
-        top = self._teachers_scores(rows)
-        longer, alone = _lengths_of_runs(self.config, self.start, len(rows.train), len(rows.train) + len(more))
-        start = self._with_states(pair, [*known[: len(rows.train)], *more], about)
+        top = self._teachers_scores(rows, tokenizer)
+        longer, alone = _lengths_of_runs(self.config, self.start, len(train), len(train) + len(more))
+        start = self._with_states(pair, [*train, *more], about)
         taught = self._finetune(WITH, start, longer, lesson)
         plain = self._finetune(WITHOUT, self.start, alone, None) if compare else None
         student = open_run(taught.folder, device=self.device)
-        costs = {"teacher": _costs(self.teachers[0].run, rows), "student": _costs(student, rows)}
-        counts = {"labelled": len(rows.train), "unlabelled": len(more)}
+        measured = {"teacher": self.teachers[0].run, "student": student}
+        costs = {name: _costs(run, self.taught, rows) for name, run in measured.items()}
+        counts = {"labelled": len(train), "unlabelled": len(more)}
         seen = any(self._has_seen(rows, teacher.run) for teacher in self.teachers)
         return TaughtResult(self.folder.path, taught, plain, top, costs, counts, seen)
 
@@ -251,12 +202,19 @@ class _Job:
         """Whether rows that are held out here were not held out of what the teacher was trained on."""
         if not (rows.held_out and teacher.learned_from(self.data)):
             return False
-        workflow = TextWorkflow(self.task)
-        known = held_out_again(workflow, self.data, teacher.config, read_facts(teacher.path))
-        held_out = {workflow.content(row) for row in known or () if isinstance(row, Example)}
-        return not all(workflow.content(row) in held_out for row in rows.dev if isinstance(row, Example))
+        known = held_out_again(self.taught, self.data, teacher.config, read_facts(teacher.path))
+        held_out = {repr(self.taught.content(row)) for row in known or ()}
+        return not all(repr(self.taught.content(row)) in held_out for row in rows.dev)
 
-    def _varied(self, train: Sequence[Example], known: Collection[tuple[str, str | None]]) -> list[Example]:
+    def _resolved(self, num_rows: int) -> FinetuneConfig:
+        """The settings of the student, with nothing left open."""
+        shape = self.taught.start_shape(self.start, self.config)
+        longest, kind = self.taught.default_max_length, self.taught.network(shape).kind
+        return self.config.resolved(
+            task=self.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
+        )
+
+    def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
         """Variants of the training texts, made once and kept in the folder."""
         settings: TaskDistillation = self.recipe.distillation
         if not settings.augment:
@@ -266,7 +224,7 @@ class _Job:
             vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.device)
             masked = pipeline("fill-mask", settings.masked_lm, device=self.device) if settings.masked_lm else None
             found = augmented(
-                [(each.text,) if each.text_pair is None else (each.text, each.text_pair) for each in train],
+                [self.taught.texts(each) for each in train],
                 settings.augment,
                 vectors=vectors,
                 masked=masked,
@@ -276,9 +234,9 @@ class _Job:
             )
             rows: list[Row] = [dict(zip(("text", "text_pair"), texts, strict=False)) for texts in found]
             write_atomically(file, to_jsonl(rows))
-        read = [(str(row["text"]), row.get("text_pair")) for row in read_lines(file)]
+        read = [Example(str(row["text"]), row.get("text_pair"), source=str(file)) for row in read_lines(file)]
         say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
-        return [Example(text, pair, source=str(file)) for text, pair in read if (text, pair) not in known]
+        return [example for example in read if self.taught.texts(example) not in known]
 
     def _open_states(self) -> StatePair | None:
         """Student and teacher of the stage before; None where it is not asked for or is finished."""
@@ -286,17 +244,15 @@ class _Job:
         if not settings.state_epochs or (self.folder.path / STATES / MODEL).is_dir():
             return None
         teacher = self.teachers[0].run.path
-        return open_pair(teacher, self.start, settings, seed=self.config.seed, device=self.device)
+        return open_pair(teacher, self.start, self.taught, settings, seed=self.config.seed, device=self.device)
 
-    def _with_states(self, pair: StatePair | None, texts: Sequence[Example], about: Row) -> Path:
+    def _with_states(self, pair: StatePair | None, texts: Sequence[Any], about: Row) -> Path:
         """The student's first weights, after the stage of its states if that is asked for."""
         settings: TaskDistillation = self.recipe.distillation
         if pair is None:
             return self.folder.path / STATES / MODEL if settings.state_epochs else self.start
-        shape = read_any_config(config_path(self.start))
-        config = self.config.resolved(task=self.task.name, model=shape, num_train_rows=len(texts))
-        rows = TextWorkflow(self.task).encode(texts, pair[1], config, labelled=False)
-        assert isinstance(rows, Ragged), "windows were refused"
+        config = self._resolved(len(texts))
+        rows = self.taught.sequences(self.taught.encode(texts, pair[1], config, labelled=False))
         return follow_states(
             *pair,
             self.folder.path / STATES,
@@ -307,20 +263,23 @@ class _Job:
             how_to_resume=self.folder.how_to_resume,
         )
 
-    def _ask(self, examples: Sequence[Example]) -> Floats:
-        said = [teacher.logits(examples, self.outputs) for teacher in self.teachers]
+    def _ask(self, examples: Sequence[Any], reading: ReadingSettings) -> Floats:
+        said = [teacher.logits(self.taught, examples, reading, self.outputs) for teacher in self.teachers]
         settings: TaskDistillation = self.recipe.distillation
-        return combined(said, self.task, settings.ensemble, settings.temperature)
+        groups = self.taught.units(examples, self.teachers[0].run.tokenizer, reading).groups if len(said) > 1 else None
+        return combined(said, self.task, settings.ensemble, settings.temperature, groups)
 
-    def _teachers_scores(self, rows: Rows) -> dict[str, float]:
-        """Of the teachers on dev."""
-        examples = [example for example in rows.dev if isinstance(example, Example)]
+    def _teachers_scores(self, rows: Rows, tokenizer: PreTrainedTokenizer) -> dict[str, float]:
+        """Of the teachers on dev, read and decided on as the student's answers are."""
+        reading = self._resolved(len(rows.train))
         try:
-            logits = self._ask(examples)
+            told = self._ask(rows.dev, reading)
         except Interrupted as stop:
             said = f"{stop} before training; what the teacher has said is kept. {self.folder.how_to_resume}"
             raise Interrupted(said, stop.signum) from None
-        found = score_logits(self.task, logits, self.task.label_array([example.label for example in examples]))
+        encoded = self.taught.encode(rows.dev, tokenizer, reading, labelled=True)
+        given: Any = Predicted(rows.dev, encoded, self.taught.outputs_of(told, encoded), {})
+        found = self.taught.score(replace(given, decision=self.taught.decide(given, reading)))
         say(f"teacher: dev {self.task.main_metric} {found[self.task.main_metric]:.4f}")
         return found
 
@@ -328,7 +287,7 @@ class _Job:
         say("training the student with the teacher" if lesson else "training the same student without a teacher")
         more: dict[str, Any] = {}
         if lesson is not None:
-            more = {"workflow_for": lambda task: TaughtTexts(task, lesson), "added": lesson.facts}
+            more = {"workflow_for": lambda task: taught_workflow(task, lesson), "added": lesson.facts}
         out, advice = self.folder.path / name, self.folder.how_to_resume
         return finetune(
             self.task,
@@ -370,15 +329,15 @@ def _lengths_of_runs(
     return config, config.model_copy(update={"epochs": max(config.epochs, alone)})
 
 
-def _costs(run: Run, rows: Rows) -> Costs:
-    """Of a model on some dev texts."""
-    examples = rows.dev[:100]
-    encoded = run.workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+def _costs(run: Run, taught: TaughtWorkflow, rows: Rows) -> Costs:
+    """Of a model on some dev examples, each by itself."""
+    examples = [run.workflow.encode([each], run.tokenizer, run.config, labelled=False) for each in rows.dev[:100]]
 
     def compute(number: int) -> object:
-        return run.workflow.outputs(run.engine, encoded.select([number]), label="")
+        return run.workflow.outputs(run.engine, examples[number], label="")
 
     shape = run.engine.config
-    whole = getattr(shape, "pooling", "cls") != "cls"
+    whole = getattr(run.model, "reads", "pooled") == "tokens"
+    lengths = [taught.sequences(each).lengths.tolist() for each in examples]
     with quiet():
-        return costs_of(shape, run.model.num_parameters(), encoded.lengths.tolist(), compute, whole=whole)
+        return costs_of(shape, run.model.num_parameters(), lengths, compute, whole=whole)

@@ -331,7 +331,7 @@ def _costs(encoder: SentenceEncoder, texts: Sequence[str]) -> Costs:
 
     with quiet():
         whole = encoder.config.pooling != ("cls",)
-        return costs_of(shape, parameters, rows.lengths.tolist(), compute, whole=whole)
+        return costs_of(shape, parameters, [[tokens] for tokens in rows.lengths.tolist()], compute, whole=whole)
 
 
 def _read_result(run: VectorsFolder) -> VectorsResult:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
@@ -42,15 +43,15 @@ HEADINGS = ("million weights", "MFLOP a text", "ms a text")
 
 
 def costs_of(
-    shape: AnyConfig, parameters: int, lengths: Sequence[int], run: Callable[[int], object], *, whole: bool
+    shape: AnyConfig, parameters: int, lengths: Sequence[Sequence[int]], run: Callable[[int], object], *, whole: bool
 ) -> Costs:
-    """Measure a model on texts with so many tokens.
+    """Measure a model on examples with so many tokens.
 
     Args:
         shape: of the model.
         parameters: how many it has.
-        lengths: tokens of each text.
-        run: computes the text with that number.
+        lengths: tokens of the rows of each example.
+        run: computes the example with that number.
         whole: all rows of the top layer are read, not those of [CLS] alone.
     """
     times = []
@@ -60,5 +61,6 @@ def costs_of(
         times.append(time.perf_counter() - began)
     flops = None
     if isinstance(shape, BertConfig):
-        flops = encoder_flops(shape, lengths, lengths if whole else [1] * len(lengths)) / len(lengths) / 1e6
+        rows = list(chain.from_iterable(lengths))
+        flops = encoder_flops(shape, rows, rows if whole else [1] * len(rows)) / len(lengths) / 1e6
     return Costs(parameters, flops, 1000 * statistics.median(times[-min(MEASURED, len(lengths)) :]))

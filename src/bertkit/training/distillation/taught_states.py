@@ -21,13 +21,14 @@ from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.errors import ConfigError
-from bertkit.model.auto import AutoModel, AutoModelForSequenceClassification
+from bertkit.model.auto import AutoModel
 from bertkit.model.models import BertModel
 from bertkit.ragged import Ragged
 from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import say
 from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.workflow import AnyWorkflow
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.epochs_of_texts import train_on_texts
@@ -41,12 +42,15 @@ MODEL = "model"
 StatePair = tuple[TaughtStates, PreTrainedTokenizer]
 
 
-def open_pair(teacher: Path, start: Path, settings: TaskDistillation, *, seed: int, device: str) -> StatePair:
+def open_pair(
+    teacher: Path, start: Path, workflow: AnyWorkflow, settings: TaskDistillation, *, seed: int, device: str
+) -> StatePair:
     """A student and its teacher, ready to be compared, and the tokenizer of both.
 
     Args:
         teacher: a checkpoint of BERT or its like, with the student's tokenizer.
-        start: the student's first weights. A classifier keeps its head, which is not trained.
+        start: the student's first weights. If it has the head of the kind of task, it keeps it, which is not trained.
+        workflow: of the task.
         settings: of the stage.
         seed: of the projection to the teacher's width.
         device: where to train.
@@ -61,7 +65,7 @@ def open_pair(teacher: Path, start: Path, settings: TaskDistillation, *, seed: i
             f"teacher {printable(teacher)}, and states are compared token by token; give a student with the teacher's "
             "tokenizer, or set state_epochs=0"
         )
-    student = _student(start).to(device)
+    student = _student(start, workflow).to(device)
     return TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=seed), tokenizer
 
 
@@ -119,13 +123,14 @@ def follow_states(
     return model
 
 
-def _student(start: Path) -> Any:
-    """The encoder, with its classifier if it has one."""
+def _student(start: Path, workflow: AnyWorkflow) -> Any:
+    """The encoder, with the head of the kind of task if it has one."""
     shape = read_any_config(config_path(start))
     if not isinstance(shape, BertConfig):
         raise ConfigError(
             f"state_epochs: the student {printable(start)} is an encoder-decoder, whose states are not compared layer "
             "by layer; give an encoder, or set state_epochs=0"
         )
-    classifies = any(name.endswith("ForSequenceClassification") for name in shape.architectures or ())
-    return (AutoModelForSequenceClassification if classifies else AutoModel).from_pretrained(start)
+    head = workflow.model_class.removeprefix("Bert")
+    has_head = any(name.endswith(head) for name in shape.architectures or ())
+    return (workflow.network(shape) if has_head else AutoModel).from_pretrained(start)

@@ -1,4 +1,7 @@
-"""What fine-tuned teachers say of texts: computed once, kept on disk, and averaged over several teachers."""
+"""What fine-tuned teachers say of examples: computed once, kept on disk, and averaged over several teachers.
+
+Letters of the array shapes: N examples, U units of them (see :mod:`taught_workflow`), C numbers of each, K teachers.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import save
 
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check
 from bertkit.errors import ConfigError, shorten
@@ -20,16 +26,18 @@ from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
 from bertkit.metrics.probabilities import sigmoid, softmax
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import Progress, quiet
 from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupts
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task
+from bertkit.tasks.spans.task import SpanTask
 from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.tokens.task import TokenTask
+from bertkit.training.distillation.taught_workflow import TaughtWorkflow
 from bertkit.training.finetuning.feature_cache import read_features
 
 #: Texts whose outputs are written together: at most so many are computed again after a kill.
@@ -44,18 +52,20 @@ def kept_outputs(
     key: str,
     width: int,
     label: str,
+    sizes: Ints | None = None,
 ) -> Floats:
     """The outputs of all texts, float32 ``(N, width)``, of which those that ``folder`` has are not computed again.
 
     One file for each :data:`PART` texts, named by a hash of ``key``, which says whose outputs they are, and the texts.
 
     Args:
-        texts: each a text or a pair; only for the names of the files.
+        texts: each a text or several; only for the names of the files.
         compute: from the numbers of some texts to their outputs; it calls what it gets regularly.
         folder: of the files.
         key: everything that the outputs depend on beside the texts.
         width: numbers of each output.
         label: of the progress bar.
+        sizes: how many outputs each text has, int64 ``(N,)``, end to end in the result; None: one.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; the parts so far are kept.
@@ -66,7 +76,8 @@ def kept_outputs(
             numbers = range(start, min(start + PART, len(texts)))
             content = json.dumps([key, width, texts[numbers.start : numbers.stop]])
             file = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
-            part = read_features(file, (len(numbers), width))
+            rows = len(numbers) if sizes is None else int(sizes[start : numbers.stop].sum())
+            part = read_features(file, (rows, width))
             if part is None:
                 signals.check()
                 with quiet():
@@ -79,7 +90,7 @@ def kept_outputs(
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A fine-tuned run, or another checkpoint with a classifier, opened.
+    """A fine-tuned run, or another checkpoint with the head of a kind of task, opened.
 
     places: for each output of the task, the number of the teacher's output with that name.
     """
@@ -88,29 +99,42 @@ class Teacher:
     sha256: str
     places: tuple[int, ...]
 
-    def logits(self, examples: Sequence[Example], folder: Path) -> Floats:
-        """Its logits in the order of the task's labels, float32 ``(N, C)``; it reads texts as it was trained to."""
+    def logits(self, taught: TaughtWorkflow, examples: Sequence[Any], reading: ReadingSettings, folder: Path) -> Floats:
+        """Its logits in the order of the task's labels, float32 ``(U, C)``.
+
+        It reads examples as it was trained to, or as the student does (``reading``) where the kind of task asks for it.
+        """
         run = self.run
-        reading = run.config.model_dump(include={"max_length", "long_texts", "overlap"})
-        key = json.dumps([self.sha256, tokenizer_digest(run.tokenizer), reading], sort_keys=True)
+        used = reading if taught.reads_alike else run.config
+        how = used.model_dump(include=_READING)
+        key = json.dumps([self.sha256, tokenizer_digest(run.tokenizer), how], sort_keys=True)
 
         def compute(numbers: range, check: Check) -> Floats:
             part = examples[numbers.start : numbers.stop]
-            encoded = run.workflow.encode(part, run.tokenizer, run.config, labelled=False)
-            found: Floats = run.workflow.outputs(run.engine, encoded, check=check, label="")
-            return found
+            encoded = run.workflow.encode(part, run.tokenizer, used, labelled=False)
+            return taught.said(run.workflow.outputs(run.engine, encoded, check=check, label=""), encoded)
 
-        texts = [(each.text,) if each.text_pair is None else (each.text, each.text_pair) for each in examples]
-        label = f"asking {printable(run.path.name)}"
-        found = kept_outputs(texts, compute, folder, key=key, width=len(self.places), label=label)
+        found = kept_outputs(
+            [taught.texts(example) for example in examples],
+            compute,
+            folder,
+            key=key,
+            width=len(self.places),
+            label=f"asking {printable(run.path.name)}",
+            sizes=taught.units(examples, run.tokenizer, used).sizes,
+        )
         return found[:, self.places]
 
 
-def task_of_teacher(teacher: str | Path, task: Task | None) -> TextTask:
+#: Settings that say how a teacher reads.
+_READING = {"max_length", "long_texts", "overlap", "doc_stride", "max_query_length", "max_answer_length"}
+
+
+def task_of_teacher(teacher: str | Path, task: Task | None) -> Task:
     """The task that students of a teacher learn: the given one, or that of the teacher's run.
 
     Raises:
-        ConfigError: the teacher is no run of bertkit, and no task is given; it is of another kind of task.
+        ConfigError: the teacher is no run of bertkit, and no task is given.
     """
     known = task or read_task(checkpoint_folder(resolve(teacher)))
     if known is None:
@@ -118,35 +142,36 @@ def task_of_teacher(teacher: str | Path, task: Task | None) -> TextTask:
             f"{printable(teacher)} is no run of 'bertkit finetune', so nothing says what its task is: give --task, "
             "such as sst2 or csv"
         )
-    if not isinstance(known, TextTask):
-        raise ConfigError(
-            f"task {known.name} is not of one label, several labels or a score for each text, and only such tasks can "
-            "be taught by another model's outputs so far"
-        )
     return known
 
 
-def open_teachers(paths: Sequence[str | Path], task: TextTask, *, device: Device = None) -> tuple[Teacher, ...]:
+def open_teachers(paths: Sequence[str | Path], task: Task, *, device: Device = None) -> tuple[Teacher, ...]:
     """The teachers of a task.
 
     Raises:
-        ConfigError: no teacher, one that reads pairs where the task has single texts, or the other way round, one that
-            predicts other labels; labels in another order are put in order by their names.
+        ConfigError: no teacher, one of another kind of task, one that reads pairs where the task has single texts, or
+            the other way round, one that predicts other labels; those in another order are matched by name.
     """
     if not paths:
         raise ConfigError("there is no teacher: give at least one fine-tuned run")
     return tuple(_open(path, task, device) for path in paths)
 
 
-def _open(path: str | Path, task: TextTask, device: Device) -> Teacher:
+def _open(path: str | Path, task: Task, device: Device) -> Teacher:
     run = open_run(path, task, device=device)
-    own = run.workflow.task
-    if not isinstance(own, TextTask) or own.is_pair != task.is_pair:
-        reads = "pairs of texts" if task.is_pair else "single texts"
-        raise ConfigError(
-            f"teacher {printable(path)} is of task {own.name}, whose rows are not {reads} as in {task.name}"
-        )
-    return Teacher(run, model_hash(path), _places(run.engine.config, task, printable(path)))
+    own, name = run.workflow.task, printable(path)
+    if own.form != task.form:
+        raise ConfigError(f"teacher {name} is of task {own.name}, which is of another kind than {task.name}")
+    if isinstance(task, TextTask):
+        if own.is_pair != task.is_pair:
+            reads = "pairs of texts" if task.is_pair else "single texts"
+            raise ConfigError(f"teacher {name} is of task {own.name}, whose rows are not {reads} as in {task.name}")
+        places = _places(run.engine.config, task, name)
+    elif isinstance(task, TokenTask):
+        places = _named(own.labels, task.labels, name, task.name)
+    else:
+        places = tuple(range(2 if isinstance(task, SpanTask) else 1))
+    return Teacher(run, model_hash(path), places)
 
 
 def _places(shape: AnyConfig, task: TextTask, name: str) -> tuple[int, ...]:
@@ -155,34 +180,53 @@ def _places(shape: AnyConfig, task: TextTask, name: str) -> tuple[int, ...]:
         if len(theirs) != 1:
             raise ConfigError(f"teacher {name} has {len(theirs)} labels, and task {task.name} predicts a number")
         return (0,)
-    if (
-        sorted(theirs) != sorted(task.labels)
-        or (shape.problem_type == "multi_label_classification") != task.multi_label
-    ):
-        several = " (any number of them)"
+    several, theirs_several = task.multi_label, shape.problem_type == "multi_label_classification"
+    return _named(theirs, task.labels, name, task.name, several=several, theirs_several=theirs_several)
+
+
+def _named(
+    theirs: Sequence[str],
+    ours: Sequence[str],
+    name: str,
+    task: str,
+    *,
+    several: bool = False,
+    theirs_several: bool = False,
+) -> tuple[int, ...]:
+    """Where our labels are among theirs, which must be the same."""
+    if sorted(theirs) != sorted(ours) or several != theirs_several:
+        said = [" (any number of them)" if any_number else "" for any_number in (theirs_several, several)]
         raise ConfigError(
-            f"teacher {name} predicts {shorten(theirs)}"
-            f"{several if shape.problem_type == 'multi_label_classification' else ''}, task {task.name} has the labels "
-            f"{shorten(task.labels)}{several if task.multi_label else ''}: a student cannot learn one from the other. "
-            "Use a teacher that was trained on these labels"
+            f"teacher {name} predicts {shorten(theirs)}{said[0]}, task {task} has the labels {shorten(ours)}{said[1]}: "
+            "a student cannot learn one from the other. Use a teacher that was trained on these labels"
         )
-    return tuple(theirs.index(label) for label in task.labels)
+    return tuple(list(theirs).index(label) for label in ours)
 
 
-def combined(logits: Sequence[Floats], task: TextTask, how: str, temperature: float) -> Floats:
-    """The logits of an ensemble, ``(N, C)``: their mean, or those whose softened probabilities are the mean.
+def combined(logits: Sequence[Floats], task: Task, how: str, temperature: float, groups: Ints | None = None) -> Floats:
+    """The logits of an ensemble, ``(U, C)``: their mean, or those whose softened probabilities are the mean.
 
     Of ``how="probabilities"`` the softmax at ``temperature`` (of several labels the sigmoid) is the mean of the
-    teachers'. Numbers are averaged.
+    teachers': over C, or of each of C over the units of a group (int64 ``(G + 1,)``). Numbers are averaged.
     """
-    if len(logits) == 1 or how == "logits" or task.labels is None:
+    is_number = isinstance(task, TextTask) and task.labels is None
+    if len(logits) == 1 or how == "logits" or is_number:
         mean: Floats = np.stack(logits).mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
-    scaled_KNC = np.stack(logits).astype(np.float64) / temperature
-    if task.multi_label:
-        yes = sigmoid(scaled_KNC).mean(axis=0).clip(1e-12, 1 - 1e-12)
-        mean_NC = np.log(yes) - np.log1p(-yes)
+    scaled_KUC = np.stack(logits).astype(np.float64) / temperature
+    if isinstance(task, TextTask) and task.multi_label:
+        yes = sigmoid(scaled_KUC).mean(axis=0).clip(1e-12, 1 - 1e-12)
+        mean_UC = np.log(yes) - np.log1p(-yes)
     else:
-        mean_NC = np.log(softmax(scaled_KNC).mean(axis=0).clip(1e-30))
-    found: Floats = (temperature * mean_NC).astype(np.float32)
+        shares_KUC = softmax(scaled_KUC) if groups is None else _softmax_of_groups(scaled_KUC, groups)
+        mean_UC = np.log(shares_KUC.mean(axis=0).clip(1e-30))
+    found: Floats = (temperature * mean_UC).astype(np.float32)
     return found
+
+
+def _softmax_of_groups(x_KUC: npt.NDArray[np.float64], groups: Ints) -> npt.NDArray[np.float64]:
+    """Softmax over the units of each group."""
+    firsts, sizes = groups[:-1], np.diff(groups)
+    masses = np.exp(x_KUC - np.repeat(np.maximum.reduceat(x_KUC, firsts, axis=1), sizes, axis=1))
+    shares: npt.NDArray[np.float64] = masses / np.repeat(np.add.reduceat(masses, firsts, axis=1), sizes, axis=1)
+    return shares

@@ -12,7 +12,7 @@ from bertkit.batch import pack
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.tasks import TASKS, Columns, TextTask
 from bertkit.training.distillation.distill_settings import TaskDistillation
-from bertkit.training.distillation.soft_targets import TEACHER, TaughtClassifier, hard_losses, soft_losses
+from bertkit.training.distillation.soft_targets import TEACHER, TaughtModel, hard_losses, soft_losses
 from bertkit.training.distillation.teachers import combined
 from training_helpers import TINY
 
@@ -66,7 +66,7 @@ def test_a_row_without_a_label_is_learned_from_the_teacher_alone(weight):
     torch.manual_seed(0)
     shape = TINY.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     student = BertForSequenceClassification(shape.replace(problem_type="single_label_classification")).eval()
-    taught = TaughtClassifier(student, TaskDistillation(temperature=2.0, soft_weight=weight))
+    taught = TaughtModel(student, TaskDistillation(temperature=2.0, soft_weight=weight))
     batch = pack([[1, 5, 2], [1, 7, 8, 2], [1, 9, 2]])
     teacher, labels = torch.tensor(TEACHER_LOGITS[:3]), torch.tensor([2, -100, 0])
     logits = student.forward_packed(batch).logits

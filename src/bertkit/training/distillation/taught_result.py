@@ -1,0 +1,83 @@
+"""The outcome of a task distillation: scores and costs of the student beside its teacher, and beside itself without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.system.console import aligned
+from bertkit.system.json_files import printable
+from bertkit.system.untrusted_files import Json
+from bertkit.training.distillation.model_costs import HEADINGS, Costs
+from bertkit.training.finetuning.finetune_results import FinetuneResult
+
+#: The run with the teachers, in the folder of the distillation.
+WITH = "with"
+#: What makes the comparison with the teacher unfair.
+SEEN = (
+    "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET, so its score is too high, and the student knows of them through "
+    "it; give data with a dev file that no teacher has seen"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtResult:
+    """The outcome of :func:`bertkit.training.distillation.distill_task.distill_task`.
+
+    folder: see there.
+    taught: the run with the teachers. alone: the one without; None if not asked for.
+    teacher: the teachers' own scores on the same dev rows.
+    costs: of the (first) teacher and of the student.
+    texts: training rows, and texts without labels.
+    teacher_has_seen: whether a teacher was trained on dev rows, so that its score is too high.
+    """
+
+    folder: Path
+    taught: FinetuneResult
+    alone: FinetuneResult | None
+    teacher: Mapping[str, float]
+    costs: Mapping[str, Costs]
+    texts: Mapping[str, int]
+    teacher_has_seen: bool = False
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain data for JSON."""
+        runs = {"with": self.taught, "without": self.alone}
+        scores: dict[str, Json] = {
+            name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
+            for name, run in runs.items()
+            if run is not None
+        }
+        return {
+            "task": self.taught.task,
+            "main_metric": self.taught.main_metric,
+            "teacher": dict(self.teacher),
+            **scores,
+            "costs": {name: costs.to_dict() for name, costs in self.costs.items()},
+            "texts": dict(self.texts),
+            "teacher_has_seen_dev": self.teacher_has_seen,
+        }
+
+    def render(self) -> str:
+        """Scores and costs side by side, for people."""
+        rows = [("metric", "teacher", "student", "share", "student alone")]
+        for name, score, _ in self.taught.score_rows():
+            top = self.teacher.get(name)
+            share = f"{self.taught.mean[name] / top:.1%}" if top else ""
+            alone = "not run" if self.alone is None else self.alone.score_line(name)
+            rows.append((name, "" if top is None else f"{top:.4f}", score, share, alone))
+        columns = [costs.cells() for costs in self.costs.values()]
+        costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
+        trained = f"{self.texts['labelled']:,} labelled examples"
+        if self.texts["unlabelled"]:
+            trained += f" and {self.texts['unlabelled']:,} without labels"
+        return "\n".join(
+            [
+                f"{self.taught.task} (dev): a student of {trained}",
+                *(f"  {line}" for line in aligned(rows)),
+                *(f"  {line}" for line in aligned(costs)),
+                *([f"  note: {SEEN}"] if self.teacher_has_seen else []),
+                f"  {printable(self.folder / WITH)}",
+            ]
+        )

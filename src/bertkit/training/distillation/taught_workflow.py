@@ -1,0 +1,198 @@
+"""A kind of task with a teacher: the workflow of the kind, trained on what the teacher says as well.
+
+What a teacher says of an example is some rows of numbers, its units: one for a text, a word, a choice, or a token of
+its windows. Letters of the array shapes: U units, C numbers of each, R rows of a student.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.config.reading_settings import ReadingSettings
+from bertkit.errors import ConfigError
+from bertkit.inference.runs import Run
+from bertkit.ragged import Flags, Floats, Ids, Ints, Ragged, gather
+from bertkit.system.device import Device
+from bertkit.tasks.examples import Encoded, Examples, Row
+from bertkit.tasks.workflow import Workflow
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.training.distillation.distill_settings import TaskDistillation
+from bertkit.training.distillation.soft_targets import TEACHER, TaughtModel
+
+#: Settings that have no meaning with a teacher, the value that they must have, and why.
+USELESS: Mapping[str, tuple[object, str]] = {
+    "freeze_encoder": (False, "a student learns with all of its weights"),
+    "lora": (None, "a student learns with all of its weights"),
+    "class_weights": ("none", "the teacher's probabilities say how frequent labels are"),
+    "search": (None, "settings would be chosen by what the teacher already knows"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtRows:
+    """Encoded examples, some without labels, with what the teacher says of them.
+
+    teacher: float32 ``(U, C)``, logits; NaN where it says nothing.
+    boundaries: int64 ``(R + 1,)``; row r owns the units ``boundaries[r] : boundaries[r + 1]``.
+    """
+
+    encoded: Encoded
+    teacher: Floats
+    boundaries: Ints
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def ids(self) -> Ids:
+        """As :class:`Encoded` has them; so the following ones."""
+        return self.encoded.ids
+
+    @property
+    def lengths(self) -> Ints:
+        return self.encoded.lengths
+
+    @property
+    def num_tokens_before(self) -> Ints:
+        return self.encoded.num_tokens_before
+
+    @property
+    def truncated(self) -> Flags:
+        return self.encoded.truncated
+
+    def teacher_of(self, rows: Sequence[int]) -> Floats:
+        """What the teacher says of these rows."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        starts = self.boundaries[chosen]
+        found: Floats = self.teacher[gather(starts, self.boundaries[chosen + 1] - starts)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a student is taught with.
+
+    settings: of the loss.
+    unlabelled: examples beside those of the training file.
+    ask: from examples, and how the student reads them, to the teacher's logits ``(U, C)``, in the order of the task's
+        labels.
+    facts: the same in words and hashes, for the protocol.
+    """
+
+    settings: TaskDistillation
+    unlabelled: Sequence[Any] = ()
+    ask: Callable[[Sequence[Any], ReadingSettings], Floats] | None = None
+    facts: Row = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """How many units each example has, int64 ``(N,)``.
+
+    groups: int64 ``(G + 1,)``, the units among which one is chosen: the choices of a question, the tokens of a window;
+        None where each has its own labels.
+    """
+
+    sizes: Ints
+    groups: Ints | None = None
+
+
+class TaughtWorkflow(Workflow[Any, Any, Any]):
+    """What the kinds have in common. The runs of a student are those of its task: nothing else is in their folders."""
+
+    #: Whether a teacher reads an example with the student's settings, because only then their units are the same.
+    reads_alike = False
+
+    def __init__(self, task: Any, lesson: Lesson) -> None:
+        super().__init__(task)
+        self.lesson = lesson
+
+    @abstractmethod
+    def texts(self, example: Any) -> tuple[str, ...]:
+        """All that a teacher reads of an example."""
+
+    @abstractmethod
+    def blank(self, example: Any) -> Any:
+        """The example with some label, as an example must have one to be encoded with others that do."""
+
+    @abstractmethod
+    def without_labels(self, encoded: Any, first: int) -> Any:
+        """The rows with the labels of the examples from number ``first`` on taken away."""
+
+    @abstractmethod
+    def units(self, examples: Sequence[Any], tokenizer: PreTrainedTokenizer, settings: ReadingSettings) -> Units:
+        """Those of some examples that are read in this way."""
+
+    @abstractmethod
+    def said(self, outputs: Any, encoded: Any) -> Floats:
+        """Outputs of the kind, of a teacher, as units ``(U, C)``."""
+
+    @abstractmethod
+    def on_rows(self, told: Floats, encoded: Any) -> tuple[Floats, Ints]:
+        """The units of examples for the rows of a student that reads them: as in :class:`TaughtRows`."""
+
+    @abstractmethod
+    def outputs_of(self, told: Floats, encoded: Any) -> Any:
+        """The units of examples as outputs of the kind, of a student that reads them: to score a teacher."""
+
+    @abstractmethod
+    def sequences(self, encoded: Any) -> Ragged:
+        """What an encoder reads of rows, one after the other."""
+
+    def check_teacher(self, run: Run, name: str, tokenizer: PreTrainedTokenizer) -> None:
+        """Refuse (ConfigError) a teacher of such a student; a tokenizer of its own is none of its faults."""
+
+    def check_settings(self, settings: ReadingSettings) -> None:
+        for name, (value, why) in USELESS.items():
+            if getattr(settings, name, value) != value:
+                raise ConfigError(f"{name}={getattr(settings, name)!r} has no meaning with a teacher: {why}")
+        super().check_settings(settings)
+
+    def prepare_training(
+        self,
+        rows: Examples[Any],
+        train: Any,
+        start: Path,
+        folder: Path,
+        settings: ReadingSettings,
+        device: str | None,
+    ) -> TaughtRows:
+        more = self.lesson.unlabelled
+        if more:
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
+            train = self.encode([*rows, *map(self.blank, more)], tokenizer, settings, labelled=True)
+            train = self.without_labels(train, len(rows))
+        assert self.lesson.ask is not None, "there is a teacher"
+        return TaughtRows(train, *self.on_rows(self.lesson.ask([*rows, *more], settings), train))
+
+    def collate(self, encoded: Any, rows: Sequence[int]) -> Batch:
+        assert isinstance(encoded, TaughtRows)
+        batch = super().collate(encoded.encoded, rows)  # type: ignore[safe-super]  # of the kind
+        assert isinstance(batch, Batch)
+        return batch.with_target(TEACHER, torch.from_numpy(encoded.teacher_of(rows)))
+
+    def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> TaughtModel:
+        student = super().new_model(start, seed=seed, device=device, settings=settings)
+        return TaughtModel(student, self.lesson.settings)
+
+    def set_up(self, model: Any, train: Any, settings: ReadingSettings) -> None:
+        """Nothing: the loss knows the teacher, and has no class weights."""
+
+    def loss_floor(self, train: Any, settings: ReadingSettings) -> Any:
+        """None: the loss is not that of the labels alone."""
+        return None
+
+    def facts(self, settings: ReadingSettings) -> Row:
+        return {**super().facts(settings), "distillation": self.lesson.facts}
+
+    def scoring_engine(self, model: TaughtModel) -> Any:
+        return super().scoring_engine(model.student)
