@@ -124,7 +124,9 @@ def test_a_killed_run_goes_on_bit_for_bit(taught, tmp_path, monkeypatch):
 
 def test_states_follow_first_and_the_head_of_the_teacher_stays(taught, tmp_path):
     task, teacher, few, more = taught
-    recipe = replace(recipe_for(task, "1", epochs=1), distillation=TaskDistillation(state_epochs=1))
+    recipe = replace(
+        recipe_for(task, "1", epochs=1), distillation=TaskDistillation(state_epochs=1, state_learning_rate=3e-3)
+    )
     distill_task([teacher], few, tmp_path / "out", recipe, texts=[more], compare=False)
     steps = [record for record in read_log(tmp_path / "out/states/log.jsonl") if "event" not in record]
     assert steps[-1]["states_loss"] < 0.9 * steps[0]["states_loss"]

@@ -84,7 +84,7 @@ def csv_task(
     Raises:
         ConfigError: ``labels`` given for regression, or given twice; an unknown encoding.
         DataError: a missing column (with the nearest name), no column with a usual name, rows without a label, one
-            label only, labels that are as good as unique.
+            label only, labels that are as good as unique in a column that nobody named.
     """
     columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
     anything = TextTask("csv", None, ("pearson",), "pearson", columns)
@@ -119,7 +119,8 @@ def csv_task(
         names = named
         notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
     else:
-        names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
+        counts = _count_labels(file, table, target, bad)
+        names = _labels_from(file, target, counts, problem, notes, guessed=label is None and problem is None)
     task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
     if bad.skipped and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
@@ -228,9 +229,9 @@ def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counte
 
 
 def _labels_from(
-    file: Path, column: str, counts: Counter[str], problem: Problem | None, notes: list[str]
+    file: Path, column: str, counts: Counter[str], problem: Problem | None, notes: list[str], *, guessed: bool
 ) -> tuple[str, ...] | None:
-    """The labels in order, or None for regression."""
+    """The labels in order, or None for regression; ``guessed``: nobody has said that it is the column of labels."""
     numbers = [text for text in counts if _FLOAT.fullmatch(text)]
     others = [text for text in counts if not _FLOAT.fullmatch(text)]
     gaps = [text for text in others if looks_missing(text)]
@@ -255,11 +256,11 @@ def _labels_from(
         return None
     rows = counts.total()
     _check_spread(file, column, counts, "label")
-    if len(counts) > MANY_LABELS and len(counts) > rows / 2:
+    if guessed and len(counts) > MANY_LABELS and len(counts) > rows / 2:
         raise DataError(
             f"{file}: column {column!r} has {len(counts):,} different labels in {rows:,} rows, such as "
-            f"{shorten(counts, limit=3)}. Is it the label? Choose another with --label, or, for scores, pass "
-            "problem='regression' to csv_task in Python"
+            f"{shorten(counts, limit=3)}. If these are the labels, say so with --label {column!r}; if not, name "
+            "another column there, or, for scores, pass problem='regression' to csv_task in Python"
         )
     ordered = sorted(counts, key=float) if not others else sorted(counts, key=_natural)
     notes.append(f"{len(ordered)} labels, in this order: {shorten(ordered, limit=12)}")
