@@ -156,7 +156,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
     ids = write(tmp_path / "c.csv", "text,label\n" + "".join(f"t,id{n}\n" for n in range(50)))
     with pytest.raises(DataError, match=r"50 different labels in 50 rows.*--label"):
         csv_task(ids)
-    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it: one text a label can be learned"
+    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text a label can do"
     gaps = write(tmp_path / "d.csv", "text,label\na,1\nb,0\nc,NA\n")
     with pytest.raises(DataError, match="1 times 'NA', which looks like a missing value"):
         csv_task(gaps)
