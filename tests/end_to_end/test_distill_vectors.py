@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.training.distillation import distill_vectors as module
 from bertkit.training.distillation.distill_settings import DistillRecipe, Student, VectorDistillation, VectorTraining
 from bertkit.training.distillation.distill_vectors import distill_vectors
-from bertkit.training.distillation.taught_vectors import MaskedTexts, masked_words, narrowing
+from bertkit.training.distillation.taught_vectors import MaskedTexts, WordMeans, masked_words, narrowing
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.run_folder import read_log
@@ -76,6 +77,39 @@ def test_a_student_of_vectors_and_masked_words_is_both_models(teacher, tmp_path)
         assert torch.equal(ours, theirs)
     assert 0 < result.masked_lm["most_frequent"] < 0.3
     assert "masked words found: " in result.render()
+
+
+def test_words_of_a_text_are_the_mean_of_its_embeddings_as_long_as_the_teachers_vectors(teacher, texts):
+    vectors = 3 * np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    words = WordMeans.of(teacher, texts[:50], vectors, max_length=4)
+    table = BertModel.from_pretrained(teacher).embeddings.word_embeddings.weight.detach().numpy()
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    pieces = [tokenizer(text, add_special_tokens=False)["input_ids"][:4] for text in texts[:50]]
+    means = np.array([table[ids].mean(axis=0) for ids in pieces])
+    wanted = means - means.mean(axis=0)
+    wanted *= np.sqrt((vectors**2).sum() / (wanted**2).sum())
+    np.testing.assert_allclose(words(texts[:50]), wanted, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(words(["", "\u200b"]), 0, atol=1e-6)  # no tokens: as the mean of all
+    both = words.beside(vectors, texts[:50], 0.5)
+    expected = np.concatenate([vectors, wanted / 2], axis=1) / np.sqrt(1.25)
+    np.testing.assert_allclose(both, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_student_can_learn_the_words_of_a_text_beside_the_teachers_vector(teacher, texts, tmp_path):
+    """With much weight its neighbours are those of the words, not those of the teacher."""
+    words = WordMeans.of(teacher, texts, np.ones((len(texts), 1)), 128)
+    near = {}
+    for weight in (0.0, 3.0):
+        given = recipe("2x32")
+        given = replace(given, distillation=given.distillation.model_copy(update={"embedding_weight": weight}))
+        distill_vectors(teacher, texts, tmp_path / str(weight), given)
+        found, wanted = (
+            each / np.linalg.norm(each, axis=1, keepdims=True)
+            for each in (SentenceEncoder(tmp_path / str(weight) / "model").encode(texts), words(texts))
+        )
+        near[weight] = np.corrcoef((found @ found.T).ravel(), (wanted @ wanted.T).ravel())[0, 1]
+    assert near[3.0] > 0.8
+    assert near[0.0] < 0.6
 
 
 def test_found_words_are_counted_at_masked_places_alone(teacher, texts):

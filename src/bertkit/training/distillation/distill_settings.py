@@ -113,6 +113,12 @@ class VectorDistillation(Settings):
     pca_texts: int = Field(
         20_000, ge=1, description="texts whose vectors say what to keep where the student's are narrower"
     )
+    embedding_weight: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="weight of the mean of the teacher's word embeddings, which is learned beside its vector if not 0",
+    )
     masked_lm_weight: float = Field(
         0.0,
         ge=0,

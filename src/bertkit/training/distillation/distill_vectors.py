@@ -62,12 +62,13 @@ from bertkit.training.distillation.taught_vectors import (
     VECTORS,
     MaskedTexts,
     TaughtVectors,
+    WordMeans,
     ends_normalized,
     masked_words,
     narrowing,
     student_model,
 )
-from bertkit.training.distillation.teachers import kept_outputs
+from bertkit.training.distillation.teachers import PART, kept_outputs
 from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
@@ -191,7 +192,7 @@ def distill_vectors(
         start = start_of(
             given.begins_with(), teacher, run.path / STUDENT, model_class=name, new_class=name, seed=config.seed
         )
-        job = _Job(run, given, texts, vectors, ends_normalized(encoder.config), start, place, facts)
+        job = _Job(run, given, teacher, texts, vectors, ends_normalized(encoder.config), start, place, facts)
         return job.finish(encoder)
 
 
@@ -201,6 +202,7 @@ class _Job:
 
     run: VectorsFolder
     recipe: DistillRecipe
+    teacher: str | Path
     texts: Sequence[str]
     vectors: Floats
     normalized: bool
@@ -218,14 +220,16 @@ class _Job:
         tokenizer = AutoTokenizer.from_pretrained(self.start)
         settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
-        sentences = student_model(self.start, encoder.config, self.vectors.shape[1], config, self.normalized, words)
+        wanted = self._wanted()
+        sample = wanted(slice(self.num_dev, self.num_dev + settings.pca_texts))
+        sentences = student_model(self.start, encoder.config, sample.shape[1], config, self.normalized, words)
         head = None if words is None else words.cls.predictions
         taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
-        sample = self.vectors[self.num_dev :][: settings.pca_texts]
         directions_DW, kept = narrowing(sample, width)
-        targets = self.vectors if directions_DW is None else self.vectors @ directions_DW
+        parts = (wanted(slice(at, at + PART)) for at in range(0, len(self.texts), PART))
+        targets = np.concatenate([part if directions_DW is None else part @ directions_DW for part in parts])
         targets = directions(targets) if self.normalized else targets
         length = min(config.max_length, tokenizer.model_max_length, sentences.encoder.config.max_input_length)
         rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
@@ -248,6 +252,15 @@ class _Job:
         write_json(self.run.path / METRICS, {**result.to_dict(), "settings": self.facts, **protocol})
         shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
         return result
+
+    def _wanted(self) -> Callable[[slice], Floats]:
+        """What the student is to say of some texts, before it is cut to its width: the teacher's vectors, or more."""
+        settings, config = self.recipe.distillation, self.recipe.training
+        weight, some = settings.embedding_weight, slice(self.num_dev, self.num_dev + settings.pca_texts)
+        if not weight:
+            return lambda chosen: self.vectors[chosen]
+        words = WordMeans.of(self.teacher, self.texts[some], self.vectors[some], config.max_length)
+        return lambda chosen: words.beside(self.vectors[chosen], self.texts[chosen], weight)
 
     def _score(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> Closeness:
         """Cosines with the targets, and neighbours as in the teacher's whole vectors."""

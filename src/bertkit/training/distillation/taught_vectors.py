@@ -6,7 +6,9 @@ student's.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
 from bertkit.data.counter_random import bits, stream, uniform
 from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
@@ -26,7 +30,9 @@ from bertkit.model.models import BertForMaskedLM, BertModel
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import cosines
 from bertkit.ragged import Floats, Ragged
+from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.start_model import said_by
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.distill_settings import VectorTraining
 from bertkit.training.trainer.batch_plan import EpochPlan
 
@@ -149,6 +155,58 @@ def masked_words(model: BertForMaskedLM, rows: Ragged, vocabulary: MaskVocabular
             counts += torch.bincount(labels_R, minlength=vocabulary.size)
     total = int(counts.sum())
     return {"accuracy": right / total, "most_frequent": int(counts.max()) / total}
+
+
+@dataclass(frozen=True, slots=True)
+class WordMeans:
+    """The mean of the teacher's word embeddings of a text, to be learned beside the teacher's vector.
+
+    It is what an encoder without layers would say: which words a text has. Less the mean of all texts, and as long as
+    the teacher's vectors, in the mean of squares.
+
+    table: the word embeddings ``(V, E)``. tokenizer: the teacher's. max_length: tokens of a text at most.
+    center: ``(E,)``. scale: what the means are multiplied by.
+    """
+
+    table: Tensor
+    tokenizer: PreTrainedTokenizer
+    max_length: int
+    center: Floats
+    scale: float
+
+    @classmethod
+    def of(cls, teacher: str | Path, texts: Sequence[str], vectors_ND: Floats, max_length: int) -> WordMeans:
+        """Centered and scaled on some texts with the teacher's vectors.
+
+        Raises:
+            ConfigError: a teacher without word embeddings of BERT's kind.
+        """
+        path = resolve(teacher)
+        if not isinstance(read_any_config(config_path(path)), BertConfig):
+            raise ConfigError(f"embedding_weight: the teacher {teacher} is no encoder of BERT's kind; set it to 0")
+        table = BertModel.from_pretrained(path).embeddings.word_embeddings.weight.detach()
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(path))
+        plain = cls(table, tokenizer, max_length, np.zeros(table.shape[1], np.float32), 1.0)
+        means_NE = plain(texts)
+        center = means_NE.mean(axis=0)
+        lengths = [float((each.astype(np.float64) ** 2).sum()) for each in (vectors_ND, means_NE - center)]
+        return replace(plain, center=center, scale=math.sqrt(lengths[0] / lengths[1]) if lengths[1] else 1.0)
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """``(N, E)``; a text without a token has the mean of all."""
+        rows = self.tokenizer.encode_ragged(
+            list(texts), add_special_tokens=False, max_length=self.max_length, truncation="longest_first"
+        )
+        ids, firsts = torch.from_numpy(rows.ids.astype(np.int64)), torch.from_numpy(rows.boundaries[:-1])
+        means_NE: Floats = nn.functional.embedding_bag(ids, self.table, firsts, mode="mean").numpy()
+        means_NE[rows.lengths == 0] = self.center
+        return (means_NE - self.center) * np.float32(self.scale)
+
+    def beside(self, vectors_ND: Floats, texts: Sequence[str], weight: float) -> Floats:
+        """The teacher's vectors with ``weight`` times these beside them, as long as before: ``(N, D + E)``."""
+        both = np.concatenate([vectors_ND, weight * self(texts)], axis=1)
+        found: Floats = (both / math.sqrt(1 + weight**2)).astype(np.float32)
+        return found
 
 
 def ends_normalized(config: SentenceConfig) -> bool:
