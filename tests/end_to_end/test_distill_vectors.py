@@ -63,6 +63,22 @@ def test_a_student_of_another_width_nears_its_teacher(teacher, texts, tmp_path, 
     assert kinds == ["Transformer", "Pooling", *(["Dense"] if student == "2x48" else []), "Normalize"]
 
 
+def test_pooling_and_width_can_be_chosen_and_a_new_linear_layer_begins_with_least_squares(teacher, texts, tmp_path):
+    given = recipe("2x16", epochs=1, learning_rate=1e-9)
+    settings = given.distillation.model_copy(update={"pooling": ("cls", "mean"), "dimensions": 24})
+    result = distill_vectors(teacher, texts, tmp_path / "out", replace(given, distillation=settings))
+    assert result.student.cosine_mean > result.start.cosine_mean + 0.2, "without any training of the layers"
+    folder = tmp_path / "out/model"
+    assert SentenceEncoder(folder).encode(texts[:5]).shape == (5, 24)
+    assert SentenceEncoder(folder).config.pooling == ("cls", "mean")
+    with pytest.raises(ConfigError, match=r"dimensions=33: what is to be learned of a text has 32 numbers"):
+        wide = settings.model_copy(update={"dimensions": 33})
+        distill_vectors(teacher, texts, tmp_path / "wide", replace(given, distillation=wide))
+    again = replace(given, distillation=settings, student=Student(model=str(folder)))
+    with pytest.raises(ConfigError, match=r"pooling, dimensions: the student .* layers of its own"):
+        distill_vectors(teacher, texts, tmp_path / "again", again)
+
+
 def test_a_student_of_vectors_and_masked_words_is_both_models(teacher, tmp_path):
     generator = np.random.default_rng(0)
     texts = [" ".join(generator.choice(WORDS[number % 2], generator.integers(4, 8))) for number in range(400)]

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
@@ -112,6 +113,17 @@ class VectorDistillation(Settings):
     loss: Literal["mse", "cosine"] = Field("mse", description="squared distance of the vectors, or 1 - their cosine")
     pca_texts: int = Field(
         20_000, ge=1, description="texts whose vectors say what to keep where the student's are narrower"
+    )
+    pooling: tuple[PoolingMode, ...] | None = Field(
+        None,
+        description="how the student's states become a vector, such as cls and mean; default: as its folder says, or "
+        "as the teacher's do",
+    )
+    dimensions: int | None = Field(
+        None,
+        ge=1,
+        description="numbers of the student's vectors, which a linear layer makes of its states; default: as many as "
+        "its states have, or as is to be learned if that is less",
     )
     embedding_weight: float = Field(
         0.0,

@@ -64,6 +64,8 @@ from bertkit.training.distillation.taught_vectors import (
     TaughtVectors,
     WordMeans,
     ends_normalized,
+    fit_linear,
+    has_own_layers,
     masked_words,
     narrowing,
     student_model,
@@ -222,7 +224,7 @@ class _Job:
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
         wanted = self._wanted()
         sample = wanted(slice(self.num_dev, self.num_dev + settings.pca_texts))
-        sentences = student_model(self.start, encoder.config, sample.shape[1], config, self.normalized, words)
+        sentences = student_model(self.start, encoder.config, sample.shape[1], settings, config, self.normalized, words)
         head = None if words is None else words.cls.predictions
         taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
@@ -235,6 +237,9 @@ class _Job:
         rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
         dev_rows = rows.select(range(self.num_dev))
         before = self._score(sentences, dev_rows, targets[dev])
+        if not has_own_layers(self.start):
+            some = range(self.num_dev, min(len(rows), self.num_dev + settings.pca_texts))
+            fit_linear(sentences, rows.select(some), targets[some.start : some.stop])
         vocabulary = None if words is None else MaskVocabulary.of_tokenizer(tokenizer)
         self._train(taught, rows, targets, vocabulary)
         after = self._score(sentences, dev_rows, targets[dev])

@@ -27,13 +27,14 @@ from bertkit.errors import ConfigError
 from bertkit.model.heads import MaskedLMHead
 from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
 from bertkit.model.models import BertForMaskedLM, BertModel
-from bertkit.model.sentence_model import SentenceModel
+from bertkit.model.sentence_model import DenseStep, SentenceModel
 from bertkit.model.vector_losses import cosines
 from bertkit.ragged import Floats, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.start_model import said_by
+from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
-from bertkit.training.distillation.distill_settings import VectorTraining
+from bertkit.training.distillation.distill_settings import VectorDistillation, VectorTraining
 from bertkit.training.trainer.batch_plan import EpochPlan
 
 #: Name of the teacher's vectors among the targets of a batch.
@@ -218,27 +219,35 @@ def student_model(
     start: Path,
     teacher: SentenceConfig,
     width: int,
+    settings: VectorDistillation,
     config: VectorTraining,
     normalized: bool,
     words: BertForMaskedLM | None = None,
 ) -> SentenceModel:
-    """The student with what follows its encoder: pooling, a linear layer if it is wider than the teacher, length 1.
+    """The student with what follows its encoder: pooling, a linear layer if its width is to be another, length 1.
 
     Args:
         start: a checkpoint. One of sentence-transformers keeps its pooling and its own dense layers; any other is
-            pooled as the teacher is.
+            pooled as the teacher is, or as ``settings`` say.
         teacher: how the teacher makes vectors.
-        width: numbers of the teacher's vectors.
+        width: numbers of what is to be learned of a text.
+        settings: pooling and width of the student's vectors, where they are given.
         config: length of texts, and the seed of new weights.
         normalized: whether the teacher's vectors have length 1, so that the student's must.
         words: ``start`` with a masked-LM head, whose encoder is to be the student's.
 
     Raises:
-        ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's.
+        ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's, or whose pooling
+            or width is to be another; ``dimensions`` that are more than there is to learn.
     """
     said = said_by(checkpoint_folder(start))
     own = said or SentenceConfig(pooling=teacher.pooling)
-    if any(not isinstance(step, Normalize) for step in own.steps):
+    if has_own_layers(start):
+        if settings.pooling is not None or settings.dimensions is not None:
+            raise ConfigError(
+                f"pooling, dimensions: the student {start} makes vectors by layers of its own; begin with its encoder "
+                "alone, without modules.json, or leave both out"
+            )
         made = SentenceModel.from_pretrained(start)
         if words is not None:
             made.encoder = words.bert
@@ -249,15 +258,42 @@ def student_model(
             )
         return made
     encoder = BertModel.from_pretrained(start) if words is None else words.bert
-    pooled = encoder.config.hidden_size * len(own.pooling)
+    pooling = settings.pooling or own.pooling
+    pooled = encoder.config.hidden_size * len(pooling)
+    own_width = settings.dimensions or min(pooled, width)
+    if own_width > width:
+        raise ConfigError(
+            f"dimensions={own_width}: what is to be learned of a text has {width} numbers; give at most that"
+        )
     steps: list[Dense | Normalize] = []
-    if pooled > width:
-        steps.append(Dense(in_features=pooled, out_features=width, activation="Identity"))
+    if own_width != pooled:
+        steps.append(Dense(in_features=pooled, out_features=own_width, activation="Identity"))
     steps += [Normalize()] if normalized else []
     sentence = SentenceConfig(
-        pooling=own.pooling, steps=tuple(steps), similarity=teacher.similarity, max_length=config.max_length
+        pooling=pooling, steps=tuple(steps), similarity=teacher.similarity, max_length=config.max_length
     )
     return SentenceModel(encoder, sentence, seed=config.seed)
+
+
+def has_own_layers(start: Path) -> bool:
+    """Whether a checkpoint says that more follows its pooling than a length of 1."""
+    said = said_by(checkpoint_folder(start))
+    return said is not None and any(not isinstance(step, Normalize) for step in said.steps)
+
+
+def fit_linear(sentences: SentenceModel, rows: Ragged, targets_NW: Floats) -> None:
+    """Let the linear layer that follows the pooling, if there is one, begin with the least squares of some texts."""
+    layer = next(iter(sentences.head.steps), None)
+    if not isinstance(layer, DenseStep):
+        return
+    plain = SentenceModel(sentences.encoder, SentenceConfig(pooling=sentences.head.config.pooling))
+    pooled_ND = VectorEngine(plain).vectors(rows, lambda count: None).astype(np.float64)
+    x_NE = np.concatenate([pooled_ND, np.ones((len(rows), 1))], axis=1)
+    ridge = 1e-5 * len(rows) * np.eye(x_NE.shape[1])
+    weights_EW = torch.from_numpy(np.linalg.solve(x_NE.T @ x_NE + ridge, x_NE.T @ targets_NW).astype(np.float32))
+    with torch.no_grad():
+        layer.linear.weight.copy_(weights_EW[:-1].T)
+        layer.linear.bias.copy_(weights_EW[-1])
 
 
 def narrowing(vectors_ND: Floats, width: int) -> tuple[Floats | None, float]:
