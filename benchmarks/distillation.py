@@ -10,6 +10,7 @@ and milliseconds a text, minutes of training.
 
 - ``sst2``, ``tweets``: three seeds. ``mrpc``, ``qnli``: one; QNLI has no training file here, so the first half of its
   dev file is trained on and the second scored.
+- ``ner``: names in WNUT-17, one seed; what the teacher says of every word.
 - ``augment``: MRPC, three layers, with variants of each training text, which the teacher labels (nearest words by the
   teacher's vectors); beside ``mrpc`` it shows what they add.
 
@@ -44,6 +45,7 @@ PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "mrpc": ("glue/MRPC", 1, ()),
     "qnli": ("glue/QNLI", 1, ()),
     "augment": ("glue/MRPC", 1, ("augment=2",)),
+    "ner": ("ner/wnut17", 1, ()),
 }
 #: Student -> its settings; the rate of new weights is higher.
 STUDENTS = {"3": ("learning_rate=1e-4",), "2x128": ("learning_rate=5e-4", "epochs=10")}
@@ -72,7 +74,7 @@ def main() -> None:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and tweet_sentiment/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, tweet_sentiment/ and ner/")
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs; the same one continues")
     parser.add_argument("--cells", type=Path, default=RESULTS / "distillation.jsonl", help="file of finished cells")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))

@@ -71,9 +71,9 @@ def test_pooling_and_width_can_be_chosen_and_a_new_linear_layer_begins_with_leas
     folder = tmp_path / "out/model"
     assert SentenceEncoder(folder).encode(texts[:5]).shape == (5, 24)
     assert SentenceEncoder(folder).config.pooling == ("cls", "mean")
+    wide = replace(given, distillation=settings.model_copy(update={"dimensions": 33}))
     with pytest.raises(ConfigError, match=r"dimensions=33: what is to be learned of a text has 32 numbers"):
-        wide = settings.model_copy(update={"dimensions": 33})
-        distill_vectors(teacher, texts, tmp_path / "wide", replace(given, distillation=wide))
+        distill_vectors(teacher, texts, tmp_path / "wide", wide)
     again = replace(given, distillation=settings, student=Student(model=str(folder)))
     with pytest.raises(ConfigError, match=r"pooling, dimensions: the student .* layers of its own"):
         distill_vectors(teacher, texts, tmp_path / "again", again)
