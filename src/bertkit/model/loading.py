@@ -72,7 +72,8 @@ class LoadOptions(TypedDict, total=False):
     id2label, label2id: names of the labels by number, or the other way round; imply their number.
     problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
     pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a new
-        one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
+        one, as ``1_Pooling`` of a sentence-transformers checkpoint says (the mean, if that is one of several), or
+        ``"cls"``.
     new_head: initialize the heads of the class anew whatever the file contains, and the pooler if the file has none
         (for ``BertModel``, which has no heads, only that).
     seed: for the weights of a new head; 0 by default. The global generators are not used.
@@ -206,14 +207,19 @@ def requested(config: ConfigT, options: LoadOptions) -> ConfigT:
     return config.replace(**changes) if changes else config
 
 
+def own_pooling(folder: Path) -> Pooling | None:
+    """How a folder of sentence-transformers pools, as far as a classifier can: of several modes it has one."""
+    modes: tuple[Pooling, ...] = ("mean", "max", "cls")
+    return next((mode for mode in modes if mode in saved_pooling(folder)), None)
+
+
 def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
     """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`."""
     if wanted not in (None, "cls", "mean", "max"):
         raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
     trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
     if not trained or new_head:
-        own: dict[object, Pooling] = {("cls",): "cls", ("mean",): "mean", ("max",): "max"}
-        return wanted or own.get(saved_pooling(folder)) or (config.pooling if config.family.head_layer else "cls")
+        return wanted or own_pooling(folder) or (config.pooling if config.family.head_layer else "cls")
     if wanted not in (None, config.pooling):
         raise ConfigError(
             f"the checkpoint's classifier was trained with pooling={config.pooling!r}, got {wanted!r}; leave pooling "

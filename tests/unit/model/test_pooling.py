@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,12 @@ def with_1_pooling(folder: Path, **modes: bool) -> Path:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, **modes}))
     return folder
+
+
+def test_a_new_classifier_reads_the_mean_of_a_folder_that_has_several_modes(pretrained: Path, tmp_path: Path) -> None:
+    modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
+    folder = with_1_pooling(Path(shutil.copytree(pretrained, tmp_path / "m")), **modes)
+    assert BertForSequenceClassification.from_pretrained(folder, num_labels=2, new_head=True).config.pooling == "mean"
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
-from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
@@ -17,6 +16,7 @@ from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.scores import bootstrap_means, interval_of
+from bertkit.model.loading import own_pooling
 from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
@@ -57,9 +57,6 @@ from bertkit.training.trainer.run_folder import LOG, read_log
 MEMORY_ADVICE = (
     "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, --lora, or --freeze-encoder"
 )
-
-#: What a text classifier may read, as a checkpoint says it.
-_KNOWN = {("cls",), ("mean",), ("max",)}
 
 
 def finetune(
@@ -210,7 +207,7 @@ def _prepare(
     workflow.check_settings(config)
     check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
     config = workflow.settings_for(checkpoint_folder(start.path), config)
-    if config.few_shot and config.pooling is None and saved_pooling(checkpoint_folder(start.path)) not in _KNOWN:
+    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start.path)) is None:
         config = config.model_copy(update={"pooling": "mean"})
     rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
     shape = workflow.start_shape(start.path, config)
