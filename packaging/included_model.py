@@ -110,11 +110,14 @@ def write(model: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(model.rglob("*")):
         target = out / file.relative_to(model)
-        if file.is_file() and file.name not in ("README.md", "model.safetensors"):
-            target.parent.mkdir(exist_ok=True)
+        if not file.is_file() or file.name == "README.md":
+            continue
+        target.parent.mkdir(exist_ok=True)
+        if file.suffix == ".safetensors":
+            weights = {name: rounded(x) for name, x in load_file(file).items()}
+            save_file(weights, target, metadata={"format": "pt"})
+        else:
             target.write_bytes(file.read_bytes())
-    weights = {name: rounded(x) for name, x in load_file(model / "model.safetensors").items()}
-    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((out / CONFIG).read_text(encoding="utf-8"))
     # Other software would compute in the 16 bits of the file; bertkit never does.
     write_json(out / CONFIG, {**config, "torch_dtype": "float32"})

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from bertkit import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel, SentenceEncoder
 from bertkit.batch import collate
@@ -71,6 +72,9 @@ def test_pooling_and_width_can_be_chosen_and_a_new_linear_layer_begins_with_leas
     folder = tmp_path / "out/model"
     assert SentenceEncoder(folder).encode(texts[:5]).shape == (5, 24)
     assert SentenceEncoder(folder).config.pooling == ("cls", "mean")
+    plain = replace(given, distillation=VectorDistillation(final_embedding_weight=0.5))
+    with pytest.raises(ConfigError, match="final_embedding_weight: the student has no new linear layer"):
+        distill_vectors(teacher, texts, tmp_path / "plain", plain)
     wide = replace(given, distillation=settings.model_copy(update={"dimensions": 33}))
     with pytest.raises(ConfigError, match=r"dimensions=33: what is to be learned of a text has 32 numbers"):
         distill_vectors(teacher, texts, tmp_path / "wide", wide)
@@ -126,6 +130,21 @@ def test_a_student_can_learn_the_words_of_a_text_beside_the_teachers_vector(teac
         near[weight] = np.corrcoef((found @ found.T).ravel(), (wanted @ wanted.T).ravel())[0, 1]
     assert near[3.0] > 0.8
     assert near[0.0] < 0.6
+
+
+def test_the_last_layer_can_be_fitted_once_more_with_another_weight(teacher, texts, tmp_path):
+    """Its vectors are then as near to the teacher's as those of a layer that was fitted so from the beginning."""
+    near, weights = {}, {}
+    for final in (None, 0.0):
+        settings = VectorDistillation(embedding_weight=2.0, final_embedding_weight=final, dimensions=32)
+        given = replace(recipe("2x16", epochs=1), distillation=settings)
+        distill_vectors(teacher, texts, tmp_path / str(final), given)
+        vectors = [SentenceEncoder(path).encode(texts) for path in (tmp_path / str(final) / "model", teacher)]
+        ours, theirs = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in vectors)
+        near[final] = np.corrcoef((ours @ ours.T).ravel(), (theirs @ theirs.T).ravel())[0, 1]
+        weights[final] = load_file(tmp_path / str(final) / "model/model.safetensors")
+    assert near[0.0] > near[None] + 0.05
+    assert all((weights[0.0][name] == x).all() for name, x in weights[None].items()), "the encoder is the same"
 
 
 def test_found_words_are_counted_at_masked_places_alone(teacher, texts):

@@ -131,6 +131,13 @@ class VectorDistillation(Settings):
         le=100,
         description="weight of the mean of the teacher's word embeddings, which is learned beside its vector if not 0",
     )
+    final_embedding_weight: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="the same for the student's linear layer, which is fitted once more after training; default: it is "
+        "not",
+    )
     masked_lm_weight: float = Field(
         0.0,
         ge=0,

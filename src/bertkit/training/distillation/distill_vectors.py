@@ -65,7 +65,7 @@ from bertkit.training.distillation.taught_vectors import (
     WordMeans,
     ends_normalized,
     fit_linear,
-    has_own_layers,
+    has_new_layer,
     masked_words,
     narrowing,
     student_model,
@@ -222,26 +222,31 @@ class _Job:
         tokenizer = AutoTokenizer.from_pretrained(self.start)
         settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
-        wanted = self._wanted()
-        sample = wanted(slice(self.num_dev, self.num_dev + settings.pca_texts))
-        sentences = student_model(self.start, encoder.config, sample.shape[1], settings, config, self.normalized, words)
+        most = self._wanted(settings.embedding_weight)(slice(0, 1)).shape[1]
+        sentences = student_model(self.start, encoder.config, most, settings, config, self.normalized, words)
+        fits = has_new_layer(sentences, self.start)
+        if settings.final_embedding_weight is not None and not fits:
+            raise ConfigError(
+                "final_embedding_weight: the student has no new linear layer that could be fitted; give dimensions as "
+                "well, or leave it out"
+            )
         head = None if words is None else words.cls.predictions
         taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
-        directions_DW, kept = narrowing(sample, width)
-        parts = (wanted(slice(at, at + PART)) for at in range(0, len(self.texts), PART))
-        targets = np.concatenate([part if directions_DW is None else part @ directions_DW for part in parts])
-        targets = directions(targets) if self.normalized else targets
+        targets, kept = self._targets(settings.embedding_weight, width)
         length = min(config.max_length, tokenizer.model_max_length, sentences.encoder.config.max_input_length)
         rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
         dev_rows = rows.select(range(self.num_dev))
         before = self._score(sentences, dev_rows, targets[dev])
-        if not has_own_layers(self.start):
-            some = range(self.num_dev, min(len(rows), self.num_dev + settings.pca_texts))
+        some = range(self.num_dev, min(len(rows), self.num_dev + settings.pca_texts))
+        if fits:
             fit_linear(sentences, rows.select(some), targets[some.start : some.stop])
         vocabulary = None if words is None else MaskVocabulary.of_tokenizer(tokenizer)
         self._train(taught, rows, targets, vocabulary)
+        if settings.final_embedding_weight is not None:
+            targets, kept = self._targets(settings.final_embedding_weight, width)
+            fit_linear(sentences, rows.select(some), targets[some.start : some.stop])
         after = self._score(sentences, dev_rows, targets[dev])
         sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
         student = SentenceEncoder(self.run.path / MODEL, device=self.device)
@@ -258,14 +263,22 @@ class _Job:
         shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
         return result
 
-    def _wanted(self) -> Callable[[slice], Floats]:
-        """What the student is to say of some texts, before it is cut to its width: the teacher's vectors, or more."""
-        settings, config = self.recipe.distillation, self.recipe.training
-        weight, some = settings.embedding_weight, slice(self.num_dev, self.num_dev + settings.pca_texts)
+    def _wanted(self, weight: float) -> Callable[[slice], Floats]:
+        """What is to be said of some texts, before it is cut: the teacher's vectors, and ``weight`` times the words."""
+        some = slice(self.num_dev, self.num_dev + self.recipe.distillation.pca_texts)
         if not weight:
             return lambda chosen: self.vectors[chosen]
-        words = WordMeans.of(self.teacher, self.texts[some], self.vectors[some], config.max_length)
+        words = WordMeans.of(self.teacher, self.texts[some], self.vectors[some], self.recipe.training.max_length)
         return lambda chosen: words.beside(self.vectors[chosen], self.texts[chosen], weight)
+
+    def _targets(self, weight: float, width: int) -> tuple[Floats, float]:
+        """The same of all texts, cut to the student's width, and what share of its squared length that keeps."""
+        wanted = self._wanted(weight)
+        sample = wanted(slice(self.num_dev, self.num_dev + self.recipe.distillation.pca_texts))
+        directions_DW, kept = narrowing(sample, width)
+        parts = (wanted(slice(at, at + PART)) for at in range(0, len(self.texts), PART))
+        targets = np.concatenate([part if directions_DW is None else part @ directions_DW for part in parts])
+        return (directions(targets) if self.normalized else targets), kept
 
     def _score(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> Closeness:
         """Cosines with the targets, and neighbours as in the teacher's whole vectors."""

@@ -281,11 +281,15 @@ def has_own_layers(start: Path) -> bool:
     return said is not None and any(not isinstance(step, Normalize) for step in said.steps)
 
 
+def has_new_layer(sentences: SentenceModel, start: Path) -> bool:
+    """Whether a linear layer follows the pooling of a student, which its first checkpoint did not have."""
+    return isinstance(next(iter(sentences.head.steps), None), DenseStep) and not has_own_layers(start)
+
+
 def fit_linear(sentences: SentenceModel, rows: Ragged, targets_NW: Floats) -> None:
-    """Let the linear layer that follows the pooling, if there is one, begin with the least squares of some texts."""
-    layer = next(iter(sentences.head.steps), None)
-    if not isinstance(layer, DenseStep):
-        return
+    """Set the linear layer that follows the pooling to the least squares of some texts."""
+    layer = sentences.head.steps[0]
+    assert isinstance(layer, DenseStep)
     plain = SentenceModel(sentences.encoder, SentenceConfig(pooling=sentences.head.config.pooling))
     pooled_ND = VectorEngine(plain).vectors(rows, lambda count: None).astype(np.float64)
     x_NE = np.concatenate([pooled_ND, np.ones((len(rows), 1))], axis=1)
