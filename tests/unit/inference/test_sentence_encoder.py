@@ -17,8 +17,10 @@ from safetensors.torch import load_file
 import bertkit
 from bertkit import CheckpointError, InputError, SentenceEncoder, pipeline
 from bertkit.batch import pack
+from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.cli import main
 from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
+from bertkit.inference.sentence_steps import sentence_vectors
 from bertkit.metrics.vector_precision import quantized
 from bertkit.model.convert import convert
 from bertkit.model.sentence_model import SentenceModel
@@ -32,6 +34,16 @@ SETTINGS = {
     "similarity_fn_name": "dot",
 }
 PROMPTS = SETTINGS["prompts"]
+
+
+@pytest.mark.parametrize(("rows", "depth", "width"), [(1, 3, 5), (37, 300, 701), (16, 20_000, 2)])
+def test_a_linear_layer_of_any_size_is_the_product_in_float64(rows: int, depth: int, width: int) -> None:
+    """It is computed in pieces, of which the last may be smaller, or a single column too large."""
+    random = np.random.default_rng(0)
+    x, weight = (random.normal(size=shape).astype(np.float32) for shape in ((rows, depth), (width, depth)))
+    config = SentenceConfig(steps=(Dense(in_features=depth, out_features=width, bias=False, activation="Identity"),))
+    found = sentence_vectors(x, SentenceParts(config, ({"linear.weight": weight},)))
+    assert_allclose(found, x.astype(np.float64) @ weight.T, atol=1e-5 * depth**0.5, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
