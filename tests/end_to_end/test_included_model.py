@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from bertkit import AutoModelForMaskedLM, AutoTokenizer
-from bertkit.system.atomic_files import sha256_file
+from bertkit.inference.protocol import model_hash
 from bertkit.system.model_sources import INCLUDED, INCLUDED_FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ COMMANDS = {
         "A kitten lies on the couch.",
         "The bank raised its rates.",
     ],
-    "zero-shot": ["classify", "--labels", "delivery, billing", "The parcel was left at the wrong house."],
+    "zero-shot": ["classify", "--labels", "delivery, billing", "The package was left at the wrong house."],
     "build": ["search", "build", "index", "rows.csv"],
     "found": ["search", "query", "index", "The postman has lost my package.", "--top-k", "3"],
     "topics": ["topics", "rows.csv", "--k", "2"],
@@ -125,7 +125,7 @@ def test_training_starts_from_it(folder: Path, printed: dict[str, str]) -> None:
     """With the hash of its weights on record; few steps leave most of them nearly where they were."""
     start = json.loads((folder / "run" / "metrics.json").read_text())["protocol"]["start_checkpoint"]
     weights = INCLUDED_FOLDER / "model.safetensors"
-    assert start == {"name": INCLUDED, "sha256": sha256_file(weights), "from_hub": False}
+    assert start == {"name": INCLUDED, "sha256": model_hash(INCLUDED_FOLDER), "from_hub": False}
     (trained,) = (load_file(file) for file in (folder / "run").glob("model*.safetensors"))
     assert {tensor.dtype for tensor in trained.values()} == {torch.float32}
     name = "bert.embeddings.word_embeddings.weight"

@@ -149,10 +149,10 @@ def test_the_engine_follows_adapters(make: Callable[..., InferenceEngine]) -> No
     stir(model)
     with torch.no_grad():
         expected = model.eval().forward_packed(pack(ToyData(20).sequences)).logits
-    assert largest(logits() - expected) < 1e-5
+    assert largest(logits() - expected) < 3e-5
     assert largest(logits() - plain) > 0.1
     merge_adapters(model)
-    assert largest(logits() - expected) < 1e-5
+    assert largest(logits() - expected) < 3e-5
 
 
 # ---------------------------------------------------------------------------------------- what is trained
