@@ -1,4 +1,4 @@
-"""Campaigns of hours: what is measured is kept line by line, so that another day or machine goes on from there."""
+"""Benchmarks that run for hours: every finished measurement is kept, so that a later run continues, on any machine."""
 
 from __future__ import annotations
 

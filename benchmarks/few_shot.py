@@ -198,8 +198,8 @@ def compare(by: dict[tuple[str, int], Cell], ours: str, other: str) -> tuple[flo
     return mean_interval([one - two for one, two in pairs]) if len(pairs) > 1 else None
 
 
-def render(points: dict[str, Any], threads: int, machines: list[str]) -> list[str]:
-    lines = ["# A handful of labels, from MiniLM-L6", "", *block(about(threads)), "", *machines]
+def render(points: dict[str, Any], threads: int, measured_on: list[str]) -> list[str]:
+    lines = ["# A handful of labels, from MiniLM-L6", "", *block(about(threads)), "", *measured_on]
     for point, found in points.items():
         name, _, count = point.rpartition("-")
         lines += ["", f"## {name}, {count} a class", "", "| system | accuracy | seconds |", "|---|---|---|"]

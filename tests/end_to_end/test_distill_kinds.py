@@ -174,9 +174,10 @@ def test_an_ensemble_averages_what_is_one_choice(taught, tmp_path):
     opened = open_teachers([teacher], open_run(teacher).workflow.task)[0]
     workflow = taught_workflow(opened.run.workflow.task, Lesson(TaskDistillation()))
     rows, run = workflow.read(few, "dev"), opened.run
-    first = opened.logits(workflow, rows, run.config, tmp_path)
+    units = workflow.units(rows, run.tokenizer, run.config)
+    first = opened.logits(workflow, rows, units.sizes, run.config, tmp_path)
     second = first + np.random.default_rng(0).normal(size=first.shape).astype(np.float32)
-    groups = workflow.units(rows, run.tokenizer, run.config).groups
+    groups = units.groups
     found = combined([first, second], workflow.task, "probabilities", 2.0, groups)
     if groups is None:
         parts, axis = [slice(None)], 1

@@ -122,8 +122,8 @@ class VectorDistillation(Settings):
     dimensions: int | None = Field(
         None,
         ge=1,
-        description="numbers of the student's vectors, which a linear layer makes of its states; default: as many as "
-        "its states have, or as is to be learned if that is less",
+        description="width of the student's vectors, which a linear layer produces; default: that of its pooled "
+        "states, or of what is learned if that is smaller",
     )
     embedding_weight: float = Field(
         0.0,
@@ -135,8 +135,7 @@ class VectorDistillation(Settings):
         None,
         ge=0,
         le=100,
-        description="the same for the student's linear layer, which is fitted once more after training; default: it is "
-        "not",
+        description="the same for a last fit of the student's linear layer after training; default: no last fit",
     )
     masked_lm_weight: float = Field(
         0.0,

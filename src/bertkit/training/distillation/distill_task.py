@@ -264,10 +264,10 @@ class _Job:
         )
 
     def _ask(self, examples: Sequence[Any], reading: ReadingSettings) -> Floats:
-        said = [teacher.logits(self.taught, examples, reading, self.outputs) for teacher in self.teachers]
+        units = self.taught.units(examples, self.teachers[0].run.tokenizer, reading)
+        said = [teacher.logits(self.taught, examples, units.sizes, reading, self.outputs) for teacher in self.teachers]
         settings: TaskDistillation = self.recipe.distillation
-        groups = self.taught.units(examples, self.teachers[0].run.tokenizer, reading).groups if len(said) > 1 else None
-        return combined(said, self.task, settings.ensemble, settings.temperature, groups)
+        return combined(said, self.task, settings.ensemble, settings.temperature, units.groups)
 
     def _teachers_scores(self, rows: Rows, tokenizer: PreTrainedTokenizer) -> dict[str, float]:
         """Of the teachers on dev, read and decided on as the student's answers are."""

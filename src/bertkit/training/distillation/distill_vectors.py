@@ -222,7 +222,9 @@ class _Job:
         tokenizer = AutoTokenizer.from_pretrained(self.start)
         settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
-        most = self._wanted(settings.embedding_weight)(slice(0, 1)).shape[1]
+        means, most = self._word_means(), self.vectors.shape[1]
+        if means is not None and settings.embedding_weight:
+            most += len(means.center)
         sentences = student_model(self.start, encoder.config, most, settings, config, self.normalized, words)
         fits = has_new_layer(sentences, self.start)
         if settings.final_embedding_weight is not None and not fits:
@@ -234,7 +236,7 @@ class _Job:
         taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
-        targets, kept = self._targets(settings.embedding_weight, width)
+        targets, kept = self._targets(means, settings.embedding_weight, width)
         length = min(config.max_length, tokenizer.model_max_length, sentences.encoder.config.max_input_length)
         rows = featurize_texts(self.texts, None, tokenizer, max_length=length)
         dev_rows = rows.select(range(self.num_dev))
@@ -245,7 +247,7 @@ class _Job:
         vocabulary = None if words is None else MaskVocabulary.of_tokenizer(tokenizer)
         self._train(taught, rows, targets, vocabulary)
         if settings.final_embedding_weight is not None:
-            targets, kept = self._targets(settings.final_embedding_weight, width)
+            targets, kept = self._targets(means, settings.final_embedding_weight, width)
             fit_linear(sentences, rows.select(some), targets[some.start : some.stop])
         after = self._score(sentences, dev_rows, targets[dev])
         sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
@@ -263,17 +265,25 @@ class _Job:
         shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
         return result
 
-    def _wanted(self, weight: float) -> Callable[[slice], Floats]:
-        """What is to be said of some texts, before it is cut: the teacher's vectors, and ``weight`` times the words."""
-        some = slice(self.num_dev, self.num_dev + self.recipe.distillation.pca_texts)
-        if not weight:
-            return lambda chosen: self.vectors[chosen]
-        words = WordMeans.of(self.teacher, self.texts[some], self.vectors[some], self.recipe.training.max_length)
-        return lambda chosen: words.beside(self.vectors[chosen], self.texts[chosen], weight)
+    def _word_means(self) -> WordMeans | None:
+        """What is learned beside the teacher's vectors; None if that is nothing."""
+        settings, config = self.recipe.distillation, self.recipe.training
+        if not (settings.embedding_weight or settings.final_embedding_weight):
+            return None
+        some = slice(self.num_dev, self.num_dev + settings.pca_texts)
+        return WordMeans.of(self.teacher, self.texts[some], self.vectors[some], config.max_length)
 
-    def _targets(self, weight: float, width: int) -> tuple[Floats, float]:
-        """The same of all texts, cut to the student's width, and what share of its squared length that keeps."""
-        wanted = self._wanted(weight)
+    def _targets(self, means: WordMeans | None, weight: float, width: int) -> tuple[Floats, float]:
+        """The teacher's vectors with ``weight`` times the words beside them, cut to the student's width.
+
+        Also what share of the squared length that keeps.
+        """
+
+        def wanted(chosen: slice) -> Floats:
+            if means is None or not weight:
+                return self.vectors[chosen]
+            return means.beside(self.vectors[chosen], self.texts[chosen], weight)
+
         sample = wanted(slice(self.num_dev, self.num_dev + self.recipe.distillation.pca_texts))
         directions_DW, kept = narrowing(sample, width)
         parts = (wanted(slice(at, at + PART)) for at in range(0, len(self.texts), PART))

@@ -149,7 +149,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
         """What an encoder reads of rows, one after the other."""
 
     def check_teacher(self, run: Run, name: str, tokenizer: PreTrainedTokenizer) -> None:
-        """Refuse (ConfigError) a teacher of such a student; a tokenizer of its own is none of its faults."""
+        """Refuse (ConfigError) a teacher that cannot teach this student; a different tokenizer alone is no reason."""
 
     def check_settings(self, settings: ReadingSettings) -> None:
         for name, (value, why) in USELESS.items():

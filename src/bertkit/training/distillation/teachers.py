@@ -99,8 +99,10 @@ class Teacher:
     sha256: str
     places: tuple[int, ...]
 
-    def logits(self, taught: TaughtWorkflow, examples: Sequence[Any], reading: ReadingSettings, folder: Path) -> Floats:
-        """Its logits in the order of the task's labels, float32 ``(U, C)``.
+    def logits(
+        self, taught: TaughtWorkflow, examples: Sequence[Any], sizes: Ints, reading: ReadingSettings, folder: Path
+    ) -> Floats:
+        """Its logits in the order of the task's labels, float32 ``(U, C)``; ``sizes`` has the units of each example.
 
         It reads examples as it was trained to, or as the student does (``reading``) where the kind of task asks for it.
         """
@@ -121,7 +123,7 @@ class Teacher:
             key=key,
             width=len(self.places),
             label=f"asking {printable(run.path.name)}",
-            sizes=taught.units(examples, run.tokenizer, used).sizes,
+            sizes=sizes,
         )
         return found[:, self.places]
 
