@@ -93,13 +93,10 @@ def replaced_token_loss(logits_T: Tensor, labels_T: Tensor) -> LossTerm:
 
 def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, layout: Layout) -> LossTerm:
     """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence."""
-    lengths_B = torch.tensor(layout.lengths, device=start_T.device)
-    column_1S = torch.arange(layout.max_seqlen, device=start_T.device)[None, :]
-    real_BS = column_1S < lengths_B[:, None]
     total = start_T.new_zeros(())
-    inside_B = _inside(starts_B, ends_B, layout)
+    inside_B = inside_sequences(starts_B, ends_B, layout)
     for logits_T, positions_B in ((start_T, starts_B), (end_T, ends_B)):
-        logits_BS = logits_T.new_full(real_BS.shape, -torch.inf).masked_scatter(real_BS, logits_T)
+        logits_BS = by_sequence(logits_T, layout, -torch.inf)
         total = total + F.cross_entropy(logits_BS[inside_B], positions_B[inside_B], reduction="sum") / 2
     return LossTerm(total, float(inside_B.sum()))
 
@@ -114,10 +111,18 @@ def count_targets(labels: Tensor, class_weights: Tensor | None = None) -> float:
 
 def count_spans(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> float:
     """Spans inside their sequences; the others are not targets."""
-    return float(_inside(starts_B, ends_B, layout).sum())
+    return float(inside_sequences(starts_B, ends_B, layout).sum())
 
 
-def _inside(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> Tensor:
+def by_sequence(x_T: Tensor, layout: Layout, fill: float) -> Tensor:
+    """Numbers of tokens as rows ``(B, S)``, with ``fill`` behind the end of a sequence."""
+    lengths_B = torch.tensor(layout.lengths, device=x_T.device)
+    real_BS = torch.arange(layout.max_seqlen, device=x_T.device)[None, :] < lengths_B[:, None]
+    return x_T.new_full(real_BS.shape, fill).masked_scatter(real_BS, x_T)
+
+
+def inside_sequences(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> Tensor:
+    """Which spans lie in their sequences, bool ``(B,)``; the others are not targets."""
     _check_shape("positions", starts_B, layout.num_sequences)
     _check_shape("positions", ends_B, layout.num_sequences)
     lengths_B = torch.tensor(layout.lengths, device=starts_B.device)

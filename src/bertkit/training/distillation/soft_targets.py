@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.batch import Batch
-from bertkit.model.losses import LossOutput, LossTerm
+from bertkit.model.losses import LossOutput, LossTerm, by_sequence, inside_sequences
 from bertkit.model.output import ModelOutput
 from bertkit.training.distillation.distill_settings import TaskDistillation
 
@@ -107,18 +107,15 @@ def judge_spans(output: ModelOutput, batch: Batch, problem_type: str, temperatur
     assert output.start_logits is not None
     assert output.end_logits is not None
     layout, size = batch.layout, batch.layout.num_sequences
-    lengths_B = torch.tensor(layout.lengths, device=output.start_logits.device)
-    real_BS = torch.arange(layout.max_seqlen, device=lengths_B.device)[None, :] < lengths_B[:, None]
 
     def in_windows(start_T: Tensor, end_T: Tensor) -> Tensor:
         """``(2 B, S)``, at the padding a number whose probability is 0."""
-        filled = [each.new_full(real_BS.shape, -1e4).masked_scatter(real_BS, each) for each in (start_T, end_T)]
-        return torch.cat(filled)
+        return torch.cat([by_sequence(each_T, layout, -1e4) for each_T in (start_T, end_T)])
 
     said = in_windows(output.start_logits.float(), output.end_logits.float())
     told = in_windows(*batch.targets[TEACHER].float().unbind(dim=-1))
     starts_B, ends_B = batch.targets["start_positions"], batch.targets["end_positions"]
-    inside_B = (starts_B >= 0) & (starts_B < lengths_B) & (ends_B >= 0) & (ends_B < lengths_B)
+    inside_B = inside_sequences(starts_B, ends_B, layout)
     places = torch.cat([torch.where(inside_B, each_B, -100) for each_B in (starts_B, ends_B)])
     hard, _ = hard_losses(said, places, SINGLE)
     soft = soft_losses(said, told, SINGLE, temperature)
