@@ -27,8 +27,13 @@ QUICK = {"learning_rate": 3e-3, "epochs": 2, "precision": "fp32", "batch_size": 
 
 def tiny_start(folder: Path, *, width: int = 16) -> Path:
     """A random BERT of one layer and its tokenizer."""
+    return start_with_words([*GOOD, *BAD, *OTHER], folder, width=width, layers=1, heads=2)
+
+
+def start_with_words(words: list[str], folder: Path, *, width: int, layers: int, heads: int) -> Path:
+    """A random BERT and a tokenizer of these words."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHER]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     (folder / "words.txt").write_text("\n".join(words) + "\n")
     BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
     (folder / "words.txt").unlink()
@@ -36,8 +41,8 @@ def tiny_start(folder: Path, *, width: int = 16) -> Path:
     shape = BertConfig(
         vocab_size=len(words),
         hidden_size=width,
-        num_hidden_layers=1,
-        num_attention_heads=2,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
         intermediate_size=2 * width,
         max_position_embeddings=32,
     )

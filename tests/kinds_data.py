@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from bertkit import BertConfig, BertModel, BertTokenizer
+from finetune_data import start_with_words
 from pipeline_helpers import WORDS
 
 FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
@@ -22,25 +21,10 @@ OTHER = ["the", "a", "went", "to", "saw", "in", "and", "then", "home", "late", "
 PLAIN = [word for word in WORDS if word.isalpha() and word not in ("a", "the")]
 
 
-def tagger_start(folder: Path, *, width: int = 32) -> Path:
+def tagger_start(folder: Path) -> Path:
     """A tiny random BERT whose vocabulary cuts towns in two."""
-    folder.mkdir(exist_ok=True)
     towns = sorted({town[:2] for town in TOWNS} | {f"##{town[2:]}" for town in TOWNS})
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *FIRST, *LAST, *OTHER, *towns, *".,!?"]
-    (folder / "words.txt").write_text("\n".join(words) + "\n")
-    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
-    (folder / "words.txt").unlink()
-    torch.manual_seed(0)
-    shape = BertConfig(
-        vocab_size=len(words),
-        hidden_size=width,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=2 * width,
-        max_position_embeddings=32,
-    )
-    BertModel(shape).save_pretrained(folder)
-    return folder
+    return start_with_words([*FIRST, *LAST, *OTHER, *towns, *".,!?"], folder, width=32, layers=2, heads=4)
 
 
 def sentences(count: int, seed: int, longest: int = 5) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit.config.bert_config import BertConfig
 from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.evaluate import evaluate_run
@@ -28,6 +27,7 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from finetune_data import start_with_words
 from training_helpers import read_rows
 
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
@@ -39,22 +39,8 @@ QUICK = {"learning_rate": 3e-3, "epochs": 4, "precision": "fp32", "batch_size": 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random BERT with a vocabulary of whole words."""
-    folder = tmp_path_factory.mktemp("start")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHER]
-    (folder / "words.txt").write_text("\n".join(words) + "\n")
-    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
-    (folder / "words.txt").unlink()
-    torch.manual_seed(0)
-    shape = BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=32,
-    )
-    BertModel(shape).save_pretrained(folder)
-    return folder
+    words = [*GOOD, *BAD, *OTHER]
+    return start_with_words(words, tmp_path_factory.mktemp("start"), width=32, layers=2, heads=4)
 
 
 def texts(num_rows: int, seed: int) -> list[tuple[str, str]]:
