@@ -81,6 +81,8 @@ def test_pooling_and_width_can_be_chosen_and_a_new_linear_layer_begins_with_leas
     again = replace(given, distillation=settings, student=Student(model=str(folder)))
     with pytest.raises(ConfigError, match=r"pooling, dimensions: the student .* layers of its own"):
         distill_vectors(teacher, texts, tmp_path / "again", again)
+    for refused in ("plain", "wide", "again"):
+        assert not (tmp_path / refused).exists(), "refused before anything is made"
 
 
 def test_a_student_of_vectors_and_masked_words_is_both_models(teacher, tmp_path):

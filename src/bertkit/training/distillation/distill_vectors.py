@@ -27,6 +27,9 @@ from typing import Any
 import numpy as np
 
 from bertkit.batch import Batch, collate
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
@@ -43,6 +46,7 @@ from bertkit.system.console import aligned, quiet, say
 from bertkit.system.device import Device, find_device, hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json, write_json
+from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Columns
@@ -57,7 +61,7 @@ from bertkit.training.distillation.distill_settings import (
 from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
 from bertkit.training.distillation.epochs_of_texts import train_on_texts
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
-from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.students import shape_of, start_of
 from bertkit.training.distillation.taught_vectors import (
     VECTORS,
     MaskedTexts,
@@ -65,9 +69,11 @@ from bertkit.training.distillation.taught_vectors import (
     WordMeans,
     ends_normalized,
     fit_linear,
-    has_new_layer,
+    has_own_layers,
     masked_words,
     narrowing,
+    num_to_learn,
+    student_head,
     student_model,
 )
 from bertkit.training.distillation.teachers import PART, kept_outputs
@@ -183,8 +189,9 @@ def distill_vectors(
         if run.is_finished:
             say(f"{run.path} is finished; nothing to do")
             return _read_result(run)
-        run.begin(facts)
         encoder = SentenceEncoder(teacher, device=place)
+        head = _head_of_student(given, teacher, encoder)
+        run.begin(facts)
         kept = run.path / OUTPUTS if outputs is None else Path(outputs)
         try:
             vectors = _ask(encoder, texts, kept, str(facts["teacher"]))
@@ -194,8 +201,18 @@ def distill_vectors(
         start = start_of(
             given.begins_with(), teacher, run.path / STUDENT, model_class=name, new_class=name, seed=config.seed
         )
-        job = _Job(run, given, teacher, texts, vectors, ends_normalized(encoder.config), start, place, facts)
+        job = _Job(run, given, teacher, texts, vectors, ends_normalized(encoder.config), start, head, place, facts)
         return job.finish(encoder)
+
+
+def _head_of_student(given: DistillRecipe, teacher: str | Path, encoder: SentenceEncoder) -> SentenceConfig:
+    """From configurations alone: what cannot be is refused before anything is computed."""
+    student, settings = given.begins_with(), given.distillation
+    assert isinstance(settings, VectorDistillation)
+    start = None if student.model is None else resolve(student.model)
+    shape = shape_of(student, teacher) if start is None else BertConfig.from_json_file(config_path(start))
+    most = num_to_learn(teacher, encoder.width, settings)
+    return student_head(start, shape.hidden_size, encoder.config, most, settings, given.training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +226,7 @@ class _Job:
     vectors: Floats
     normalized: bool
     start: Path
+    head: SentenceConfig
     device: str
     facts: dict[str, Json]
 
@@ -222,16 +240,9 @@ class _Job:
         tokenizer = AutoTokenizer.from_pretrained(self.start)
         settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
-        means, most = self._word_means(), self.vectors.shape[1]
-        if means is not None and settings.embedding_weight:
-            most += len(means.center)
-        sentences = student_model(self.start, encoder.config, most, settings, config, self.normalized, words)
-        fits = has_new_layer(sentences, self.start)
-        if settings.final_embedding_weight is not None and not fits:
-            raise ConfigError(
-                "final_embedding_weight: the student has no new linear layer that could be fitted; give dimensions as "
-                "well, or leave it out"
-            )
+        means = self._word_means()
+        sentences = student_model(self.start, self.head, config.seed, words)
+        fits = isinstance(next(iter(self.head.steps), None), Dense) and not has_own_layers(self.start)
         head = None if words is None else words.cls.predictions
         taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)

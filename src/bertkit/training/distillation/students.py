@@ -55,16 +55,8 @@ def start_of(
         return resolve(student.model)
     if (folder / "config.json").is_file():
         return folder
-    path = resolve(teacher)
-    shape = read_any_config(config_path(path))
-    if not isinstance(shape, BertConfig):
-        raise ConfigError(
-            f"{teacher} is an encoder-decoder, whose layers cannot be taken and whose shape cannot be made smaller; "
-            "give a checkpoint for the student"
-        )
+    path, smaller = resolve(teacher), shape_of(student, teacher)
     if student.layers is None:
-        assert student.shape is not None, "the student says one thing"
-        smaller = small_shape(shape, student)
         with seeded(seed):
             model: Any = class_named(new_class)(smaller)  # type: ignore[arg-type]  # of an encoder's config
         made = f"new weights, {smaller.num_hidden_layers} layers of {smaller.hidden_size}"
@@ -72,14 +64,30 @@ def start_of(
             take_embeddings(getattr(model, "bert", model), BertModel.from_pretrained(path))
             made += ", and the teacher's embeddings"
     else:
-        layers = chosen_layers(student.layers, shape)
-        model = keep_layers(class_named(model_class).from_pretrained(path), layers)
-        made = f"layers {', '.join(map(str, layers))} of the teacher's {shape.num_hidden_layers}"
+        whole = class_named(model_class).from_pretrained(path)
+        assert isinstance(whole.config, BertConfig), "shape_of refuses any other"
+        layers = chosen_layers(student.layers, whole.config)
+        model = keep_layers(whole, layers)
+        made = f"layers {', '.join(map(str, layers))} of the teacher's {whole.config.num_hidden_layers}"
     with new_folder(folder) as draft:
         model.save_pretrained(draft)
         AutoTokenizer.from_pretrained(checkpoint_folder(path)).save_pretrained(draft)
     say(f"the student begins with {made}")
     return folder
+
+
+def shape_of(student: Student, teacher: str | Path) -> BertConfig:
+    """The configuration of what :func:`start_of` makes of a teacher; raises what it does, and reads no weights."""
+    shape = read_any_config(config_path(resolve(teacher)))
+    if not isinstance(shape, BertConfig):
+        raise ConfigError(
+            f"{teacher} is an encoder-decoder, whose layers cannot be taken and whose shape cannot be made smaller; "
+            "give a checkpoint for the student"
+        )
+    if student.layers is not None:
+        return shape_with(shape, chosen_layers(student.layers, shape))
+    assert student.shape is not None, "the student says one thing"
+    return small_shape(shape, student)
 
 
 def take_embeddings(student: BertModel, teacher: BertModel) -> None:

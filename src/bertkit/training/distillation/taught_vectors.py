@@ -177,14 +177,8 @@ class WordMeans:
 
     @classmethod
     def of(cls, teacher: str | Path, texts: Sequence[str], vectors_ND: Floats, max_length: int) -> WordMeans:
-        """Centered and scaled on some texts with the teacher's vectors.
-
-        Raises:
-            ConfigError: a teacher without word embeddings of BERT's kind.
-        """
+        """Centered and scaled on some texts with the teacher's vectors."""
         path = resolve(teacher)
-        if not isinstance(read_any_config(config_path(path)), BertConfig):
-            raise ConfigError(f"embedding_weight: the teacher {teacher} is no encoder of BERT's kind; set it to 0")
         table = BertModel.from_pretrained(path).embeddings.word_embeddings.weight.detach()
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(path))
         plain = cls(table, tokenizer, max_length, np.zeros(table.shape[1], np.float32), 1.0)
@@ -210,80 +204,108 @@ class WordMeans:
         return found
 
 
+def num_to_learn(teacher: str | Path, vectors: int, settings: VectorDistillation) -> int:
+    """Numbers of what is to be learned of a text: the teacher's vector, and perhaps the mean of its word embeddings.
+
+    Raises:
+        ConfigError: a teacher without word embeddings of BERT's kind.
+    """
+    if not (settings.embedding_weight or settings.final_embedding_weight):
+        return vectors
+    config = read_any_config(config_path(resolve(teacher)))
+    if not isinstance(config, BertConfig):
+        raise ConfigError(f"embedding_weight: the teacher {teacher} is no encoder of BERT's kind; set it to 0")
+    return vectors + (config.embedding_width if settings.embedding_weight else 0)
+
+
 def ends_normalized(config: SentenceConfig) -> bool:
     """Whether a model's vectors have length 1."""
     return bool(config.steps) and isinstance(config.steps[-1], Normalize)
 
 
-def student_model(
-    start: Path,
+def student_head(
+    start: Path | None,
+    hidden_size: int,
     teacher: SentenceConfig,
     width: int,
     settings: VectorDistillation,
     config: VectorTraining,
-    normalized: bool,
-    words: BertForMaskedLM | None = None,
-) -> SentenceModel:
-    """The student with what follows its encoder: pooling, a linear layer if its width is to be another, length 1.
+) -> SentenceConfig:
+    """What follows a student's encoder: pooling, a linear layer if its width is to be another, length 1.
 
     Args:
-        start: a checkpoint. One of sentence-transformers keeps its pooling and its own dense layers; any other is
-            pooled as the teacher is, or as ``settings`` say.
-        teacher: how the teacher makes vectors.
+        start: a checkpoint; None: one without modules.json. One of sentence-transformers keeps its pooling and its own
+            dense layers; any other is pooled as the teacher is, or as ``settings`` say.
+        hidden_size: of the student's encoder.
+        teacher: how the teacher makes vectors. Where they have length 1, the student's have.
         width: numbers of what is to be learned of a text.
         settings: pooling and width of the student's vectors, where they are given.
-        config: length of texts, and the seed of new weights.
-        normalized: whether the teacher's vectors have length 1, so that the student's must.
-        words: ``start`` with a masked-LM head, whose encoder is to be the student's.
+        config: length of texts.
 
     Raises:
         ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's, or whose pooling
-            or width is to be another; ``dimensions`` that are more than there is to learn.
+            or width is to be another; ``dimensions`` that are more than there is to learn; ``final_embedding_weight``
+            for a student without a new linear layer.
     """
-    said = said_by(checkpoint_folder(start))
-    own = said or SentenceConfig(pooling=teacher.pooling)
-    if has_own_layers(start):
+    said = None if start is None else said_by(checkpoint_folder(start))
+    if said is not None and has_layers(said):
         if settings.pooling is not None or settings.dimensions is not None:
             raise ConfigError(
                 f"pooling, dimensions: the student {start} makes vectors by layers of its own; begin with its encoder "
                 "alone, without modules.json, or leave both out"
             )
+        if (own_width := said.widths(hidden_size)[-1]) > width:
+            raise ConfigError(
+                f"the student {start} makes vectors of {own_width} numbers by layers of its own, the teacher of "
+                f"{width}; begin with its encoder alone, without modules.json"
+            )
+        head, is_new = said, False
+    else:
+        pooling = settings.pooling or (said or teacher).pooling
+        pooled = hidden_size * len(pooling)
+        own_width = settings.dimensions or min(pooled, width)
+        if own_width > width:
+            raise ConfigError(
+                f"dimensions={own_width}: what is to be learned of a text has {width} numbers; give at most that"
+            )
+        is_new = own_width != pooled
+        dense = Dense(in_features=pooled, out_features=own_width, activation="Identity")
+        steps = (*((dense,) if is_new else ()), *((Normalize(),) if ends_normalized(teacher) else ()))
+        head = SentenceConfig(pooling=pooling, steps=steps, similarity=teacher.similarity, max_length=config.max_length)
+    if settings.final_embedding_weight is not None and not is_new:
+        raise ConfigError(
+            "final_embedding_weight: the student has no new linear layer that could be fitted; give dimensions as "
+            "well, or leave it out"
+        )
+    return head
+
+
+def student_model(start: Path, head: SentenceConfig, seed: int, words: BertForMaskedLM | None = None) -> SentenceModel:
+    """The student.
+
+    Args:
+        start: its first checkpoint.
+        head: see :func:`student_head`.
+        seed: of a new linear layer.
+        words: ``start`` with a masked-LM head, whose encoder is to be the student's.
+    """
+    if has_own_layers(start):
         made = SentenceModel.from_pretrained(start)
         if words is not None:
             made.encoder = words.bert
-        if made.head.width > width:
-            raise ConfigError(
-                f"the student {start} makes vectors of {made.head.width} numbers by layers of its own, the teacher of "
-                f"{width}; begin with its encoder alone, without modules.json"
-            )
         return made
-    encoder = BertModel.from_pretrained(start) if words is None else words.bert
-    pooling = settings.pooling or own.pooling
-    pooled = encoder.config.hidden_size * len(pooling)
-    own_width = settings.dimensions or min(pooled, width)
-    if own_width > width:
-        raise ConfigError(
-            f"dimensions={own_width}: what is to be learned of a text has {width} numbers; give at most that"
-        )
-    steps: list[Dense | Normalize] = []
-    if own_width != pooled:
-        steps.append(Dense(in_features=pooled, out_features=own_width, activation="Identity"))
-    steps += [Normalize()] if normalized else []
-    sentence = SentenceConfig(
-        pooling=pooling, steps=tuple(steps), similarity=teacher.similarity, max_length=config.max_length
-    )
-    return SentenceModel(encoder, sentence, seed=config.seed)
+    return SentenceModel(BertModel.from_pretrained(start) if words is None else words.bert, head, seed=seed)
+
+
+def has_layers(config: SentenceConfig) -> bool:
+    """Whether more follows the pooling than a length of 1."""
+    return any(not isinstance(step, Normalize) for step in config.steps)
 
 
 def has_own_layers(start: Path) -> bool:
     """Whether a checkpoint says that more follows its pooling than a length of 1."""
     said = said_by(checkpoint_folder(start))
-    return said is not None and any(not isinstance(step, Normalize) for step in said.steps)
-
-
-def has_new_layer(sentences: SentenceModel, start: Path) -> bool:
-    """Whether a linear layer follows the pooling of a student, which its first checkpoint did not have."""
-    return isinstance(next(iter(sentences.head.steps), None), DenseStep) and not has_own_layers(start)
+    return said is not None and has_layers(said)
 
 
 def fit_linear(sentences: SentenceModel, rows: Ragged, targets_NW: Floats) -> None:
