@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FEW_ROWS, FEW_OF_LABEL = 2_000, 64
 #: Inverse strength of the penalty after the encoder was trained. Cross-validation cannot choose it: the labels of all
 #: rows have already shaped the vectors.
-CONTRASTED = 1.0
+CONTRASTED = 3.0
 #: Parts of the rows, by which the strength of the penalty of a linear head on a frozen encoder is chosen.
 FOLDS = 5
 

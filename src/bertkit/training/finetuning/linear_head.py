@@ -57,12 +57,14 @@ def choose_strength(features_ND: Floats, labels_N: Ints, folds_N: Ints) -> float
 def logistic(features_ND: Floats, labels_N: Ints, strength: float, *, num_labels: int) -> tuple[Floats, Floats]:
     """Weights ``(C, D)`` and biases ``(C,)`` of a logistic regression over labels 0 to C - 1.
 
-    A label that no row has gets no weights and a bias far below the others.
+    All labels count alike, however many rows they have: under a strong penalty a label with fewer rows than others
+    would hardly ever be given. A label that no row has gets no weights and a bias far below the others.
     """
     from sklearn.linear_model import LogisticRegression
 
     scale = float(np.linalg.norm(features_ND, axis=1).mean()) or 1.0
-    model = LogisticRegression(C=strength, max_iter=1000).fit(features_ND.astype(np.float64) / scale, labels_N)
+    model = LogisticRegression(C=strength, max_iter=1000, class_weight="balanced")
+    model.fit(features_ND.astype(np.float64) / scale, labels_N)
     slopes, offsets = np.asarray(model.coef_) / scale, np.asarray(model.intercept_)
     if len(model.classes_) == 2:  # one row of weights, for the second label
         slopes, offsets = np.concatenate([-slopes, slopes]) / 2, np.concatenate([-offsets, offsets]) / 2
