@@ -58,6 +58,12 @@ def test_a_python_without_sources_is_told_so(tmp_path: Path) -> None:
         demo_text.collect_sentences(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def started_as_bertkit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the tests were started."""
+    monkeypatch.setattr(sys, "argv", ["bertkit"])
+
+
 def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     assert main(["demo", "--quick", "--out", str(out), "--json"]) == 0
