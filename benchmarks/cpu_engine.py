@@ -7,7 +7,8 @@ system a live process, answers compared before anything is timed, rounds in turn
 tokens, and ragged texts: bertkit's in order of arrival, the peers' in padded batches of 32 sorted by length. Ratios are
 medians of the ratios within a round. With ``--data`` also on real texts, and in int8, for which MiniLM-L6 is first
 quantized with other texts of the same kind; with ``--before`` also the work of ``before_after.py``. The peers are those
-of the extra ``bench``.
+of the extra ``bench``. A model takes about 15 minutes on two cores; the file of results has, at any time, those that
+are finished, and ``--models`` chooses.
 """
 
 from __future__ import annotations
@@ -99,20 +100,32 @@ def main() -> None:
             lines += ["", f"## {name}", "", "```", found.render(), "```"]
             report[name] = found.to_dict()
             targets += list(targets_of(name, found, processor))
+            write(lines, targets, out)
             if found.interrupted is not None:
-                publish(lines, report, out)
+                print(json.dumps(report))
                 sys.exit(found.interrupted.exit_code)
     costs = overhead_of(minilm_folder(), args.threads)
     report["overhead_ms"] = costs
     what = "pipeline over the engine at 16 tokens, ms, tokenizing included"
     targets.append(Target(what, statistics.median(costs), MOST_OVERHEAD_MS, at_most=True))
-    lines += ["", "## Targets", "", "| what | beside | measured | target | met |", "|---|---|--:|--:|---|"]
-    lines += [target.line() for target in targets]
+    lines += table(targets)
     if args.before:
         figures = before_after.compare(args.before, args.data, args.rounds, args.threads)
         lines += ["", f"## Before ({args.before}) and after", "", *before_after.table(figures, args.rounds)]
         report["before_after"] = figures
     publish(lines, report, out)
+
+
+def write(lines: Sequence[str], targets: Sequence[Target], out: Path) -> None:
+    """Keep what is finished."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join([*lines, *table(targets)]) + "\n", encoding="utf-8")
+
+
+def table(targets: Sequence[Target]) -> list[str]:
+    """The targets, in Markdown."""
+    lines = ["", "## Targets", "", "| what | beside | measured | target | met |", "|---|---|--:|--:|---|"]
+    return lines + [target.line() for target in targets]
 
 
 def parse_args() -> argparse.Namespace:
