@@ -7,8 +7,8 @@ system a live process, answers compared before anything is timed, rounds in turn
 tokens, and ragged texts: bertkit's in order of arrival, the peers' in padded batches of 32 sorted by length. Ratios are
 medians of the ratios within a round. With ``--data`` also on real texts, and in int8, for which MiniLM-L6 is first
 quantized with other texts of the same kind; with ``--before`` also the work of ``before_after.py``. The peers are those
-of the extra ``bench``. A model takes about 15 minutes on two cores; the file of results has, at any time, those that
-are finished, and ``--models`` chooses.
+of the extra ``bench``. A model takes about 15 minutes on two cores. Each is written to the results
+file once it is finished; ``--models`` selects some of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bertkit.benchmark.runtimes import INT8, PRECISIONS, Mode
 from bertkit.engine.closeness import NEAR_ENOUGH
 from bertkit.quantization.quantize import quantize
 from bertkit.system.processor import Processor, find_processor
-from machine import about, block, minilm_folder, publish, random_base
+from machine import about, block, minilm_folder, publish, random_base, save
 
 #: Sections of the results: real weights, random weights, real weights on real texts.
 MINILM, BASE, REAL_TEXT = "MiniLM-L6", "BERT-base, random weights", "MiniLM-L6, real texts"
@@ -100,9 +100,9 @@ def main() -> None:
             lines += ["", f"## {name}", "", "```", found.render(), "```"]
             report[name] = found.to_dict()
             targets += list(targets_of(name, found, processor))
-            write(lines, targets, out)
+            save([*lines, *table(targets)], out)
             if found.interrupted is not None:
-                print(json.dumps(report))
+                publish([*lines, *table(targets)], report, out)
                 sys.exit(found.interrupted.exit_code)
     costs = overhead_of(minilm_folder(), args.threads)
     report["overhead_ms"] = costs
@@ -114,12 +114,6 @@ def main() -> None:
         lines += ["", f"## Before ({args.before}) and after", "", *before_after.table(figures, args.rounds)]
         report["before_after"] = figures
     publish(lines, report, out)
-
-
-def write(lines: Sequence[str], targets: Sequence[Target], out: Path) -> None:
-    """Keep what is finished."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join([*lines, *table(targets)]) + "\n", encoding="utf-8")
 
 
 def table(targets: Sequence[Target]) -> list[str]:

@@ -68,9 +68,14 @@ def publish(lines: Sequence[str], report: Mapping[str, Any], out: Path | None) -
     text = "\n".join(lines)
     print(text)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n", encoding="utf-8")
+        save(lines, out)
     print(json.dumps(report))
+
+
+def save(lines: Sequence[str], out: Path) -> None:
+    """Write Markdown, given without line ends, to a file whose folder is made."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def minilm_folder() -> Path:

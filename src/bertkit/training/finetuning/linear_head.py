@@ -57,8 +57,8 @@ def choose_strength(features_ND: Floats, labels_N: Ints, folds_N: Ints) -> float
 def logistic(features_ND: Floats, labels_N: Ints, strength: float, *, num_labels: int) -> tuple[Floats, Floats]:
     """Weights ``(C, D)`` and biases ``(C,)`` of a logistic regression over labels 0 to C - 1.
 
-    All labels count alike, however many rows they have: under a strong penalty a label with fewer rows than others
-    would hardly ever be given. A label that no row has gets no weights and a bias far below the others.
+    Class weights are balanced: under a strong penalty a label with fewer rows than others would hardly ever be
+    predicted. A label that no row has gets no weights and a bias far below the others.
     """
     from sklearn.linear_model import LogisticRegression
 
