@@ -96,6 +96,7 @@ class FamilyContestants:
     def mismatches(self, texts: Sequence[str], *, reference: bool = True) -> list[str]:
         """Texts that the fast path, the engine or the reference (ids and offsets) tokenizes in another way."""
         texts = list(texts)
+        self.peer.backend_tokenizer.no_truncation()  # which an earlier call may have left on
         expected = self.peer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
         ours = self.ours(texts, add_special_tokens=False, return_offsets_mapping=True)
         wrong: list[str] = []

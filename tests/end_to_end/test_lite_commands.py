@@ -51,7 +51,8 @@ def folders(once: Callable[..., Any]) -> dict[str, tuple[Path, Path]]:
 def make_folders(root: Path) -> dict[str, tuple[Path, Path]]:
     settings = {"ranks": {"num_labels": 1}}
     models = {
-        name: save_tiny(root / name, getattr(bertkit, cls), **settings.get(name, {})) for name, cls in MODELS.items()
+        name: save_tiny(root / name, getattr(bertkit, cls), num_hidden_layers=1, **settings.get(name, {}))
+        for name, cls in MODELS.items()
     }
     said = {"prompts": {"query": "it is "}, "similarity_fn_name": "euclidean"}
     models["encoder"] = sentence_folder(root / "encoder", MODULES, said, {"max_seq_length": 30})

@@ -277,8 +277,10 @@ def test_decode(pair: FamilyContestants) -> None:
     assert pair.ours.convert_ids_to_tokens(rows[0]) == pair.peer.convert_ids_to_tokens(rows[0])
 
 
-@pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("family", ["bert", *FAMILIES])
+@pytest.mark.parametrize(
+    ("family", "special"),
+    [*((family, False) for family in ("bert", *FAMILIES)), ("bert", True), ("roberta", True), ("xlm-roberta", True)],
+)
 def test_added_tokens(family: str, special: bool, shared: Path, tmp_path: Path) -> None:
     """Tokens that a user adds, one of them already in the vocabulary: ids, offsets, decoding; saved and pickled."""
     transformers = pytest.importorskip("transformers")

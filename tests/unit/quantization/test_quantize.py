@@ -42,7 +42,7 @@ def texts(shared: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def done(minilm: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Quantized:
-    return quantize(minilm, tmp_path_factory.mktemp("int8") / "out", texts[:200], any_speed=True)
+    return quantize(minilm, tmp_path_factory.mktemp("int8") / "out", texts[:120], any_speed=True)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_the_folder_goes_both_ways(done: Quantized, tmp_path: Path, texts: list[
 @pytest.mark.campaign
 def test_a_run_keeps_its_task_and_its_score(run: Path, shared: Path, tmp_path: Path, texts: list[str]) -> None:
     data = shared / "data" / "glue" / "SST-2"
-    result = quantize(run, tmp_path / "int8", texts[:200], dev=data / "dev.tsv", any_speed=True)
+    result = quantize(run, tmp_path / "int8", texts[:120], dev=data / "dev.tsv", any_speed=True)
     assert result.dev is not None
     assert result.dev.rows == 872
     original, quantized = (evaluate_run("sst2", data, path).scores["accuracy"] for path in (run, result.folder))
@@ -127,7 +127,7 @@ def test_a_run_keeps_its_task_and_its_score(run: Path, shared: Path, tmp_path: P
 
 def test_the_card_says_what_it_was_judged_on(done: Quantized) -> None:
     card = (done.folder / "README.md").read_text(encoding="utf-8")
-    assert "calibrated and judged on: 200 texts, 0.0% of their tokens unknown" in card
+    assert "calibrated and judged on: 120 texts, 0.0% of their tokens unknown" in card
     assert f"times for many, on {find_processor()}" in card
     assert inspect_int8(done.folder).quantization.measured.speed == done.speed
 
