@@ -114,8 +114,8 @@ def test_what_the_run_generates(run: Path, data: Path, tmp_path: Path, capsys: p
     out = tmp_path / "out.jsonl"
     assert main(["predict", "--model", str(run), str(data / "dev.jsonl"), "--out", str(out)]) == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(rows) == 200
-    assert sum(row["predicted"] == row["gold"] for row in rows) > 190
+    assert len(rows) == 100
+    assert sum(row["predicted"] == row["gold"] for row in rows) > 95
 
 
 @pytest.mark.slow
