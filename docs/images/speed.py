@@ -12,12 +12,14 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
+#: Machine and day of the results that are drawn.
+MEASURED = "epyc-2-cores_2026-11-21"
 BLUE, GREY = "#0072b2", "#9a9a9a"
 
 
 def number(result: str, pattern: str) -> float:
-    """The number that a pattern finds in the results file whose name begins with ``result``."""
-    (path,) = RESULTS.glob(f"{result}_*.md")
+    """The number that a pattern finds in the results file of the job ``result``."""
+    path = RESULTS / f"{result}_{MEASURED}.md"
     found = re.search(pattern, path.read_text(encoding="utf-8"))
     assert found is not None, f"{pattern} is not in {path}"
     return float(found[1])

@@ -8,14 +8,14 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
-from bertkit.cli.task_options import FileColumns, Start, Task
+from bertkit.cli.task_options import AdaptTask, FileColumns, Start
 from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 
 def adapt(
-    task: Task,
+    task: AdaptTask,
     /,
     *,
     start: Start,

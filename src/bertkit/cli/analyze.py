@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     Computing,
-    Model,
     Source,
     Texts,
+    TrainedModel,
     check_format,
     read_pairs,
     read_texts,
@@ -26,7 +26,7 @@ from bertkit.system.console import say
 
 def analyze(
     *text: Texts,
-    model: Model,
+    model: TrainedModel,
     pairs: Annotated[
         bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")
     ] = False,

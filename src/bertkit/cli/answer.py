@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, answers, decode, write_json, write_line
+from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say, standard_input
@@ -60,7 +60,7 @@ class Search:
 
 def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
-    model: Model,
+    model: TrainedModel,
     where: Context = Context(),
     out: Annotated[
         Path | None,

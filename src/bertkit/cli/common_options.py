@@ -34,6 +34,8 @@ ModelArgument = Annotated[
     str, Parameter(help=f"Model folder, Hub name, run folder of 'bertkit finetune', or {INCLUDED} (included).")
 ]
 Model = Annotated[ModelArgument, Parameter(alias="-m")]
+#: Of commands for which the included model has no head.
+TrainedModel = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
 from bertkit.cli.heads_file import read_heads
-from bertkit.cli.task_options import FileColumns, Start, Task
+from bertkit.cli.task_options import FileColumns, FinetuneTask, Start
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def finetune(
-    task: Task,
+    task: FinetuneTask,
     /,
     *,
     start: Start,

@@ -6,7 +6,16 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.common_options import Common, Model, Source, Texts, read_texts, with_texts, write_json, write_line
+from bertkit.cli.common_options import (
+    Common,
+    Source,
+    Texts,
+    TrainedModel,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
 from bertkit.config.generation_settings import GenerationOptions
 from bertkit.errors import ConfigError
 
@@ -15,7 +24,7 @@ NOTHING_SET = GenerationOptions()
 
 def generate(
     *text: Texts,
-    model: Model,
+    model: TrainedModel,
     task: Annotated[
         str | None,
         Parameter(

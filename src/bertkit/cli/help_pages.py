@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Title of a group of options -> those of it that ``--help`` shows; groups that are not listed are shown as a whole.
 EVERYDAY = {
     "Common options": {"--json", "--device", "--quiet"},
-    "Files of your own (tasks csv, rerank)": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
+    "Files of your own": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
     "CoNLL files (task ner)": set[str](),
     "Text to text (tasks summarize, text2text)": {"--source", "--target", "--prefix"},
     "Texts to compare (tasks pairs, triplets, scored-pairs)": {"--negative", "--score"},

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Computing, Model, PairReading, answers, read_pairs, write_json, write_line
+from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pairs, write_json, write_line
 
 
 def next_sentence(
     *text: Annotated[str, Parameter(help="Two texts; or - for standard input, one pair per line, separated by a tab.")],
-    model: Model,
+    model: TrainedModel,
     reading: PairReading = PairReading(),
     common: Computing = Computing(),
 ) -> None:

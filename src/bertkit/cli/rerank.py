@@ -13,7 +13,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import (
     Computing,
     DocumentReading,
-    Model,
+    TrainedModel,
     open_pipeline,
     read_texts,
     with_texts,
@@ -27,7 +27,7 @@ Asked = dict[str, Any]
 
 def rerank(
     *text: Annotated[str, Parameter(help="The query, then its documents; - reads these from standard input.")],
-    model: Model,
+    model: TrainedModel,
     data: Annotated[
         Path | None,
         Parameter(

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     Computing,
     MaxLength,
-    Model,
     Source,
     Texts,
+    TrainedModel,
     answers,
     read_texts,
     write_json,
@@ -21,7 +21,7 @@ from bertkit.cli.common_options import (
 
 def tag(
     *text: Texts,
-    model: Model,
+    model: TrainedModel,
     strategy: Annotated[
         Literal["none", "simple", "first", "average", "max"],
         Parameter(

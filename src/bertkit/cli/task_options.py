@@ -19,16 +19,24 @@ if TYPE_CHECKING:
     from bertkit.tasks.rerank.task import RerankTask
     from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
-Task = Annotated[
+#: Tasks of an encoder, in words.
+_ENCODER_TASKS = (
+    "squad, squad2; ner; swag, codah, arc; imdb, tweets; pairs, triplets, scored-pairs for vectors of texts, "
+    "sparse-pairs for weights of their words; rerank"
+)
+_GLUE = "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+FinetuneTask = Annotated[
     str,
     Parameter(
-        help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
-        "codah, arc; imdb, tweets; summarize, text2text; pairs, triplets, scored-pairs for vectors of texts, "
-        "sparse-pairs for weights of their words; rerank; "
-        "multi for several heads on one encoder; or csv for a file of your own."
+        help=f"{_GLUE}, or glue for all of them; {_ENCODER_TASKS}; summarize, text2text; multi for several heads on "
+        "one encoder; or csv for a file of your own."
     ),
 ]
-FILE_GROUP = Group("Files of your own (tasks csv, rerank)", sort_key=1)
+Task = Annotated[
+    str, Parameter(help=f"{_GLUE}; {_ENCODER_TASKS}; summarize, text2text; or csv for a file of your own.")
+]
+AdaptTask = Annotated[str, Parameter(help=f"{_GLUE}; {_ENCODER_TASKS}; or csv for a file of your own.")]
+FILE_GROUP = Group("Files of your own", sort_key=1)
 #: The tasks of :class:`bertkit.tasks.embeddings.task.EmbeddingTask`.
 EMBEDDINGS = ("pairs", "triplets", "scored-pairs", "sparse-pairs")
 Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
@@ -54,7 +62,8 @@ class TextColumns:
     """How a table holds its texts."""
 
     text: Annotated[
-        str | None, Parameter(help="Column, of rerank that of the query; default: inferred from the file and reported.")
+        str | None,
+        Parameter(help="Column of the text (of rerank, the query); default: inferred from the file and reported."),
     ] = None
     text_pair: Annotated[
         str | None, Parameter(help="Column of the second text, of rerank the document; default: inferred.")
