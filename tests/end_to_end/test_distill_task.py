@@ -183,11 +183,28 @@ def test_variants_of_the_texts_are_made_once(teacher, tmp_path):
     data, _ = small_data(tmp_path)
     recipe = task_recipe("1x16").changed(["augment=5", "epochs=1"])
     result = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
-    made = (tmp_path / "out/augmented.jsonl").read_bytes()
+    (file,) = (tmp_path / "out").glob("augmented-*.jsonl")
+    made = file.read_bytes()
     assert result.texts["unlabelled"] == made.count(b"\n") > 60
     again = distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
-    assert (tmp_path / "out/augmented.jsonl").read_bytes() == made
+    assert file.read_bytes() == made
     assert again.taught.mean == result.taught.mean
+
+
+def test_variants_are_made_anew_for_other_settings(teacher, tmp_path, monkeypatch):
+    """A model on the disk is the student, so that nothing but the variants was there when the run was stopped."""
+    data, _ = small_data(tmp_path)
+
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "finetune", stopped)
+    for number in (2, 3):
+        recipe = task_recipe(str(teacher.parent / "start")).changed([f"augment={number}", "epochs=1"])
+        with pytest.raises(KeyboardInterrupt):
+            distill_task([teacher], data, tmp_path / "out", recipe, compare=False)
+    fewer, more = sorted(file.read_bytes().count(b"\n") for file in (tmp_path / "out").glob("augmented-*.jsonl"))
+    assert fewer < more
 
 
 KINDS = {

@@ -169,6 +169,7 @@ def _change(
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
     from bertkit.inference.retrieval.search_index import open_encoder
+    from bertkit.inference.retrieval.source_texts import source_name
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 
@@ -193,7 +194,8 @@ def _change(
         elif action == "add":
             changes = writer.add(_located(text, columns))
         else:
-            changes = writer.update(_located(text, columns))
+            names = [file if file == STANDARD_STREAM else source_name(Path(file)) for file in text]
+            changes = writer.update(_located(text, columns), names)
     if common.json:
         write_json({"index": str(index), **asdict(changes)})
     else:

@@ -106,6 +106,18 @@ def test_labels_are_kept_undone_and_continued(tmp_path: Path) -> None:
         LabelFile(path, ("no", "yes"))
 
 
+def test_other_columns_and_a_last_line_without_an_end_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    lines = ['{"text": "x", "label": "no", "id": 7}', '{"text": "y", "label": "no", "id": 8}',
+             '{"text": "x", "label": "yes", "id": 9}']  # fmt: skip
+    path.write_text("\n".join(lines))
+    file = LabelFile(path, ("no", "yes"))
+    assert file.given == {"y": "no", "x": "yes"}
+    assert path.read_text() == "\n".join([*lines, ""])
+    assert file.undo() == "x"
+    assert path.read_text() == lines[1] + "\n"
+
+
 def run(arguments: list[str], answers: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bertkit", "label", *arguments]
     return subprocess.run(command, input=answers, capture_output=True, text=True, check=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from bertkit.errors import DataError, ResourceError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import read_lines
+from bertkit.system.untrusted_files import strict_json
 
 
 class LabelFile:
@@ -26,6 +27,7 @@ class LabelFile:
         self.given: dict[str, str] = {}
         if not path.exists():
             return
+        _end_last_line(path)
         for number, line in enumerate(read_lines(path), start=1):
             text, label = line.get("text"), line.get("label")
             if not isinstance(text, str) or not isinstance(label, str):
@@ -35,9 +37,7 @@ class LabelFile:
                     f"{path}:{number}: label {label!r} is none of {', '.join(self.labels)}"
                     f"{did_you_mean(label, self.labels)}; give --labels with all labels of the file"
                 )
-            self.given[text] = label
-        if not path.read_bytes().endswith(b"\n"):  # the process was killed in the middle of a line
-            self._rewrite()
+            self._give(text, label)
 
     def add(self, text: str, label: str) -> None:
         """Write one label, on the disk when this returns."""
@@ -51,18 +51,33 @@ class LabelFile:
         except OSError as error:
             why = f"{error.strerror or error}; all labels before are kept"
             raise ResourceError(f"cannot write {self.path}: {why}") from error
-        self.given[text] = label
+        self._give(text, label)
 
     def undo(self) -> str | None:
-        """Take the last label back; returns its text, None where there is no label."""
+        """Take the last label back, in all lines of its text; returns the text, None where there is no label."""
         if not self.given:
             return None
         text, _ = self.given.popitem()
-        self._rewrite()
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        write_atomically(self.path, b"".join(line for line in lines if json.loads(line).get("text") != text))
         return text
 
-    def _rewrite(self) -> None:
-        write_atomically(self.path, "".join(_line(*each) for each in self.given.items()))
+    def _give(self, text: str, label: str) -> None:
+        self.given.pop(text, None)  # so that the text is the last one
+        self.given[text] = label
+
+
+def _end_last_line(path: Path) -> None:
+    """End the last line, or take it away if it is not whole: a process was killed while it wrote."""
+    *_, last = path.read_bytes().rpartition(b"\n")
+    if not last:
+        return
+    try:
+        strict_json(last)
+    except ValueError:
+        write_atomically(path, path.read_bytes()[: -len(last)])
+    else:
+        write_atomically(path, path.read_bytes() + b"\n")
 
 
 def _line(text: str, label: str) -> str:

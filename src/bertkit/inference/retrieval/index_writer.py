@@ -179,15 +179,20 @@ class IndexWriter:
         self._put_all(texts, may_change=False)
         return self._finish()
 
-    def update(self, texts: Iterable[Located]) -> Changes:
+    def update(self, texts: Iterable[Located], sources: Iterable[str] = ()) -> Changes:
         """Make the index what the files of these texts say now.
 
         New texts are added, those whose hash differs are embedded again, and texts of the same sources that are no
-        longer there are removed. A text that was in the index under another id keeps its vector.
+        longer there are removed. A text that was in the index under another id keeps its vector. ``sources`` are
+        updated too, if none of the texts is of them any more.
         """
         self._open(finished=True)
         self._by_digest.update((place.digest, place) for place in self._known.values())
+        known = {place.source for place in self._known.values()}
+        self._sources.update(sources)
         self._put_all(texts, may_change=True)
+        if known and (new := sorted(self._sources - known)):
+            say(f"not in the index before: {', '.join(new)}. A file keeps the name under which it was indexed")
         return self._finish(keep=self._seen, sources=self._sources)
 
     def delete(self, ids: Iterable[str]) -> Changes:

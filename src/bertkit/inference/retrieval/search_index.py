@@ -6,13 +6,14 @@ Letters of the array shapes: Q queries, K hits, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.retrieval.index_files import (
     Block,
     Manifest,
@@ -100,7 +101,7 @@ class SearchIndex:
 
         Raises:
             InputError: no query, an empty one, one that is too long, ``top_k`` below 1.
-            DataError: a damaged file.
+            DataError: a damaged file, or an index that was changed since it was opened.
         """
         asked = [queries] if isinstance(queries, str) else list(queries)
         for number, query in enumerate(asked):
@@ -110,15 +111,26 @@ class SearchIndex:
         if not truncate:
             refuse_truncated(encoded, lambda number: f"query {number} (counted from 0)", self.encoder.longest)
         depth = max(FUSED, FUSED_TIMES * top_k) if hybrid else top_k
-        numbers_QK, scores_QK = self.nearest(encoded.vectors, depth)
-        found = list(zip(numbers_QK, scores_QK, strict=True))
-        if hybrid:
-            found = [self._fused(query, numbers, top_k) for query, (numbers, _) in zip(asked, found, strict=True)]
-        texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
+        with self._as_opened():
+            numbers_QK, scores_QK = self.nearest(encoded.vectors, depth)
+            found = list(zip(numbers_QK, scores_QK, strict=True))
+            if hybrid:
+                found = [self._fused(query, numbers, top_k) for query, (numbers, _) in zip(asked, found, strict=True)]
+            texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
         return [
             [Hit(*texts[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)]
             for numbers, scores in found
         ]
+
+    @contextmanager
+    def _as_opened(self) -> Iterator[None]:
+        """Files that are missing because a writer has replaced them are no damage."""
+        try:
+            yield
+        except DataError as error:
+            if read_manifest(self.path) == self.manifest:
+                raise
+            raise DataError(f"{self.path} was changed after it was opened; open it again") from error
 
     def nearest(
         self, queries_QD: Floats, top_k: int, advance: Callable[[int], None] = lambda count: None

@@ -41,9 +41,14 @@ def texts_with_ids(path: Path, columns: Columns, column: str | None) -> tuple[st
     """
     if column is not None and kind_of(path) is None:
         raise ConfigError(f"{path} holds one text a line and has no columns; leave the column of ids out (--id)")
-    source = printable(Path(os.path.normpath(path)).as_posix())
+    source = source_name(path)
     _, rows = source_texts(path, columns)
     return source, _with_ids(source, rows, column)
+
+
+def source_name(path: Path) -> str:
+    """What to call a file."""
+    return printable(Path(os.path.normpath(path)).as_posix())
 
 
 def _with_ids(source: str, rows: Iterable[FileRow], column: str | None) -> Iterator[tuple[str | None, str]]:

@@ -7,7 +7,7 @@ choices, and answers in a context, and for any student. The folder::
         distill.json   settings, teachers and scores; written at the start, completed at the end
         student/       the model that both runs begin with, where it was made of the teacher
         teacher/       what the teachers said of each example
-        augmented.jsonl  variants of the training texts, if asked for
+        augmented-HASH.jsonl  variants of the training texts, if asked for
         states/        the stage before, if asked for, in which the student's states follow the teacher's
         with/          the run with the teachers: load OUT/with like any checkpoint
         without/       the same student and settings with the labels alone
@@ -65,7 +65,7 @@ from bertkit.training.trainer.run_folder import RunFolder
 
 #: Most epochs of the run without a teacher that make up for texts without labels.
 MOST_EPOCHS = 100
-STUDENT, OUTPUTS, AUGMENTED, STATES = "student", "teacher", "augmented.jsonl", "states"
+STUDENT, OUTPUTS, AUGMENTED, STATES = "student", "teacher", "augmented", "states"
 WITHOUT = "without"
 
 
@@ -215,16 +215,19 @@ class _Job:
         )
 
     def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
-        """Variants of the training texts, made once and kept in the folder."""
+        """Variants of the training texts, made once for the same texts and settings, and kept in the folder."""
         settings: TaskDistillation = self.recipe.distillation
         if not settings.augment:
             return []
-        file = self.folder.path / AUGMENTED
+        texts = [self.taught.texts(each) for each in train]
+        made_by = [texts, settings.model_dump(mode="json"), self.config.seed, self.teachers[0].sha256]
+        digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
+        file = self.folder.path / f"{AUGMENTED}-{digest[:16]}.jsonl"
         if not file.exists():
             vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.device)
             masked = pipeline("fill-mask", settings.masked_lm, device=self.device) if settings.masked_lm else None
             found = augmented(
-                [self.taught.texts(each) for each in train],
+                texts,
                 settings.augment,
                 vectors=vectors,
                 masked=masked,

@@ -115,7 +115,8 @@ def _unlabelled(job: Job, rows: Sequence[Example]) -> Ragged | None:
     """The texts of the file that the settings name, encoded; None without one."""
     if (file := job.config.unlabelled) is None:
         return None
-    examples = read_unlabelled(job.workflow.task, file, rows)
+    scored = [*job.data.rows.dev, *(row for more in job.data.rows.more.values() for row in more)]
+    examples = read_unlabelled(job.workflow.task, file, [*rows, *cast("Sequence[Example]", scored)])
     say(f"unlabelled texts beside: {len(examples):,} of {file}")
     encoded: Ragged = job.workflow.encode(examples, job.tokenizer, job.config, labelled=False)
     return encoded

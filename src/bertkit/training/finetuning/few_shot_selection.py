@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import ConfigError
 from bertkit.metrics.scores import bootstrap_draws, interval_of
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.system.console import aligned, clock, say
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal
@@ -31,6 +32,8 @@ METHODS: dict[str, str] = {
     "pseudo": "contrastive, also on unlabelled texts that it is sure of",
     "tfidf": "TF-IDF, linear model",
 }
+#: Those that make pairs of texts of one label.
+CONTRASTS = ("contrastive", "pseudo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +108,34 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     rows = cast("Sequence[Example]", job.data.rows.train)
     config, metric = job.config, job.workflow.task.main_metric
     asked = config.few_shot_method
-    if not can_cross_validate(rows):
+    if asked not in ("auto", "pseudo") and not job.data.rows.cross_validated:
+        return _with_method(job, asked), Selection(asked, f"{asked}, as asked for", metric, 0, len(rows))
+    folds = np.array(deal(rows, FOLDS, config.seed))
+    names = {"auto": [*METHODS], "pseudo": ["contrastive", "pseudo"]}.get(asked, [asked])
+    if config.unlabelled is None:
+        names = [name for name in names if name != "pseudo"]
+    without = [name for name in names if name in CONTRASTS and not _has_pairs(rows, folds)]
+    names = [name for name in names if name not in without]
+    if not (names and can_cross_validate(rows) and _labels_in_rests(rows, folds) > 1):
         if job.data.rows.cross_validated and (config.calibrate or config.tune_thresholds):
             raise ConfigError(
-                "calibrate and tune_thresholds need labelled rows that the model has not seen: here are neither a dev "
-                "file nor two labels with two different texts. Leave them out, or add rows"
+                "calibrate and tune_thresholds need labelled rows that the model has not seen: here is no dev file, "
+                "and there are too few different texts to leave some out. Leave them out, or add rows"
             )
         chosen: FewShotMethod = "linear" if asked in ("auto", "pseudo") else asked
         reason = (
-            "fewer than two labels have two different texts or more, so no row can be left out: CROSS-VALIDATION IS "
-            f"IMPOSSIBLE, nothing was compared, and the method is {chosen}"
+            "too few different texts of too few labels to leave a part of them out: CROSS-VALIDATION IS IMPOSSIBLE, "
+            f"nothing was compared, and the method is {chosen}"
         )
         return _with_method(job, chosen), Selection(chosen, reason, metric, 0, len(rows))
-    if asked not in ("auto", "pseudo") and not job.data.rows.cross_validated:
-        return _with_method(job, asked), Selection(asked, f"{asked}, as asked for", metric, 0, len(rows))
-    parts = HeldOut(job, np.array(deal(rows, FOLDS, config.seed)))
-    names = {"auto": [*METHODS], "pseudo": ["contrastive", "pseudo"]}.get(asked, [asked])
+    parts = HeldOut(job, folds)
     for name in names:
-        if name != "pseudo" or config.unlabelled is not None:
-            parts.compare(name)
+        parts.compare(name)
     compared = _compare(parts, None if asked == "auto" else asked)
     chosen = cast(FewShotMethod, compared[0].method)
     how = "best in cross-validation on the training rows" if asked == "auto" else "as asked for"
+    if without:
+        how += f"; {' and '.join(without)} could not be compared: a part left out, no label has two texts"
     found = Selection(chosen, f"{chosen}, {how}", metric, parts.count, len(rows), compared)
     say(found.render())
     job = _with_method(job, chosen, parts.said[chosen] if job.data.rows.cross_validated else None)
@@ -135,6 +144,20 @@ def select_method(job: Job) -> tuple[Job, Selection]:
         say(f"training on {len(train) - len(rows):,} texts with pseudo-labels as well")
         job = replace(job, data=replace(job.data, train=train))
     return job, found
+
+
+def _rests(rows: Sequence[Example], folds: Ints) -> list[Counter[Any]]:
+    """How often each label comes when each part is left out."""
+    return [Counter(row.label for row, own in zip(rows, folds, strict=True) if own != fold) for fold in set(folds)]
+
+
+def _labels_in_rests(rows: Sequence[Example], folds: Ints) -> int:
+    return min(map(len, _rests(rows, folds)), default=0)
+
+
+def _has_pairs(rows: Sequence[Example], folds: Ints) -> bool:
+    """Whether some label has two texts whichever part is left out."""
+    return all(max(rest.values(), default=0) > 1 for rest in _rests(rows, folds))
 
 
 def _with_method(job: Job, method: FewShotMethod, outputs: Floats | None = None) -> Job:

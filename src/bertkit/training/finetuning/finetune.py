@@ -210,6 +210,11 @@ def _prepare(
     if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start.path)) is None:
         config = config.model_copy(update={"pooling": "mean"})
     rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
+    if rows.cross_validated and config.seeds > 1:
+        raise ConfigError(
+            f"seeds={config.seeds} with few_shot needs a dev file: without one the scores are those of "
+            "cross-validation, with one seed. Leave seeds out, or give a dev file"
+        )
     shape = workflow.start_shape(start.path, config)
     adapters = ""
     if config.lora is not None:  # told before the texts are encoded, as is what is wrong with their targets

@@ -173,8 +173,8 @@ def _one_by_one(
             task, data, model, own, config.model_copy(update=others), resume=resume and own.is_dir(), **options
         )
         if not (folder / WEIGHTS).is_file():
-            save_encoder(BertModel.from_pretrained(start), folder)
             AutoTokenizer.from_pretrained(checkpoint_folder(start)).save_pretrained(folder)
+            save_encoder(BertModel.from_pretrained(start), folder)  # last: where it is, nothing is missing
         _take_out(folder, name, workflow.model_class)
     return found
 

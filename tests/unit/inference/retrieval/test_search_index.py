@@ -289,6 +289,30 @@ def test_killed_at_every_stage(
     assert stages > 15
 
 
+def test_a_file_that_has_become_empty(tmp_path: Path, encoder: TextEncoder) -> None:
+    texts, others = some_texts(3), some_texts(2, seed=1)
+    with IndexWriter(tmp_path / "index", encoder) as writer:
+        writer.build([*located(texts), *located(others, "b.txt")], str(encoder.path))
+    with IndexWriter(tmp_path / "index", encoder) as writer:
+        changes = writer.update([], ["a.txt"])
+    assert (changes.removed, changes.total) == (3, 2)
+
+
+def test_an_open_index_says_that_it_was_changed(tmp_path: Path, encoder: TextEncoder) -> None:
+    texts = some_texts(6)
+    index = build(tmp_path / "index", encoder, texts)
+    assert index.search(texts[0], 1)[0][0].text == texts[0]
+    change(tmp_path / "index", encoder, "add", located(["a new film"], "b.txt"))
+    with pytest.raises(DataError, match="was changed after it was opened; open it again"):
+        index.search(texts[0], 1)
+    again = opened(tmp_path / "index", encoder)
+    assert again.search(texts[0], 1)[0][0].text == texts[0]
+    for block in again.manifest.blocks:
+        (tmp_path / "index" / block.names[1]).unlink()
+    with pytest.raises(DataError, match="is missing"):  # control: damage is still called so
+        again.search(texts[0], 1)
+
+
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, folder = some_texts(30), tmp_path / "index"
     whole = build(tmp_path / "whole", encoder, texts)

@@ -18,6 +18,7 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Floats
 from bertkit.tasks import csv_task
 from bertkit.tasks.examples import Example
+from bertkit.tasks.hold_out import deal
 from bertkit.training.finetuning.few_shot import can_cross_validate
 from bertkit.training.finetuning.few_shot_parts import HeldOut
 from bertkit.training.finetuning.few_shot_selection import METHODS
@@ -215,6 +216,35 @@ def test_one_text_a_label_works_and_says_what_cannot_be_known(start: Path, tmp_p
     assert can_cross_validate(csv_examples(["a", "b", "c", "d", "e"], [0, 0, 1, 1, 2]))
 
 
+def test_a_part_without_pairs_is_no_error(start: Path, tmp_path: Path) -> None:
+    """Two labels have two texts each, but left out, one part has a text of both."""
+    texts = ["a good film", "the sad day", "a bad end", "the good day", "a sad film", "the bad film"]
+    data = table(tmp_path / "few.csv", list(zip(texts, "aabcdd", strict=True)))
+    found = finetune(csv_task(data), data, start, tmp_path / "run", FEW).protocol["few_shot"]
+    assert "contrastive" in found["reason"]
+    assert {each["method"] for each in found["compared"]} == {"linear", "finetune", "tfidf"}
+    asked = FEW.model_copy(update={"few_shot_method": "contrastive"})
+    result = finetune(csv_task(data), data, start, tmp_path / "asked", asked)
+    assert result.protocol["split"] == "train, not held out"
+    assert any("CROSS-VALIDATION IS IMPOSSIBLE" in note for note in result.notes)
+
+
+def test_a_label_whose_texts_are_all_of_another_label_too(start: Path, tmp_path: Path) -> None:
+    texts = [text for text, _ in labelled_texts(8, 0)]
+    rows = [(text, "a") for text in texts] + [(text, "b") for text in texts[:2]]
+    data = table(tmp_path / "both.csv", rows)
+    examples = csv_examples(texts + texts[:2], [0] * 8 + [1] * 2)
+    seed = next(seed for seed in range(100) if len({deal(examples, 4, seed)[row] for row in (8, 9)}) == 1)
+    result = finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"seed": seed}))
+    assert any("CROSS-VALIDATION IS IMPOSSIBLE" in note for note in result.notes)
+
+
+def test_several_seeds_need_a_dev_file(start: Path, tmp_path: Path) -> None:
+    data = table(tmp_path / "few.csv", labelled_texts(12, 0))
+    with pytest.raises(ConfigError, match="seeds=3 with few_shot needs a dev file"):
+        finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"seeds": 3}))
+
+
 def test_pairs_of_texts_are_read_together(start: Path, tmp_path: Path) -> None:
     rows = [(text, other, int(one == two)) for (text, one), (other, two) in zip(
         labelled_texts(16, 0), labelled_texts(16, 1), strict=True)]  # fmt: skip
@@ -262,12 +292,17 @@ def test_a_threshold_is_as_low_as_held_out_answers_allow() -> None:
     )
 
 
-def test_pseudo_labels_are_compared_and_can_be_asked_for(start: Path, tmp_path: Path) -> None:
+def test_pseudo_labels_are_compared_and_can_be_asked_for(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write_splits(tmp_path / "data", labelled_texts(16, 0), labelled_texts(60, 1))
     more = tmp_path / "more.txt"
-    more.write_text("\n".join(text for text, _ in labelled_texts(60, 5)) + "\n\n")
+    unknown = {text for text, _ in labelled_texts(60, 5)} - {text for text, _ in labelled_texts(16, 0)}
+    scored = {text for text, _ in labelled_texts(60, 1)}
+    more.write_text("\n".join([*unknown, *scored]) + "\n\n")
     config = FEW.model_copy(update={"unlabelled": str(more)})
     result = finetune(csv_task(data), data, start, tmp_path / "run", config)
+    assert f"unlabelled texts beside: {len(unknown - scored)} of" in capsys.readouterr().err, "none that is scored"
     found = result.protocol["few_shot"]
     assert {each["method"] for each in found["compared"]} == set(METHODS)
     forced = config.model_copy(update={"few_shot_method": "pseudo"})
