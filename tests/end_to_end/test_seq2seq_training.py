@@ -81,9 +81,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BART that has learned to reverse lists of words, by the command."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    options = ["--learning-rate", "2e-3", "--epochs", "10", "--batch-size", "64", "--max-target-length", "16"]
+    rate, epochs = LEARNING["bart"].values()
+    options = ["--learning-rate", rate, "--epochs", epochs, "--batch-size", 64, "--max-target-length", 16]
     where = ["--data", data, "--model", start, "--out", out, "--source", "words", "--target", "reversed"]
-    assert main(["finetune", "text2text", *map(str, where), *options, "--quiet"]) == 0
+    assert main(["finetune", "text2text", *map(str, [*where, *options]), "--quiet"]) == 0
     return out
 
 

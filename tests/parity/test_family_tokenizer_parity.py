@@ -277,9 +277,17 @@ def test_decode(pair: FamilyContestants) -> None:
     assert pair.ours.convert_ids_to_tokens(rows[0]) == pair.peer.convert_ids_to_tokens(rows[0])
 
 
+#: A family for each kind of tokenizer: word pieces, byte-level BPE, unigram pieces.
+ONE_OF_A_KIND = ("bert", "roberta", "xlm-roberta")
+
+
 @pytest.mark.parametrize(
     ("family", "special"),
-    [*((family, False) for family in ("bert", *FAMILIES)), ("bert", True), ("roberta", True), ("xlm-roberta", True)],
+    [
+        *((family, False) for family in ("bert", *FAMILIES)),
+        *((family, True) for family in ONE_OF_A_KIND),
+        *(pytest.param(family, True, marks=pytest.mark.campaign) for family in FAMILIES if family not in ONE_OF_A_KIND),
+    ],
 )
 def test_added_tokens(family: str, special: bool, shared: Path, tmp_path: Path) -> None:
     """Tokens that a user adds, one of them already in the vocabulary: ids, offsets, decoding; saved and pickled."""

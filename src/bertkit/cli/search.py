@@ -169,7 +169,6 @@ def _change(
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
     from bertkit.inference.retrieval.search_index import open_encoder
-    from bertkit.inference.retrieval.source_texts import source_name
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 
@@ -194,13 +193,19 @@ def _change(
         elif action == "add":
             changes = writer.add(_located(text, columns))
         else:
-            names = [file if file == STANDARD_STREAM else source_name(Path(file)) for file in text]
-            changes = writer.update(_located(text, columns), names)
+            changes = writer.update(_located(text, columns), map(_source, text))
     if common.json:
         write_json({"index": str(index), **asdict(changes)})
     else:
         done = ", ".join(f"{count:,} {name}" for name, count in asdict(changes).items() if count and name != "total")
         write_line(f"{index}: {changes.total:,} texts ({done or 'nothing changed'})")
+
+
+def _source(file: str) -> str:
+    """What the index calls a file."""
+    from bertkit.inference.retrieval.source_texts import source_name
+
+    return "-" if file == STANDARD_STREAM else source_name(Path(file))
 
 
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
@@ -211,6 +216,6 @@ def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]
     for file in files:
         if file == STANDARD_STREAM:
             lines = read_texts((file,), Source(encoding=columns.encoding))
-            yield from index_rows("-", ((None, line) for line in lines))
+            yield from index_rows(_source(file), ((None, line) for line in lines))
         else:
             yield from index_rows(*texts_with_ids(Path(file), columns.places, columns.id))

@@ -64,6 +64,21 @@ def test_an_index_from_build_to_delete(run: Any, model: str, tmp_path: Path) -> 
     assert "texts: 6\n" in run("search", "info", "index")
 
 
+def test_sources_without_texts_are_emptied(
+    run: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file as well as standard input."""
+    (tmp_path / "a.txt").write_text("great end\nbad start\n", encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a film\n")))
+    run("search", "build", "index", "a.txt", "-", "--model", model)
+    (tmp_path / "a.txt").write_text("", encoding="utf-8")
+    (changes,) = run("search", "update", "index", "a.txt", "--json")
+    assert (changes["removed"], changes["total"]) == (2, 1)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    (changes,) = run("search", "update", "index", "-", "--json")
+    assert (changes["removed"], changes["total"]) == (1, 0)
+
+
 def test_ids_and_texts_of_tables(run: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rows.csv").write_text("key;body\nk1;a film\nk2;the end\n", encoding="utf-8")
     build = ["search", "build", "index", "rows.csv", "--model", model, "--text", "body", "--numbers", "int8"]

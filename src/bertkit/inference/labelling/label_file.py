@@ -54,7 +54,7 @@ class LabelFile:
         self._give(text, label)
 
     def undo(self) -> str | None:
-        """Take the last label back, in all lines of its text; returns the text, None where there is no label."""
+        """Remove the label given last, and all lines with its text; returns the text, None where there is no label."""
         if not self.given:
             return None
         text, _ = self.given.popitem()
@@ -68,16 +68,18 @@ class LabelFile:
 
 
 def _end_last_line(path: Path) -> None:
-    """End the last line, or take it away if it is not whole: a process was killed while it wrote."""
-    *_, last = path.read_bytes().rpartition(b"\n")
+    """Add the newline that the last line lacks, or drop a line that a killed process left incomplete."""
+    content = path.read_bytes()
+    *_, last = content.rpartition(b"\n")
     if not last:
         return
     try:
         strict_json(last)
     except ValueError:
-        write_atomically(path, path.read_bytes()[: -len(last)])
+        content = content.removesuffix(last)
     else:
-        write_atomically(path, path.read_bytes() + b"\n")
+        content += b"\n"
+    write_atomically(path, content)
 
 
 def _line(text: str, label: str) -> str:

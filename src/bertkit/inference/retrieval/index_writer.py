@@ -183,8 +183,8 @@ class IndexWriter:
         """Make the index what the files of these texts say now.
 
         New texts are added, those whose hash differs are embedded again, and texts of the same sources that are no
-        longer there are removed. A text that was in the index under another id keeps its vector. ``sources`` are
-        updated too, if none of the texts is of them any more.
+        longer there are removed. A text that was in the index under another id keeps its vector. ``sources``
+        names the files, also those without any text left.
         """
         self._open(finished=True)
         self._by_digest.update((place.digest, place) for place in self._known.values())
@@ -192,7 +192,7 @@ class IndexWriter:
         self._sources.update(sources)
         self._put_all(texts, may_change=True)
         if known and (new := sorted(self._sources - known)):
-            say(f"not in the index before: {', '.join(new)}. A file keeps the name under which it was indexed")
+            say(f"new to the index: {', '.join(new)} (a file is known by the path that it was indexed under)")
         return self._finish(keep=self._seen, sources=self._sources)
 
     def delete(self, ids: Iterable[str]) -> Changes:

@@ -124,7 +124,7 @@ class SearchIndex:
 
     @contextmanager
     def _as_opened(self) -> Iterator[None]:
-        """Files that are missing because a writer has replaced them are no damage."""
+        """Report files that a writer has replaced since as a changed index, not as damage."""
         try:
             yield
         except DataError as error:

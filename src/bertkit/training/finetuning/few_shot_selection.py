@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +113,8 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     names = {"auto": [*METHODS], "pseudo": ["contrastive", "pseudo"]}.get(asked, [asked])
     if config.unlabelled is None:
         names = [name for name in names if name != "pseudo"]
-    without = [name for name in names if name in CONTRASTS and not _has_pairs(rows, folds)]
-    names = [name for name in names if name not in without]
-    if not (names and can_cross_validate(rows) and _labels_in_rests(rows, folds) > 1):
+    possible = _possible(names, rows, folds)
+    if not possible:
         if job.data.rows.cross_validated and (config.calibrate or config.tune_thresholds):
             raise ConfigError(
                 "calibrate and tune_thresholds need labelled rows that the model has not seen: here is no dev file, "
@@ -124,18 +122,18 @@ def select_method(job: Job) -> tuple[Job, Selection]:
             )
         chosen: FewShotMethod = "linear" if asked in ("auto", "pseudo") else asked
         reason = (
-            "too few different texts of too few labels to leave a part of them out: CROSS-VALIDATION IS IMPOSSIBLE, "
-            f"nothing was compared, and the method is {chosen}"
+            "too few different texts to hold any out: CROSS-VALIDATION IS IMPOSSIBLE, nothing was compared, and the "
+            f"method is {chosen}"
         )
         return _with_method(job, chosen), Selection(chosen, reason, metric, 0, len(rows))
     parts = HeldOut(job, folds)
-    for name in names:
+    for name in possible:
         parts.compare(name)
     compared = _compare(parts, None if asked == "auto" else asked)
     chosen = cast(FewShotMethod, compared[0].method)
     how = "best in cross-validation on the training rows" if asked == "auto" else "as asked for"
-    if without:
-        how += f"; {' and '.join(without)} could not be compared: a part left out, no label has two texts"
+    if left_out := [name for name in names if name not in possible]:
+        how += f"; not compared: {', '.join(left_out)}, because with some part held out no label has two texts"
     found = Selection(chosen, f"{chosen}, {how}", metric, parts.count, len(rows), compared)
     say(found.render())
     job = _with_method(job, chosen, parts.said[chosen] if job.data.rows.cross_validated else None)
@@ -146,18 +144,14 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     return job, found
 
 
-def _rests(rows: Sequence[Example], folds: Ints) -> list[Counter[Any]]:
-    """How often each label comes when each part is left out."""
-    return [Counter(row.label for row, own in zip(rows, folds, strict=True) if own != fold) for fold in set(folds)]
-
-
-def _labels_in_rests(rows: Sequence[Example], folds: Ints) -> int:
-    return min(map(len, _rests(rows, folds)), default=0)
-
-
-def _has_pairs(rows: Sequence[Example], folds: Ints) -> bool:
-    """Whether some label has two texts whichever part is left out."""
-    return all(max(rest.values(), default=0) > 1 for rest in _rests(rows, folds))
+def _possible(names: Sequence[str], rows: Sequence[Example], folds: Ints) -> list[str]:
+    """Those of the methods that can learn from the rest of the rows, whichever part is held out."""
+    labels = np.array([row.label for row in rows])
+    counts = [np.unique(labels[folds != fold], return_counts=True)[1] for fold in np.unique(folds)]
+    if not can_cross_validate(rows) or min(map(len, counts)) < 2:
+        return []
+    has_pairs = min(each.max() for each in counts) > 1
+    return [name for name in names if has_pairs or name not in CONTRASTS]
 
 
 def _with_method(job: Job, method: FewShotMethod, outputs: Floats | None = None) -> Job:

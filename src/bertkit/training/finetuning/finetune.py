@@ -212,8 +212,8 @@ def _prepare(
     rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
     if rows.cross_validated and config.seeds > 1:
         raise ConfigError(
-            f"seeds={config.seeds} with few_shot needs a dev file: without one the scores are those of "
-            "cross-validation, with one seed. Leave seeds out, or give a dev file"
+            f"seeds={config.seeds} with few_shot needs a dev file: without one the score comes from "
+            "cross-validation with a single seed. Leave seeds out, or add a dev file"
         )
     shape = workflow.start_shape(start.path, config)
     adapters = ""

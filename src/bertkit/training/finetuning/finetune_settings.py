@@ -121,16 +121,16 @@ class FinetuneConfig(ReadingSettings):
     )
     few_shot_method: FewShotMethod = Field(
         "auto",
-        description="with --few-shot: contrastive: pairs of texts train the encoder, then a linear head; linear: "
-        "that on the frozen encoder; finetune: as without --few-shot; pseudo: contrastive, with the labels that it "
-        "gives to unlabelled texts; auto compares them, and TF-IDF",
+        description="with few_shot: contrastive: pairs of texts train the encoder, then a linear head; linear: that on "
+        "the frozen encoder; finetune: as without few_shot; pseudo: contrastive, with the labels that it gives to "
+        "unlabelled texts; auto compares them, and TF-IDF",
     )
     few_shot_pairs: int = Field(
-        20, ge=2, le=10_000, description="with --few-shot: pairs for each text, half of them of one label"
+        20, ge=2, le=10_000, description="with few_shot: pairs for each text, half of them of one label"
     )
     unlabelled: str | None = Field(
         None,
-        description="with --few-shot: file of more texts, without labels, one a line or a table: whether it helps to "
+        description="with few_shot: file of more texts, without labels, one a line or a table: whether it helps to "
         "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 
