@@ -14,9 +14,11 @@ and milliseconds a text, minutes of training.
 - ``augment``: MRPC, three layers, with variants of each training text, which the teacher labels (nearest words by the
   teacher's vectors); beside ``mrpc`` it shows what they add.
 
-With ``--rows`` fewer rows are labelled, for the teacher as for the students, and with ``--unlabelled`` other training
-texts, whose labels are not read, are what the teacher teaches beside them; the student without a teacher has no use
-for those.
+With ``--rows`` fewer rows are labelled, for the teacher as for the students, and with ``--unlabelled`` there are other
+texts, whose labels are not read, that the teacher teaches beside them; the student without a teacher has no use for
+those. For ``sst2`` and ``tweets`` they are other training texts, for ``qnli`` SQuAD's questions (v1.1 dev), each with
+the five sentences of its paragraph that share most words with it, except questions that are scored and paragraphs of
+which a sentence is scored.
 
 ``benchmarks/results/distillation.jsonl`` has a line for each finished cell, and every run in a cell goes on where it
 was stopped; ``--parts``, ``--students`` and ``--seeds`` choose cells. Students of three layers begin with the
@@ -27,16 +29,22 @@ from __future__ import annotations
 
 import argparse
 import lzma
+import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beside_trainer import spread
 from cells import RESULTS, Cells, machines
 from machine import about, block, minilm_folder, publish
+from retrieval_data import FILE, Squad
+
+if TYPE_CHECKING:
+    from bertkit.tasks.examples import Example
 
 #: Task -> folder below --data, seeds, further settings of the students.
 PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
@@ -74,14 +82,14 @@ def main() -> None:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, tweet_sentiment/ and ner/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, tweet_sentiment/, ner/ and squad/")
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs; the same one continues")
     parser.add_argument("--cells", type=Path, default=RESULTS / "distillation.jsonl", help="file of finished cells")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--students", nargs="+", choices=list(STUDENTS), default=list(STUDENTS))
     parser.add_argument("--seeds", type=int, default=3, help="at most so many a part")
     parser.add_argument("--rows", type=int, help="labelled training rows; default: all")
-    parser.add_argument("--unlabelled", type=int, default=0, help="of sst2 and tweets, further texts without labels")
+    parser.add_argument("--unlabelled", type=int, default=0, help="of sst2, tweets and qnli, texts without labels")
     parser.add_argument("--settings", nargs="*", default=[], help="NAME=VALUE of recipe task, as epochs=1")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="Markdown file for the table")
@@ -145,17 +153,44 @@ def data_of(args: argparse.Namespace, name: str) -> Path:
 
 
 def unlabelled_texts(args: argparse.Namespace, name: str, data: Path) -> list[Path]:
-    """A file of training texts, a line each."""
+    """A file of texts without labels: training texts, a line each, or a table of pairs."""
     from bertkit.tasks import TASKS, load_split
 
     if not args.unlabelled:
         return []
-    file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.txt"
+    file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.{'tsv' if name == 'qnli' else 'txt'}"
     if not file.exists():
-        texts = [" ".join(example.text.split()) for example in load_split(TASKS[name], data, "train")]
-        chosen = np.random.default_rng(0).permutation(len(texts))[: args.unlabelled]
-        file.write_text("".join(f"{texts[number]}\n" for number in chosen), encoding="utf-8")
+        read = partial(load_split, TASKS[name], data)
+        if name == "qnli":
+            head, rows = ["question\tsentence"], question_pairs(args.data, read("dev"))
+        else:
+            head, rows = [], [" ".join(example.text.split()) for example in read("train")]
+        chosen = np.random.default_rng(0).permutation(len(rows))[: args.unlabelled]
+        file.write_text("".join(f"{row}\n" for row in [*head, *(rows[number] for number in chosen)]), encoding="utf-8")
     return [file]
+
+
+def question_pairs(data: Path, scored: Sequence[Example]) -> list[str]:
+    """Questions with sentences of their paragraphs, of which none is scored."""
+    from bertkit.tasks.seq2seq.scoring import sentences
+
+    questions = {plain(example.text) for example in scored}
+    answers = {plain(example.text_pair or "") for example in scored}
+    squad = Squad.read(data / FILE, None)
+    found = []
+    for question, place in zip(squad.questions, squad.places, strict=True):
+        paragraph = squad.paragraphs[place]
+        if plain(question) in questions or any(answer in plain(paragraph) for answer in answers):
+            continue
+        asked = set(plain(question).split())
+        nearest = sorted(sentences(paragraph), key=lambda each: -len(asked & set(plain(each).split())))
+        found += [" ".join(question.split()) + "\t" + " ".join(each.split()) for each in nearest[:5]]
+    return found
+
+
+def plain(text: str) -> str:
+    """Its words, to compare texts that were cut and spaced in different ways."""
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def teacher_of(args: argparse.Namespace, name: str, data: Path) -> Path:

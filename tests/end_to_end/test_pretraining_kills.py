@@ -67,7 +67,6 @@ def new_interpreter(arguments: list[str]) -> tuple[int, Callable[[], int]]:
 
 PROGRAM = """
 import json, os, sys
-import torch._dynamo  # which the first optimizer loads
 from bertkit.cli import main
 import bertkit.cli.pretrain, bertkit.data.store.token_store
 import bertkit.inference.pipelines, bertkit.training.pretraining.pretrain

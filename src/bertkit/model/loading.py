@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, TypeVar, Unpack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
@@ -234,7 +234,9 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
     for part in table.new_parts:
         owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
         for name in sorted(owners, key=lambda name: name.count(".")):  # parents first
-            module = model.get_submodule(name).to_empty(device="cpu", recurse=False)
+            module = model.get_submodule(name)
+            for key, parameter in list(module.named_parameters(recurse=False)):
+                module.register_parameter(key, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
             initialize(module, model.init_range, generator)
             module.to(dtype)
 

@@ -10,7 +10,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bertkit.errors import ConfigError
-from bertkit.optim.groups import Group, GroupOptimizer, check_adam_settings, split_parts, with_rates
+from bertkit.optim.groups import (
+    EagerOptimizer,
+    Group,
+    GroupOptimizer,
+    check_adam_settings,
+    eager,
+    split_parts,
+    with_rates,
+)
 
 #: Values of a tensor that :class:`AdamWeightDecay` updates at a time on a CPU; about ten such buffers are alive.
 _CACHE_NUMBERS = 1 << 16
@@ -42,13 +50,14 @@ def adamw(
         return AdamWeightDecay(ready, lr=learning_rate, betas=betas, eps=eps)
     # fused: one pass over parameter, gradient and both moments. On CPU the update is bound by memory, and for a small
     # encoder, whose word embeddings are half of all parameters, it is a visible share of a step.
-    return torch.optim.AdamW(ready, lr=learning_rate, betas=betas, eps=eps, fused=True)
+    return AdamW(ready, lr=learning_rate, betas=betas, eps=eps, weight_decay=0.01, fused=True)
 
 
-class AdamW(torch.optim.AdamW):
+class AdamW(EagerOptimizer, torch.optim.AdamW):
     """AdamW with the arguments and defaults of ``transformers.AdamW``, which older tutorials import.
 
-    The update is torch's: ``weight_decay`` (default 0) shrinks a weight before its update, not after.
+    The update is torch's: ``weight_decay`` (default 0) shrinks a weight before its update, not after; ``fused`` as in
+    torch.
 
     Raises:
         ConfigError: ``correct_bias=False``, or a setting out of bounds.
@@ -62,11 +71,15 @@ class AdamW(torch.optim.AdamW):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         correct_bias: bool = True,
+        *,
+        fused: bool | None = None,
     ) -> None:
         if not correct_bias:
             raise ConfigError("AdamW corrects the bias; for correct_bias=False use bertkit.optim.AdamWeightDecay")
         check_adam_settings(lr, betas, eps, weight_decay)
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused)
+
+    step = torch.no_grad()(eager(torch.optim.AdamW.step))
 
 
 class AdamWeightDecay(GroupOptimizer):

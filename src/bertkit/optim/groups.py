@@ -89,7 +89,25 @@ def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and _LAYER_OF_EITHER.search(name) is not None
 
 
-class GroupOptimizer(Optimizer):
+def eager(method: Any) -> Any:
+    """A method of torch's optimizers without its wrapper for ``torch.compile``.
+
+    The wrapper imports the compiler when it is first called, compiled or not: a second and 70 MB of every process that
+    trains. bertkit compiles models, not optimizers.
+    """
+    return getattr(method, "__wrapped__", method)
+
+
+class EagerOptimizer(Optimizer):
+    """torch's base class, with :func:`eager` methods."""
+
+    add_param_group = eager(Optimizer.add_param_group)
+    load_state_dict = eager(Optimizer.load_state_dict)
+    state_dict = eager(Optimizer.state_dict)
+    zero_grad = eager(Optimizer.zero_grad)
+
+
+class GroupOptimizer(EagerOptimizer):
     """An optimizer that updates the parameters of a group together.
 
     Subclasses implement :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's snapshots

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -189,3 +191,50 @@ def test_adamw_of_older_tutorials() -> None:
     torch.testing.assert_close(weight.detach(), torch.full((3,), 1 - 1e-2 * 0.5 / (0.5 + 1e-6)))
     with pytest.raises(ConfigError, match="AdamWeightDecay"):
         AdamW([weight], correct_bias=False)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_adamw_is_that_of_torch(fused: bool) -> None:
+    """To the bit, with a closure, and from a state that was saved and loaded."""
+    ours, theirs = (nn.Parameter(torch.linspace(-1, 1, 12).reshape(3, 4)) for _ in range(2))
+    settings = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1, "fused": fused}
+    first, second = AdamW([ours], **settings), torch.optim.AdamW([theirs], **settings)
+    values: list[float] = []
+    for _ in range(3):
+        for p, optimizer in ((ours, first), (theirs, second)):
+
+            def loss(p: nn.Parameter = p, optimizer: torch.optim.Optimizer = optimizer) -> float:
+                optimizer.zero_grad()
+                value = (p.sin() * p).sum()
+                value.backward()
+                return value.item()
+
+            values.append(optimizer.step(loss))
+        assert values[-2] == values[-1]
+        assert torch.equal(ours, theirs)
+        fresh = AdamW([ours], **settings)
+        fresh.load_state_dict(copy.deepcopy(first.state_dict()))
+        first = fresh
+    assert len(set(values)) == 3, "the control: it moves"
+
+
+@pytest.mark.slow
+def test_optimizers_import_no_compiler() -> None:
+    """Which torch's own do when they are made: a second of every process that trains."""
+    code = (
+        "import sys, torch\n"
+        "from bertkit.optim import OPTIMIZERS, parameter_groups\n"
+        "model = torch.nn.Module()\n"
+        "model.encoder = torch.nn.Module()\n"
+        "model.encoder.layer = torch.nn.ModuleList([torch.nn.Linear(4, 4)])\n"
+        "for make in OPTIMIZERS.values():\n"
+        "    optimizer = make(parameter_groups(model), learning_rate=0.1)\n"
+        "    model.encoder.layer[0](torch.ones(4)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "    optimizer.load_state_dict(optimizer.state_dict())\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+        "torch.optim.AdamW(model.parameters())\n"
+        "assert 'torch._dynamo' in sys.modules, 'the control'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -255,7 +255,7 @@ def parallel_from_environment(device: Device = None, mode: Mode | None = None, *
         return Parallel(device=wanted)
     found = Parallel(rank, num_ranks, wanted, mode or "ddp")
     if not dist.is_initialized():
-        # Imported later (torch's optimizers do), its default arguments would keep the group, and so gloo's threads,
+        # Imported later (torch's compiler does), its default arguments would keep the group, and so gloo's threads,
         # alive; a thread that frees a tensor while the interpreter shuts down aborts the process.
         from torch.distributed.nn import functional  # noqa: F401
 

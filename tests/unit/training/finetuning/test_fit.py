@@ -22,7 +22,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
-from bertkit.optim import AdamWeightDecay
+from bertkit.optim import AdamW, AdamWeightDecay
 from bertkit.ragged import Ragged
 from bertkit.tasks.text.workflow import class_weights, label_entropy, score_logits, text_logits
 from bertkit.training.finetuning import feature_cache
@@ -88,7 +88,7 @@ def test_settings_reach_the_optimizer() -> None:
 
 
 def test_the_original_protocol_has_the_original_optimizer() -> None:
-    for protocol, kind in (("sane", torch.optim.AdamW), ("original", AdamWeightDecay)):
+    for protocol, kind in (("sane", AdamW), ("original", AdamWeightDecay)):
         seen = Follower()
         config = toy_config(protocol=protocol, epochs=1)
         fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, config, seed=0, callbacks=[seen])

@@ -96,7 +96,7 @@ def of_gloo():
     return sum("gloo" in name for name in names)
 
 parallel = parallel_from_environment("cpu", "ddp")
-import torch._dynamo  # as torch's optimizers do
+import torch._dynamo  # as torch.compile does
 parallel.gather(parallel.rank)
 during = of_gloo()
 parallel.close()
