@@ -11,7 +11,6 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils import skip_init
 
 from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.huggingface import checkpoint_folder
@@ -29,9 +28,9 @@ class DenseStep(nn.Module):
 
     def __init__(self, step: Dense) -> None:
         super().__init__()
-        self.linear = skip_init(nn.Linear, step.in_features, step.out_features, bias=step.bias)
+        self.linear = nn.Linear(step.in_features, step.out_features, bias=step.bias)
         widens = step.residual and step.in_features != step.out_features
-        self.residual = skip_init(nn.Linear, step.in_features, step.out_features, bias=False) if widens else None
+        self.residual = nn.Linear(step.in_features, step.out_features, bias=False) if widens else None
         self.activation = getattr(nn, step.activation)()
         self.adds_input = step.residual
 
@@ -75,7 +74,8 @@ class SentenceHead(nn.Module):
         super().__init__()
         self.config, self.hidden_size = config, hidden_size
         self.width = config.widths(hidden_size)[-1]
-        self.steps = nn.ModuleList(_module_of(step) for step in config.steps)
+        with torch.random.fork_rng(devices=()):  # weights are drawn below, and the global generator stays as it is
+            self.steps = nn.ModuleList(_module_of(step) for step in config.steps)
         generator = torch.Generator().manual_seed(seed)
         for module in self.steps.modules():
             if isinstance(module, nn.Linear):

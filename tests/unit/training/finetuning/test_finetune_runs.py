@@ -6,6 +6,8 @@ import json
 import math
 import shutil
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +39,7 @@ from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import notes_on
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import ORIGINAL_GRID, given_names, space_of
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
 from training_helpers import read_rows, tiny_model, toy_features, toy_task
 
 
@@ -55,6 +57,22 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(64, 1), labelled_texts(40, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["csv", "pairs"])  # with a new head, and with the dense step of the included model
+def test_training_imports_no_compiler(task: str, data: Path, tmp_path: Path) -> None:
+    """torch's takes a second or two; its optimizers would import it, and so would copying from the meta device."""
+    write_table(tmp_path / "pairs.csv", ("text", "text_pair"), [(f"a {n}", f"{n} b") for n in range(9)], delimiter=",")
+    file = data if task == "csv" else tmp_path / "pairs.csv"
+    code = (
+        "import sys\n"
+        "from bertkit.cli import main\n"
+        f"start = 'finetune {task} --data {file} --model bertkit-tiny-en --out {tmp_path}/run --epochs 1'\n"
+        "assert main([*start.split(), '--quiet']) == 0\n"
+        "assert not {'torch._dynamo', 'sympy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, data: Path, tmp_path: Path) -> None:
