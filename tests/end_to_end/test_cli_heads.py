@@ -85,13 +85,13 @@ def test_texts_and_files_are_analyzed(place: Path, capsys: pytest.CaptureFixture
     ("change", "code", "said"),
     [
         (("alpha = 1.0", "alpha = 2.0"), 2, "alpha must be from 0"),
-        (("alpha = 1.0", "beta = 1.0"), 2, "has beta"),
-        (('task = "csv"', 'task = "swag"'), 2, "does not take"),
-        (('text = "text"', 'txt = "text"'), 2, "did you mean 'text'"),
-        (('data = "ner"', ""), 2, "needs a task and its data"),
+        (("alpha = 1.0", "beta = 1.0"), 3, "has beta"),
+        (('task = "csv"', 'task = "swag"'), 3, "does not take"),
+        (('text = "text"', 'txt = "text"'), 3, "did you mean 'text'"),
+        (('data = "ner"', ""), 3, 'data = "topics.csv"'),
         (('data = "mood"', 'data = "nothing"'), 3, "does not exist"),
         (("[heads.mood]", "[heads.mood"), 3, "cannot be read as TOML"),
-        (('label = "label"', "label = 3"), 2, "label"),
+        (('label = "label"', "label = 3"), 3, "label"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(

@@ -77,6 +77,7 @@ def test_layers_and_words_that_are_rare(tmp_path, texts, capsys):
         (["--keep-layers", "0,7"], "different numbers from 0 to 2"),
         (["--keep-layers", "2x128"], "give a number, such as 3"),
         ([], "nothing to take away"),
+        (["--keep-layers", "1", "--min-count", "2"], "--min-count 2 counts tokens in the texts of --vocab-from"),
     ):
         assert main(["shrink", str(start), "--out", str(tmp_path / "no"), *given]) == 2
         assert message in capsys.readouterr().err

@@ -33,7 +33,7 @@ EXAMPLE = """
 def read_heads(path: Path, on_error: OnError) -> tuple[dict[str, tuple[AnyTask, str]], float]:
     """The task and the data of each head, and ``alpha``; paths are relative to the file.
 
-    DataError for a file that is not there or no TOML; ConfigError, with an example, for what it should not say.
+    DataError, with an example, for a file that is not there, is no TOML or says what it should not.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -42,9 +42,9 @@ def read_heads(path: Path, on_error: OnError) -> tuple[dict[str, tuple[AnyTask, 
     heads, alpha = values.pop("heads", None), values.pop("alpha", 0.5)
     if values or not isinstance(heads, dict) or not heads:
         what = f"has {', '.join(values)}" if values else "has no heads"
-        raise ConfigError(f"{path} {what}; it may have alpha, and a table for each head:\n{EXAMPLE}")
+        raise DataError(f"{path} {what}; it may have alpha, and a table for each head:\n{EXAMPLE}")
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise ConfigError(f"{path}: alpha is {alpha!r:.40}, expected a number from 0 to 1")
+        raise DataError(f"{path}: alpha is {alpha!r:.40}, expected a number from 0 to 1")
     return {name: _head(path, name, facts, on_error) for name, facts in heads.items()}, float(alpha)
 
 
@@ -53,7 +53,7 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
     given = dict(facts) if isinstance(facts, dict) else {}
     task, data = given.pop("task", None), given.pop("data", None)
     if not isinstance(task, str) or not isinstance(data, str):
-        raise ConfigError(f"{where} needs a task and its data, as in:\n{EXAMPLE}")
+        raise DataError(f"{where} needs a task and its data, as in:\n{EXAMPLE}")
     place = data if data.startswith("hub:") else str(path.parent / Path(data).expanduser())
     columns = FileColumns()
     parts = {part.name: type(getattr(columns, part.name)) for part in fields(FileColumns)}
@@ -61,12 +61,13 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
     known = {each.name: part for part, kind in parts.items() for each in fields(kind)}
     for option, value in given.items():
         if option not in known:
-            raise ConfigError(
-                f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}"
-            )
+            raise DataError(f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}")
         own[known[option]][option] = value
     try:
         made = {part: TypeAdapter(kind).validate_python(own[part]) for part, kind in parts.items()}
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain_validation(error, ())}") from None
-    return FileColumns(**made).task(task, Path(place), on_error), place
+        raise DataError(f"{where}: {explain_validation(error, ())}") from None
+    try:
+        return FileColumns(**made).task(task, Path(place), on_error), place
+    except ConfigError as error:
+        raise DataError(f"{where}: {error}") from None

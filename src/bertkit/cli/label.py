@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Labels up to this many are chosen by one key; of more, a number may have two digits, so that Enter ends it.
 MOST_KEYS = 9
+#: Control characters, except of lines and tabs, and those that turn the direction of writing.
+_ACTING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: Width of the vectors of words, where no model is given.
 WORD_WIDTH = 100
 
@@ -83,7 +86,9 @@ def label(
             vectors = _of_words(texts)
         else:
             vectors = encoding.vectors(model, texts, [places[text] for text in texts], common)
-        say(f"{len(texts):,} texts, {len(known.given):,} labels in {out}")
+        same = len(rows.texts) - len(texts)
+        equal = f" ({same:,} more are equal to one of them)" if same else ""
+        say(f"{len(texts):,} texts{equal}, {len(known.given):,} labels in {out}")
         session = LabelSession(texts, vectors, known, _show, order, every)
         result = session.run(_answers(one_key=len(names) <= MOST_KEYS))
     common.report(result, out=str(out))
@@ -99,8 +104,11 @@ def _names(labels: str) -> tuple[str, ...]:
 
 
 def _show(text: str) -> None:
-    """To the terminal, where the person is; standard output has the result alone."""
-    sys.stderr.write(text + "\n")
+    """To the terminal, where the person is; standard output has the result alone.
+
+    Characters that would act on a terminal, or turn the order of what follows, are shown as escapes.
+    """
+    sys.stderr.write(_ACTING.sub(lambda found: repr(found[0])[1:-1], text) + "\n")
     sys.stderr.flush()
 
 

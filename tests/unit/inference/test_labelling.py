@@ -16,6 +16,7 @@ from bertkit.cli import main
 from bertkit.errors import DataError
 from bertkit.inference.labelling.label_file import LabelFile
 from bertkit.inference.labelling.label_order import guess_labels, held_out_accuracy, next_texts
+from bertkit.inference.labelling.label_session import LabelSession
 from bertkit.tasks import csv_task
 from bertkit.tasks.text.reading import load_split
 
@@ -85,14 +86,14 @@ def test_the_curve_is_of_texts_that_the_model_has_not_seen() -> None:
 def test_labels_are_kept_undone_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     file = LabelFile(path, ("no", "yes"))
-    assert file.undo() is None
     file.add("a — b", "yes")
     file.add("c", "no")
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == [
         {"text": "a — b", "label": "yes"},
         {"text": "c", "label": "no"},
     ]
-    assert file.undo() == "c"
+    file.undo()
+    assert list(LabelFile(path, ("no", "yes")).given) == ["a — b"]
     with path.open("a") as stream:
         stream.write('{"text": "half')  # killed while writing
     again = LabelFile(path, ("no", "yes"))
@@ -114,7 +115,7 @@ def test_other_columns_and_a_last_line_without_an_end_are_kept(tmp_path: Path) -
     file = LabelFile(path, ("no", "yes"))
     assert file.given == {"y": "no", "x": "yes"}
     assert path.read_text() == "\n".join([*lines, ""])
-    assert file.undo() == "x"
+    file.undo()
     assert path.read_text() == lines[1] + "\n"
 
 
@@ -140,6 +141,39 @@ def test_the_command_saves_skips_undoes_and_goes_on(tmp_path: Path) -> None:
     assert json.loads(out.read_text().splitlines()[-1])["text"] == TEXTS[2], "what was skipped comes again"
     task = csv_task(out)
     assert load_split(task, out, "train")[0].text == TEXTS[0], "finetune csv reads it as it is"
+
+
+def test_the_last_label_can_be_taken_back(tmp_path: Path) -> None:
+    """In the session that gave it, and in a later one that has nothing left to ask."""
+    file, said = LabelFile(tmp_path / "labels.jsonl", ("no", "yes")), list[str]()
+    session = LabelSession(["a", "b"], np.eye(2, dtype=np.float32), file, said.append, order="file", every=0)
+    found = session.run(["1", "1", "u", "2"])
+    assert (file.given, found.left) == ({"a": "no", "b": "yes"}, 0)
+    assert "taken back: no" in said
+    session.run(["1", "s", "u", "1"])
+    assert file.given == {"a": "no", "b": "no"}
+    assert said.count("there is no text left to label") == 2
+
+
+def test_the_label_of_a_text_of_another_file_stays(tmp_path: Path) -> None:
+    file, said = LabelFile(tmp_path / "labels.jsonl", ("no", "yes")), list[str]()
+    file.add("of another file", "yes")
+    kept = file.path.read_bytes()
+    session = LabelSession(["a"], np.eye(1, dtype=np.float32), file, said.append, order="file", every=0)
+    session.run(["u", "1", "u", "u", "2"])
+    assert file.given == {"of another file": "yes", "a": "yes"}
+    assert file.path.read_bytes().startswith(kept)
+    assert sum("not taken back: the last label, yes" in line for line in said) == 2
+
+
+def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a \x1b[2J \x07 \u202e text 👩\u200d💻\nanother\nanother\n", encoding="utf-8")
+    done = run([str(tmp_path / "texts.txt"), "--labels", "a,b", "--out", str(tmp_path / "out.jsonl")], "1\n1\n")
+    assert r"a \x1b[2J \x07 \u202e text 👩‍💻" in done.stderr
+    assert not set("\x1b\x07\u202e") & set(done.stderr)
+    assert "2 texts (1 more are equal to one of them)" in done.stderr
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["text"]
+    assert "\x1b" in first or first == "another", "the file has the text as it is"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of that kind")

@@ -53,14 +53,11 @@ class LabelFile:
             raise ResourceError(f"cannot write {self.path}: {why}") from error
         self._give(text, label)
 
-    def undo(self) -> str | None:
-        """Remove the label given last, and all lines with its text; returns the text, None where there is no label."""
-        if not self.given:
-            return None
+    def undo(self) -> None:
+        """Remove the label given last, and all lines with its text; there must be one."""
         text, _ = self.given.popitem()
         lines = self.path.read_bytes().splitlines(keepends=True)
         write_atomically(self.path, b"".join(line for line in lines if json.loads(line).get("text") != text))
-        return text
 
     def _give(self, text: str, label: str) -> None:
         self.given.pop(text, None)  # so that the text is the last one

@@ -11,6 +11,7 @@ from bertkit.ragged import Floats
 
 #: Answers that are no label.
 UNDO, SKIP, QUIT = "u", "s", "q"
+LAST_QUESTION = "\nno text is left  [u] undo  [q] quit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +67,16 @@ class LabelSession:
             labelled = self._labelled(number_of)
             guess = guess_labels(self.vectors, labelled)
             row = self._next(labelled, guess) if again is None else again
-            if row is None:
-                break
-            again = None
-            self.show(self._question(row, guess))
+            self.show(LAST_QUESTION if row is None else self._question(row, guess))
             answer = self._answer(given)
             if answer is None:
                 break
             if answer == UNDO:
-                text = self.file.undo()
-                again = row if text is None else number_of.get(text)
-                self.show("nothing to undo" if text is None else "the last label is taken back")
+                again = self._undo(number_of, row)
+                continue
+            again = None
+            if row is None:
+                self.show("there is no text left to label")
             elif answer == SKIP:
                 self._skipped.append(row)
             else:
@@ -85,6 +85,19 @@ class LabelSession:
         total = len(self.file.given)
         left = len(self.texts) - len(self._labelled(number_of))
         return Labelled(total, max(0, total - before), left, self._curve)
+
+    def _undo(self, number_of: dict[str, int], row: int | None) -> int | None:
+        """Take the last label back, if it is of one of the texts; returns the row to ask for."""
+        if not self.file.given:
+            self.show("nothing to undo")
+            return row
+        text, label = next(reversed(self.file.given.items()))
+        if text not in number_of:
+            self.show(f"not taken back: the last label, {label}, belongs to a text that is not in this file:\n{text}")
+            return row
+        self.file.undo()
+        self.show(f"taken back: {label}")
+        return number_of[text]
 
     def _labelled(self, number_of: dict[str, int]) -> dict[int, int]:
         labels = self.file.labels

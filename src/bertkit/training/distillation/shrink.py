@@ -90,11 +90,11 @@ def shrink(
         model: an encoder of any family, with or without a head: a folder, a Hub name or a run folder.
         out: a new folder.
         vocab_from: files of texts, as for ``bertkit prepare``; none keeps all tokens.
-        min_count: a token must occur so many times.
+        min_count: a token must occur so many times in ``vocab_from``.
         layers: ``3`` (so many, evenly from first to last) or ``0,2,5``; None: all.
 
     Raises:
-        ConfigError: nothing to take away; ``out`` exists; an encoder-decoder.
+        ConfigError: nothing to take away; ``min_count`` without texts; ``out`` exists; an encoder-decoder.
         InputError: layers that are not there; a tokenizer that cannot be cut (Gemma's, which mmBERT has).
         DataError: no text in the files.
         CheckpointError: no model there.
@@ -103,6 +103,8 @@ def shrink(
     check_new_folder(target)
     if not vocab_from and layers is None:
         raise ConfigError("nothing to take away: give texts for the vocabulary (vocab_from), layers, or both")
+    if min_count != 1 and not vocab_from:
+        raise ConfigError(f"min_count={min_count} counts tokens in the texts of vocab_from; give both or neither")
     given = load_for_export(model)
     old = given.model
     if old.quantization is not None:

@@ -215,6 +215,11 @@ def _prepare(
             f"seeds={config.seeds} with few_shot needs a dev file: without one the score comes from "
             "cross-validation with a single seed. Leave seeds out, or add a dev file"
         )
+    if rows.cross_validated and config.dev_share != FinetuneConfig.model_fields["dev_share"].default:
+        raise ConfigError(
+            f"dev_share={config.dev_share} has no meaning with few_shot, which holds no rows out: without a dev file "
+            "all are trained on, and the score comes from cross-validation. Leave dev_share out, or add a dev file"
+        )
     shape = workflow.start_shape(start.path, config)
     adapters = ""
     if config.lora is not None:  # told before the texts are encoded, as is what is wrong with their targets

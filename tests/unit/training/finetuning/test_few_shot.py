@@ -245,6 +245,12 @@ def test_several_seeds_need_a_dev_file(start: Path, tmp_path: Path) -> None:
         finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"seeds": 3}))
 
 
+def test_without_a_dev_file_nothing_is_held_out(start: Path, tmp_path: Path) -> None:
+    data = table(tmp_path / "few.csv", labelled_texts(12, 0))
+    with pytest.raises(ConfigError, match=r"dev_share=0\.3 has no meaning with few_shot"):
+        finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"dev_share": 0.3}))
+
+
 def test_pairs_of_texts_are_read_together(start: Path, tmp_path: Path) -> None:
     rows = [(text, other, int(one == two)) for (text, one), (other, two) in zip(
         labelled_texts(16, 0), labelled_texts(16, 1), strict=True)]  # fmt: skip
