@@ -50,7 +50,7 @@ from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
-from bertkit.training.distillation.model_costs import Costs, costs_of
+from bertkit.training.distillation.model_costs import Measurable, costs_of
 from bertkit.training.distillation.students import start_of
 from bertkit.training.distillation.taught_kinds import TaughtTexts, taught_workflow
 from bertkit.training.distillation.taught_result import WITH, TaughtResult
@@ -193,7 +193,8 @@ class _Job:
         plain = self._finetune(WITHOUT, self.start, alone, None) if compare else None
         student = open_run(taught.folder, device=self.device)
         measured = {"teacher": self.teachers[0].run, "student": student}
-        costs = {name: _costs(run, self.taught, rows) for name, run in measured.items()}
+        with quiet():
+            costs = costs_of({name: _measurable(run, self.taught, rows) for name, run in measured.items()})
         counts = {"labelled": len(train), "unlabelled": len(more)}
         seen = any(self._has_seen(rows, teacher.run) for teacher in self.teachers)
         return TaughtResult(self.folder.path, taught, plain, top, costs, counts, seen)
@@ -332,8 +333,8 @@ def _lengths_of_runs(
     return config, config.model_copy(update={"epochs": max(config.epochs, alone)})
 
 
-def _costs(run: Run, taught: TaughtWorkflow, rows: Rows) -> Costs:
-    """Of a model on some dev examples, each by itself."""
+def _measurable(run: Run, taught: TaughtWorkflow, rows: Rows) -> Measurable:
+    """A model and some dev examples, each by itself."""
     examples = [run.workflow.encode([each], run.tokenizer, run.config, labelled=False) for each in rows.dev[:100]]
 
     def compute(number: int) -> object:
@@ -342,5 +343,4 @@ def _costs(run: Run, taught: TaughtWorkflow, rows: Rows) -> Costs:
     shape = run.engine.config
     whole = getattr(run.model, "reads", "pooled") == "tokens"
     lengths = [taught.sequences(each).lengths.tolist() for each in examples]
-    with quiet():
-        return costs_of(shape, run.model.num_parameters(), lengths, compute, whole=whole)
+    return Measurable(shape, run.model.num_parameters(), lengths, compute, whole)

@@ -60,7 +60,7 @@ from bertkit.training.distillation.distill_settings import (
 )
 from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
 from bertkit.training.distillation.epochs_of_texts import train_on_texts
-from bertkit.training.distillation.model_costs import HEADINGS, Costs, costs_of
+from bertkit.training.distillation.model_costs import HEADINGS, Costs, Measurable, costs_of
 from bertkit.training.distillation.students import shape_of, start_of
 from bertkit.training.distillation.taught_vectors import (
     VECTORS,
@@ -263,7 +263,13 @@ class _Job:
         after = self._score(sentences, dev_rows, targets[dev])
         sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
         student = SentenceEncoder(self.run.path / MODEL, device=self.device)
-        costs = {"teacher": _costs(encoder, self.texts[dev]), "student": _costs(student, self.texts[dev])}
+        with quiet():
+            costs = costs_of(
+                {
+                    name: _measurable(each, self.texts[dev])
+                    for name, each in (("teacher", encoder), ("student", student))
+                }
+            )
         counts = {"train": len(self.texts) - self.num_dev, "dev": self.num_dev}
         found = (
             None
@@ -371,8 +377,8 @@ def _ask(encoder: SentenceEncoder, texts: Sequence[str], folder: Path, key: str)
     return kept_outputs([(text,) for text in texts], compute, folder, key=about, width=encoder.width, label=label)
 
 
-def _costs(encoder: SentenceEncoder, texts: Sequence[str]) -> Costs:
-    """Of an encoder on some texts, tokenization included."""
+def _measurable(encoder: SentenceEncoder, texts: Sequence[str]) -> Measurable:
+    """An encoder and some texts, tokenization included."""
     some = texts[:100]
     rows = featurize_texts(some, None, encoder.tokenizer, max_length=encoder.tokenizer.model_max_length)
     shape: Any = encoder.pipeline.model.config
@@ -381,9 +387,8 @@ def _costs(encoder: SentenceEncoder, texts: Sequence[str]) -> Costs:
     def compute(number: int) -> object:
         return encoder.encode(some[number], truncation=True)
 
-    with quiet():
-        whole = encoder.config.pooling != ("cls",)
-        return costs_of(shape, parameters, [[tokens] for tokens in rows.lengths.tolist()], compute, whole=whole)
+    lengths = [[tokens] for tokens in rows.lengths.tolist()]
+    return Measurable(shape, parameters, lengths, compute, whole=encoder.config.pooling != ("cls",))
 
 
 def _read_result(run: VectorsFolder) -> VectorsResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -13,8 +13,8 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.operations import encoder_flops
 
-#: Texts that are measured, one at a time, after some that are not.
-MEASURED, WARM_UP = 50, 5
+#: Texts that are measured, one at a time, in so many turns; in each after some that are not.
+MEASURED, TURNS, WARM_UP = 50, 5, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +42,44 @@ class Costs:
 HEADINGS = ("million weights", "MFLOP a text", "ms a text")
 
 
-def costs_of(
-    shape: AnyConfig, parameters: int, lengths: Sequence[Sequence[int]], run: Callable[[int], object], *, whole: bool
-) -> Costs:
-    """Measure a model on examples with so many tokens.
+@dataclass(frozen=True, slots=True)
+class Measurable:
+    """A model and examples to measure it with.
 
-    Args:
-        shape: of the model.
-        parameters: how many it has.
-        lengths: tokens of the rows of each example.
-        run: computes the example with that number.
-        whole: all rows of the top layer are read, not those of [CLS] alone.
+    shape: of the model. parameters: how many it has. lengths: tokens of the rows of each example. run: computes the
+    example with that number. whole: all rows of the top layer are read, not those of [CLS] alone.
     """
-    times = []
-    for number in [*range(min(WARM_UP, len(lengths))), *range(min(MEASURED, len(lengths)))]:
-        began = time.perf_counter()
-        run(number)
-        times.append(time.perf_counter() - began)
-    flops = None
-    if isinstance(shape, BertConfig):
-        rows = list(chain.from_iterable(lengths))
-        flops = encoder_flops(shape, rows, rows if whole else [1] * len(rows)) / len(lengths) / 1e6
-    return Costs(parameters, flops, 1000 * statistics.median(times[-min(MEASURED, len(lengths)) :]))
+
+    shape: AnyConfig
+    parameters: int
+    lengths: Sequence[Sequence[int]]
+    run: Callable[[int], object]
+    whole: bool
+
+    def megaflops(self) -> float | None:
+        """See :class:`Costs`."""
+        if not isinstance(self.shape, BertConfig):
+            return None
+        rows = list(chain.from_iterable(self.lengths))
+        flops = encoder_flops(self.shape, rows, rows if self.whole else [1] * len(rows))
+        return flops / len(self.lengths) / 1e6
+
+
+def costs_of(models: Mapping[str, Measurable]) -> dict[str, Costs]:
+    """Measure models in turns, so that what else a machine does slows none of them alone."""
+    times: dict[str, list[float]] = {name: [] for name in models}
+    for turn in range(TURNS):
+        for name, model in models.items():
+            numbers = range(min(MEASURED, len(model.lengths)))[turn::TURNS]
+            taken = [_seconds(model.run, number) for number in [*numbers[:WARM_UP], *numbers]]
+            times[name] += taken[len(numbers[:WARM_UP]) :]
+    return {
+        name: Costs(model.parameters, model.megaflops(), 1000 * statistics.median(times[name]))
+        for name, model in models.items()
+    }
+
+
+def _seconds(run: Callable[[int], object], number: int) -> float:
+    began = time.perf_counter()
+    run(number)
+    return time.perf_counter() - began
