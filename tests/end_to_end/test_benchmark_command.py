@@ -124,6 +124,10 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "export.json").write_text("{}")
     code, _, err = run(tmp_path, "--against", "transformers")
     assert (code, "is an exported graph, which peers cannot convert" in err) == (2, True)
+    graph = {"model": "BertForMaskedLM", "variants": {"packed": {}}, "token_outputs": []}
+    (tmp_path / "export.json").write_text(json.dumps(graph))
+    code, _, err = run(tmp_path, "--against", "none")
+    assert (code, "export the model again with --task feature-extraction" in err) == (4, True)
     code, _, err = run(tmp_path / "no-model", "--against", "none")
     assert (code, "no-model" in err) == (4, True)
 

@@ -31,7 +31,7 @@ from bertkit.benchmark.sample_texts import (
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.onnx_backend import is_export, read_manifest
+from bertkit.engine.onnx_backend import check_class, is_export, read_manifest
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats
@@ -103,6 +103,7 @@ def run_benchmark(
     if is_export(path):
         if against:
             raise ConfigError(f"{model} is an exported graph, which peers cannot convert; measure the model it is of")
+        check_class(path, read_manifest(path), BertModel.__name__)
         against = ()
     int8_path = _int8_folder(path, int8)
     choice = choose(against, precisions, python, processor, has_int8=int8 is not None)

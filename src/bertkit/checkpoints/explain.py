@@ -63,6 +63,11 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
     return "\n".join(lines)
 
 
+def task_of_class(name: str) -> str:
+    """The pipeline that a class of models is for."""
+    return next(task for ending, (_, _, task) in _USES.items() if name.endswith(ending))
+
+
 def _use(spec: ClassSpec) -> tuple[str, str]:
     """What a model of the class is, and what uses it."""
     is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))

@@ -171,7 +171,14 @@ def _nothing_in(folder: Path) -> str:
         if name in _PICKLES:
             return f"{folder} has no {WEIGHTS}; " + _pickle(folder / name)
     if INT8_WEIGHTS in names:
-        return f"{folder} is a model in 8 bits, for use only: it cannot be trained or converted; take the original"
+        return (
+            f"{folder} is a model in 8 bits, for use only: to train, convert or compare its weights, take the original"
+        )
+    if any(name.endswith(".onnx") for name in names):
+        return (
+            f"{folder} has an ONNX graph, but no {WEIGHTS}: an export is for use only. Its facts are in export.json "
+            "(without that file it is incomplete); to look at weights, or to train, take the model it was made of"
+        )
     others = [name for name in names if name.endswith(".safetensors")]
     if others:
         return f"{folder} has no {WEIGHTS}, but {shorten(others)}: give the path of the file itself"

@@ -27,15 +27,20 @@ def quantize(
     any_speed: Annotated[
         bool, Parameter(negative=(), help="Write the model even if it is not faster on this machine.")
     ] = False,
+    on_error: Annotated[
+        Literal["raise", "skip"], Parameter(help="Stop at the first bad row of --dev, or skip and report bad rows.")
+    ] = "raise",
     encoding: Annotated[str | None, Parameter(help="Encoding of --calibrate; default: utf-8.")] = None,
     common: Common = Common(),
 ) -> None:
-    """Turn a model's matrices and tables into 8 bits: a quarter of the size, and faster.
+    """Turn a model's matrices and tables into 8 bits: faster, and a quarter of the size
+    that it has in float32.
 
     Nothing is written unless the result passes: the vectors of the texts must keep
     their directions and their nearest neighbours, the score on --dev must not fall,
     and the model must be faster on this machine. Matrices that need it stay in
-    float32. Every command and pipeline takes the folder as a model; it cannot be
+    float32, as does the word table of a masked language model, which also writes
+    with it. Every command and pipeline takes the folder as a model; it cannot be
     trained any further.
 
     For a run whose task reads pairs, a line of --calibrate is two texts with a tab
@@ -52,4 +57,8 @@ def quantize(
     from bertkit.quantization.quantize import quantize as quantize_model
 
     texts = read_texts((), Source(file=calibrate, encoding=encoding))
-    common.report(quantize_model(model, out, texts, source=str(calibrate), dev=dev, bits=bits, any_speed=any_speed))
+    common.report(
+        quantize_model(
+            model, out, texts, source=str(calibrate), dev=dev, bits=bits, any_speed=any_speed, on_error=on_error
+        )
+    )

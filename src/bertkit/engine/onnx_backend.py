@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.checkpoints.explain import task_of_class
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
@@ -34,18 +36,29 @@ ROWS = "logit_rows"
 #: Session option: products of 8-bit integers in a slower way whose sums do not saturate. x86 processors without VNNI
 #: need it; others than x86 ignore it.
 EXACT_BYTES = "session.x64quantprecision"
-#: Of larger files the size alone is compared: reading them would double the time in which a session opens.
+#: Of larger files the size and a sample are compared: reading them would double the time in which a session opens.
 MAX_HASHED_BYTES = 8 << 20
+#: The sample: the first of these many bytes of every so many. It finds other weights, and damage that is larger.
+SAMPLE_BYTES, SAMPLE_EVERY = 4 << 10, 1 << 20
 #: Tokens computed at once; in a larger batch the intermediate results leave the processor's cache.
 MAX_TOKENS_PER_BATCH = 1024
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What the manifest says of a file."""
+    """What the manifest says of a file; ``sample``, of a large one, is the SHA-256 of parts of it."""
 
     bytes: int
     sha256: str
+    sample: str | None = None
+
+    def is_of(self, path: Path) -> bool:
+        """Whether this is the file, as far as is looked."""
+        if path.stat().st_size != self.bytes:
+            return False
+        if self.bytes <= MAX_HASHED_BYTES:
+            return sha256_file(path) == self.sha256
+        return self.sample is None or _sample_sha256(path) == self.sample
 
 
 class OnnxBackend:
@@ -80,7 +93,10 @@ class OnnxBackend:
         if variant is not None and variant not in there:
             raise CheckpointError(f"{folder} has no {variant} variant, only {', '.join(there)}: export it again")
         if precision not in ("auto", self.dtype):
-            raise ConfigError(f"{folder} was exported in {self.dtype}; precision {precision!r} needs another export")
+            raise ConfigError(
+                f"{folder} was exported in {self.dtype}, the only precision that it has: leave precision={precision!r} "
+                "out. An export in int8 is made of a model that 'bertkit quantize' wrote; the others compute with torch"
+            )
         self.variant = variant or ("packed" if "packed" in there else there[0])
         self.config = BertConfig.from_json_file(folder / CONFIG)
         check_files(folder, self.manifest)
@@ -101,11 +117,7 @@ class OnnxBackend:
         if dtype is not None:
             raise ConfigError(f"{folder} is an exported model, whose type is fixed; leave out dtype")
         made = cls(folder, precision=precision, threads=threads)
-        if made.model_class != model_class:
-            raise CheckpointError(
-                f"{folder} is an export of a {made.model_class}, and this needs a {model_class}. A graph has one head: "
-                "export the model again with --task"
-            )
+        check_class(folder, made.manifest, model_class)
         return made
 
     @property
@@ -208,6 +220,15 @@ def is_export(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:
+    """CheckpointError where an export, of which this is the manifest, is of another class than is wanted."""
+    if manifest["model"] != wanted:
+        raise CheckpointError(
+            f"{folder} is an export of a {manifest['model']}, and this needs a {wanted}. A graph has one head: "
+            f"export the model again with --task {task_of_class(wanted)}"
+        )
+
+
 def exported_files(folder: Path) -> list[Path]:
     """The graphs of an export, and their weights where they are beside them."""
     return [path for name in (*FILES.values(), WEIGHTS) if (path := folder / name).is_file()]
@@ -236,12 +257,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Json]]:
-    """Size and SHA-256 of every file in an exported folder, for its manifest."""
+    """What the manifest says of every file in an exported folder; see :class:`WrittenFile`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in files
-    }
+    found: dict[str, dict[str, Json]] = {}
+    for path in files:
+        facts: dict[str, Json] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        if path.stat().st_size > MAX_HASHED_BYTES:
+            facts["sample"] = _sample_sha256(path)
+        found[path.relative_to(folder).as_posix()] = facts
+    return found
+
+
+def _sample_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for start in range(0, path.stat().st_size, SAMPLE_EVERY):
+            file.seek(start)
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -252,8 +285,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 f"{folder} is incomplete: {name} is missing; copy it whole, or export the model again"
             )
-        size = path.stat().st_size
-        if size != facts.bytes or (size <= MAX_HASHED_BYTES and sha256_file(path) != facts.sha256):
+        if not facts.is_of(path):
             raise CheckpointError(
                 f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
                 "Change the model itself, and export it again"

@@ -22,6 +22,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.quantization.calibrate import VECTORS
 from bertkit.ragged import Ragged
 from bertkit.system.processor import find_processor
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.run_rows import score_set
 from bertkit.tasks.spans.task import SpanTask
 from bertkit.tasks.workflow import Predicted
@@ -59,7 +60,7 @@ class DevRows:
         return scored.scores[run.task.main_metric], scored.bootstrap or ()
 
 
-def read_dev(path: Path, data: Path, model: PackedModel) -> DevRows:
+def read_dev(path: Path, data: Path, model: PackedModel, on_error: OnError = "raise") -> DevRows:
     """The rows of ``data`` for the run at ``path``, whose model is ``model``.
 
     Raises:
@@ -70,7 +71,7 @@ def read_dev(path: Path, data: Path, model: PackedModel) -> DevRows:
         raise ConfigError(f"{path} is not a run folder of 'bertkit finetune', so --dev cannot be scored; leave it out")
     run = replace(open_run(path), engine=InferenceEngine.for_scoring(model))
     split = "dev" if data.is_dir() else next(iter(run.workflow.splits(data)))
-    examples = run.workflow.read(data, split, on_error="raise")
+    examples = run.workflow.read(data, split, on_error=on_error)
     if not run.workflow.has_labels(examples):
         raise DataError(f"{data} has no labels, so there is nothing to score; give labelled rows of the run's task")
     return DevRows(run, examples, split)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder, find_weights
 from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
 from bertkit.checkpoints.int8_folder import FACTS, VERSION, Bits, Quantization, best_bits
 from bertkit.checkpoints.sentence_folder import write_sentence_parts
@@ -33,6 +33,7 @@ from bertkit.system.atomic_files import check_new_folder, new_folder
 from bertkit.system.console import progress, say
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
+from bertkit.tasks.reading.bad_rows import OnError
 
 #: Activations never go below this.
 LEAST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
@@ -93,6 +94,7 @@ def quantize(
     dev: str | Path | None = None,
     bits: Bits | None = None,
     any_speed: bool = False,
+    on_error: OnError = "raise",
 ) -> Quantized:
     """Write a model in 8 bits, if it passes the gate.
 
@@ -105,6 +107,7 @@ def quantize(
         dev: labelled rows of the run's task; its main metric is compared as well.
         bits: of the weights, 8 or 7; None: as suits this processor.
         any_speed: write it also if it is not faster here, for use on another machine.
+        on_error: what a bad row of ``dev`` does, ``"raise"`` or ``"skip"``.
 
     Raises:
         ConfigError: ``out`` exists, the model is in 8 bits or exported already, ``dev`` without a run folder, or layers
@@ -126,7 +129,7 @@ def quantize(
             f"{path} is of the {given.model.config.model_type} family, whose layers are not BERT's, and only those can "
             "be rounded to 8 bits; use the model as it is, or with --precision fp16"
         )
-    labelled = None if dev is None else read_dev(path, user_path(dev), given.model)
+    labelled = None if dev is None else read_dev(path, user_path(dev), given.model, on_error)
     limit = min(given.model.config.max_input_length, given.tokenizer.model_max_length)
     known = encode(drawn, given.tokenizer, limit, source, read_task(checkpoint_folder(path)))
     scheme = Scheme(bits=bits or best_bits(native_library()))
@@ -152,11 +155,12 @@ def quantize(
         unknown=round(known.unknown, 6),
         measured=Measured(asdict(judged), speed, scores),
     )
-    return _write(target, given, found, facts, judged, scores, speed)
+    return _write(target, path, given, found, facts, judged, scores, speed)
 
 
 def _write(
     target: Path,
+    path: Path,
     given: Exportable,
     found: PackedModel,
     facts: Quantization,
@@ -179,7 +183,7 @@ def _write(
             dev=scores,
             speed=speed,
             num_bytes=(draft / INT8_WEIGHTS).stat().st_size,
-            original_bytes=sum(p.numel() * p.element_size() for p in given.model.parameters()),
+            original_bytes=sum(file.stat().st_size for file in find_weights(path).files),
         )
         write_beside(draft, given.tokenizer, given.decision, given.beside)
         if given.sentence is not None:

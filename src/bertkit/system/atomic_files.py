@@ -81,8 +81,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left.
     """
     check_new_folder(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     make_folder(path.parent)
+    _remove_old_drafts(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
     try:
         draft.mkdir()
         yield draft
@@ -125,11 +126,19 @@ def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, P
 
 def _draft(path: Path) -> Path:
     """Where this process writes a file before it is renamed; removes what processes that were killed have left."""
+    _remove_old_drafts(path)
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _remove_old_drafts(path: Path) -> None:
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         writer = old.name.split(".")[-2]
-        if writer.isdigit() and not _is_running(int(writer)):
+        if not writer.isdigit() or _is_running(int(writer)):
+            continue
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
             old.unlink(missing_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def _is_running(pid: int) -> bool:

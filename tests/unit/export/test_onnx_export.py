@@ -257,3 +257,8 @@ def test_a_model_without_segments(tmp_path: Path) -> None:
     exported = export_onnx(bertkit.BertModel.from_pretrained(folder), None, tmp_path / "out")
     assert list(exported.variants["packed"]["inputs"]) == ["input_ids", "cu_seqlens"]
     assert exported.variants["packed"]["largest_difference"] <= 1e-4
+
+
+def test_the_command_works_on_the_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "bertkit-tiny-en", "--out", str(tmp_path / "out"), "--device", "cuda"]) == 2
+    assert "--device cuda has no meaning" in capsys.readouterr().err

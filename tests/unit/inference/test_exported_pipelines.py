@@ -14,7 +14,8 @@ import pytest
 
 import bertkit
 from bertkit import pipeline
-from bertkit.engine.onnx_backend import OnnxBackend
+from bertkit.checkpoints.huggingface import find_weights
+from bertkit.engine.onnx_backend import MAX_HASHED_BYTES, OnnxBackend, check_files, describe_files
 from bertkit.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from bertkit.export.onnx_export import export_onnx, load_for_export
 from bertkit.inference.sparse_encoding import SparseEmbedding
@@ -188,9 +189,11 @@ def test_what_an_export_cannot_do_is_said(folders: dict[str, tuple[Path, Path]])
     assert (str(pipe.device), pipe.config.hidden_size) == ("cpu", 32)
     with pytest.raises(CheckpointError, match="is an export of a BertModel, and this needs a BertForMaskedLM"):
         pipeline("fill-mask", model=vectors)
-    with pytest.raises(CheckpointError, match=r"export of a BertForMaskedLM.*--task"):
+    with pytest.raises(CheckpointError, match=r"export of a BertForMaskedLM.*--task feature-extraction"):
         pipeline("feature-extraction", model=folders["masks"][1])
-    with pytest.raises(ConfigError, match="exported in fp32; precision 'int8' needs another export"):
+    with pytest.raises(
+        ConfigError, match="exported in fp32.*leave precision='int8' out"
+    ):
         pipeline(model=vectors, precision="int8")
     with pytest.raises(ConfigError, match=r"threads must be a whole number from 1.*got 0"):
         pipeline(model=vectors, threads=0)
@@ -222,6 +225,27 @@ def test_files_edited_by_hand_are_noticed(folders: dict[str, tuple[Path, Path]],
     (copy / name).unlink()
     with pytest.raises(CheckpointError, match=rf"{name}"):
         pipeline(model=copy)
+
+
+def test_large_files_are_compared_by_a_sample(tmp_path: Path) -> None:
+    """Other weights of the same size, or a part that is gone, would be answered with: the size alone says nothing."""
+    file = tmp_path / "model.onnx_data"
+    content = np.random.default_rng(0).bytes(MAX_HASHED_BYTES + (1 << 20))
+    file.write_bytes(content)
+    manifest = {"files": describe_files(tmp_path)}
+    check_files(tmp_path, manifest)
+    zeroed = content[: 2 << 20] + bytes(2 << 20) + content[4 << 20 :]
+    for damaged in (content[::-1], zeroed):
+        file.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"model\.onnx_data is not as bertkit export wrote it"):
+            check_files(tmp_path, manifest)
+    del manifest["files"]["model.onnx_data"]["sample"]  # as an earlier version wrote it, which is read as before
+    check_files(tmp_path, manifest)
+
+
+def test_looking_at_an_export_says_what_it_is(folders: dict[str, tuple[Path, Path]]) -> None:
+    with pytest.raises(CheckpointError, match=r"has an ONNX graph.*an export is for use only"):
+        find_weights(folders["vectors"][1])
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,17 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "empty"]
 
 
+def test_a_new_folder_takes_away_drafts_of_killed_processes(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as killed:
+        killed.wait()
+    left = [tmp_path / f".new.0a1b2c3d.{pid}.tmp" for pid in (killed.pid, os.getppid())]
+    for draft in left:
+        (draft / "deep").mkdir(parents=True)
+    with new_folder(tmp_path / "new"):
+        pass
+    assert [draft.exists() for draft in left] == [False, True]
+
+
 def test_a_caller_with_its_own_errors_gets_those_of_the_system(tmp_path: Path) -> None:
     path, temporary = tmp_path / "progress.json", tmp_path / "progress.json.writing"
     replace_file(path, b"old", temporary)
