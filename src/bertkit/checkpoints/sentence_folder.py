@@ -215,6 +215,8 @@ def _modules(folder: Path) -> list[_Place]:
 def _kind(file: Path, name: str) -> str:
     """The kind of a module by the name of its class; the class itself is never imported."""
     kind = name.rpartition(".")[2]
+    if ".sparse_encoder." in name:
+        raise CheckpointError(f"{file.parent} is a sparse model (SPLADE): use it with 'bertkit embed --sparse'")
     if not name.startswith(_TYPES) or kind not in _KINDS:
         raise CheckpointError(
             f"{file} names the module {name[:120]!r}, which bertkit does not have; it has {', '.join(_KINDS)} of "

@@ -180,10 +180,11 @@ def text_rows(file: Path, columns: TextColumns) -> TextRows:
     else:
         taken, given = source_texts(file, columns.places)
         name = str(file)
-    numbered = [(number, row) for number, row in enumerate(given, start=1) if row.text.strip()]
+    every = list(enumerate(given, start=1))
+    numbered = [(number, row) for number, row in every if row.text.strip()]
     if not numbered:
         raise DataError(f"{name} has no texts")
-    if empty := numbered[-1][0] - len(numbered):
+    if empty := len(every) - len(numbered):
         say(f"left out {empty:,} empty texts of {name}")
     rows = [row for _, row in numbered]
     places = [f"{'-' if name == 'standard input' else name}:{number}" for number, _ in numbered]

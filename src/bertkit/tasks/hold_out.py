@@ -73,7 +73,10 @@ def carve(
         order = [groups[number] for number in generator.permutation(len(groups)).tolist()]
         held |= take_groups(order, share)
     if not held:
-        raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
+        if len({str(example.label) for example in examples}) > 1:
+            raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
+        count = "1 row is" if len(examples) == 1 else f"{len(examples):,} rows of the same text are"
+        raise DataError(f"{count} too few to hold any out for evaluation; give at least two different texts")
     return part(examples, held)
 
 

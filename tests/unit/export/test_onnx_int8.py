@@ -85,9 +85,7 @@ def test_the_folder_says_that_it_is_in_8_bits(exported: Path) -> None:
         "accuracy 0.9110, original 0.9130",
     ):
         assert said in card
-    with pytest.raises(
-        ConfigError, match="exported in int8.*leave precision='fp32' out"
-    ):
+    with pytest.raises(ConfigError, match=r"exported in int8.*leave precision='fp32' out"):
         bertkit.pipeline("fill-mask", exported, precision="fp32")
 
 

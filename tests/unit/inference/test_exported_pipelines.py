@@ -191,9 +191,7 @@ def test_what_an_export_cannot_do_is_said(folders: dict[str, tuple[Path, Path]])
         pipeline("fill-mask", model=vectors)
     with pytest.raises(CheckpointError, match=r"export of a BertForMaskedLM.*--task feature-extraction"):
         pipeline("feature-extraction", model=folders["masks"][1])
-    with pytest.raises(
-        ConfigError, match="exported in fp32.*leave precision='int8' out"
-    ):
+    with pytest.raises(ConfigError, match=r"exported in fp32.*leave precision='int8' out"):
         pipeline(model=vectors, precision="int8")
     with pytest.raises(ConfigError, match=r"threads must be a whole number from 1.*got 0"):
         pipeline(model=vectors, threads=0)

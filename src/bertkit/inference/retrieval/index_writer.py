@@ -40,6 +40,8 @@ from bertkit.system.paths import user_path
 
 #: A block is written when it has so many texts, or so many characters: what a kill can cost, and what is read at once.
 BLOCK_TEXTS = 8192
+#: Texts whose vectors are computed at once; when it is stopped, those before are kept.
+TEXTS_AT_ONCE = 512
 BLOCK_CHARACTERS = 64 << 20
 LOCK = ".lock"
 
@@ -77,17 +79,29 @@ class Changes:
 
 @dataclass(slots=True)
 class _Pending:
-    """Texts of the next block, with the stored vectors of those that have one; and rows that go with its commit."""
+    """Texts of the next block, with the stored vectors of those that have one; and rows that go with its commit.
+
+    replaces: some of the texts take the place of rows that go.
+    """
 
     rows: list[Located] = field(default_factory=list)
     vectors: list[Stored | None] = field(default_factory=list)
     characters: int = 0
     gone: dict[int, set[int]] = field(default_factory=dict)
+    replaces: bool = False
 
     def add(self, row: Located, vector: Stored | None) -> None:
         self.rows.append(row)
         self.vectors.append(vector)
         self.characters += len(row.row.text)
+
+    def begun(self) -> _Pending:
+        """Those whose vectors are computed."""
+        found = _Pending(gone=self.gone)
+        for row, vector in zip(self.rows, self.vectors, strict=True):
+            if vector is not None:
+                found.add(row, vector)
+        return found
 
     @property
     def is_full(self) -> bool:
@@ -243,6 +257,7 @@ class IndexWriter:
             else:
                 self.changes.changed += 1
                 self._remove(row.id, counted=False)
+                self._pending.replaces = True
             self._pending.add(each, vector)
             if self._pending.is_full:
                 self._commit()
@@ -309,9 +324,19 @@ class IndexWriter:
         Blocks without a text that counts stay until the end, because their vectors may still be used again.
         """
         pending, self._pending = self._pending, _Pending()
+        try:
+            self._compute(pending)
+        except Interrupted as stop:
+            if not pending.replaces:  # otherwise texts would be there twice, or be missing
+                self._write(pending.begun(), finished=False)
+            message = f"{stop} after {self.manifest.num_texts:,} texts; run the same command to go on"
+            raise Interrupted(message, stop.signum) from None
+        self._write(pending, finished=finished)
+
+    def _write(self, pending: _Pending, *, finished: bool) -> None:
         new, next_block = [], self.manifest.next_block
         if pending.rows:
-            vectors = self._stored(pending)
+            vectors = np.array(pending.vectors, self.manifest.number_type)
             rows = [each.row for each in pending.rows]
             new, next_block = [write_block(self.path, next_block, vectors, rows)], next_block + 1
         blocks = [_without(block, pending.gone.get(block.number, set())) for block in self.manifest.blocks]
@@ -327,30 +352,26 @@ class IndexWriter:
         for path in unnamed_files(self.path, self.manifest.blocks):
             path.unlink()
 
-    def _stop_if_asked(self) -> None:
-        try:
-            self._signals.check()
-        except Interrupted as stop:
-            message = f"{stop} after {self.manifest.num_texts:,} texts; run the same command to go on"
-            raise Interrupted(message, stop.signum) from None
-
-    def _stored(self, pending: _Pending) -> Stored:
-        """Vectors of the pending texts, computed where there are none yet."""
+    def _compute(self, pending: _Pending) -> None:
+        """Vectors of the pending texts that have none yet; those computed until an Interrupted are there."""
         missing = [number for number, vector in enumerate(pending.vectors) if vector is None]
-        if missing:
-            assert self.encoder is not None
-            with Progress(len(missing), label=f"texts after {self.manifest.num_texts:,}", unit="texts") as bar:
+        if not missing:
+            return
+        assert self.encoder is not None
+        with Progress(len(missing), label=f"texts after {self.manifest.num_texts:,}", unit="texts") as bar:
 
-                def advance(count: int) -> None:
-                    bar.advance(count)
-                    self._stop_if_asked()
+            def advance(count: int) -> None:
+                bar.advance(count)
+                self._signals.check()
 
-                encoded = self.encoder.encode([pending.rows[number].row.text for number in missing], advance=advance)
-            if not self.truncate:
-                refuse_truncated(encoded, lambda place: pending.rows[missing[place]].where, self.encoder.longest)
-            for number, vector in zip(missing, stored(encoded.vectors, self.manifest.number_type), strict=True):
-                pending.vectors[number] = vector
-        return np.array([vector for vector in pending.vectors if vector is not None], self.manifest.number_type)
+            for start in range(0, len(missing), TEXTS_AT_ONCE):
+                some = missing[start : start + TEXTS_AT_ONCE]
+                encoded = self.encoder.encode([pending.rows[number].row.text for number in some], advance=advance)
+                if not self.truncate:
+                    where = [pending.rows[number].where for number in some]
+                    refuse_truncated(encoded, where.__getitem__, self.encoder.longest)
+                for number, vector in zip(some, stored(encoded.vectors, self.manifest.number_type), strict=True):
+                    pending.vectors[number] = vector
 
 
 def digest_of(text: str) -> bytes:

@@ -111,13 +111,13 @@ def cluster_texts(
         seed: of k-means and of the sample.
 
     Raises:
-        InputError: fewer than two different texts, or fewer than ``k``; a threshold with k-means, or beside ``k``; too
+        InputError: fewer than two different texts, or than ``k``; a threshold with k-means, or beside ``k``; too
             many texts for agglomerative clustering.
     """
-    distinct = len(set(texts))
+    distinct = min(len(set(texts)), _num_different(vectors_ND, enough=max(2, k or 2)))
     if distinct < 2 or (k is not None and not 1 <= k <= distinct):
         number = "two or more" if k is None else k
-        raise InputError(f"{counted(distinct, 'different text')} cannot be put into {number} clusters")
+        raise InputError(f"{counted(distinct, 'text')} that the model tells apart cannot be put into {number} clusters")
     if threshold is not None and (method != "agglomerative" or k is not None or not -1 <= threshold <= 1):
         raise InputError(f"threshold={threshold}: a cosine from -1 to 1, for method='agglomerative', in place of k")
     if method == "agglomerative" and len(texts) > MOST_DISTANCES:
@@ -128,7 +128,7 @@ def cluster_texts(
     chosen = k is None and threshold is None
     sample = np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(len(texts))[:SAMPLED])
     if chosen:
-        k = _best_number([texts[row] for row in sample], vectors_ND[sample], method, seed)
+        k = _best_number(vectors_ND[sample], method, seed)
     assigned = _assign(vectors_ND, k, method, threshold, seed)
     sizes = np.bincount(assigned)
     order = np.argsort(-sizes, kind="stable")
@@ -174,10 +174,20 @@ def _assign(
     return found
 
 
-def _best_number(texts: Sequence[str], vectors_ND: Floats, method: Method, seed: int) -> int:
+def _num_different(vectors_ND: Floats, enough: int) -> int:
+    """How many different vectors there are, up to ``enough``: texts may differ in what a model does not see."""
+    seen: set[bytes] = set()
+    for vector in vectors_ND:
+        seen.add((np.round(vector, 5) + 0.0).tobytes())
+        if len(seen) >= enough:
+            break
+    return len(seen)
+
+
+def _best_number(vectors_ND: Floats, method: Method, seed: int) -> int:
     """Of some texts the number of clusters with the best silhouette."""
     best, found = -2.0, 2
-    most, distances_NN = max(2, len(set(texts)) // 2), _distances(vectors_ND)
+    most, distances_NN = max(2, _num_different(vectors_ND, len(vectors_ND)) // 2), _distances(vectors_ND)
     for k in TRIED:
         if k > most:
             break

@@ -60,24 +60,25 @@ def _columns_of(task: EmbeddingTask, path: Path, table: Table, split: Split) -> 
     """Names of the columns of the two texts, of the negatives, and of the score."""
     layout = task.columns
     first = find_column(path, table.columns, layout.text, "text", "choose one with --text")
-    others = [name for name in table.columns if name != first]
-    second = find_column(path, others, layout.text_pair, "second text", "choose one with --text-pair")
+    name_it = "choose one with --text-pair"
+    second = find_column(path, table.columns, layout.text_pair, "second text", name_it, taken=[first])
     if task.compares != "scores":
-        return [first, second], _negative_columns(task, path, [name for name in others if name != second]), []
+        return [first, second], _negative_columns(task, path, table.columns, [first, second]), []
     there = columns_to_search(table, layout.label) if split == "test" else table.columns
     if split == "test" and not any(name in there for name in layout.label):
         return [first, second], [], []
     return [first, second], [], [find_column(path, there, layout.label, "score", "choose one with --score")]
 
 
-def _negative_columns(task: EmbeddingTask, path: Path, others: Sequence[str]) -> list[str]:
+def _negative_columns(task: EmbeddingTask, path: Path, columns: Sequence[str], taken: Sequence[str]) -> list[str]:
     if task.negatives is not None:
-        return [find_column(path, others, [name], "negative", "choose with --negative") for name in task.negatives]
-    found = [name for name in others if _NEGATIVE.fullmatch(name)]
+        advice = "choose with --negative"
+        return [find_column(path, columns, [name], "negative", advice, taken=taken) for name in task.negatives]
+    found = [name for name in columns if _NEGATIVE.fullmatch(name) and name not in taken]
     if task.compares == "triplets" and len(found) != 1:
         raise DataError(
-            f"{path}: a triplet has one column of negatives, found {found or 'none'} among {names_of(others)}; choose "
-            "one with --negative, or use task pairs, where a row has any number of negatives"
+            f"{path}: a triplet has one column of negatives, found {found or 'none'}. The columns are "
+            f"{names_of(columns)}; choose one with --negative, or use task pairs, where a row has any number of them"
         )
     return found
 

@@ -105,7 +105,10 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
             what = "text"
         if different > 1:
             return ""
-        return f"all {len(train):,} training rows have the same {what}; training needs at least two {what}s"
+        have = (
+            "there is 1 training row" if len(train) == 1 else f"all {len(train):,} training rows have the same {what}"
+        )
+        return f"{have}; training needs at least two different {what}s"
 
     def report(
         self,

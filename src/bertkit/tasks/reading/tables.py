@@ -95,12 +95,18 @@ def columns_to_search(table: Table, wanted: Sequence[str]) -> tuple[str, ...]:
     return (*table.columns, *wanted[:1]) if missing else table.columns
 
 
-def find_column(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str) -> str:
-    """The first of ``wanted`` that the file has; else a DataError lists the file's columns, the nearest one, advice."""
+def find_column(
+    path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str, *, taken: Sequence[str] = ()
+) -> str:
+    """The first of ``wanted`` that the file has, but for those that are ``taken``.
+
+    Where there is none, a DataError lists the file's columns, the nearest one and ``advice``.
+    """
+    free = [name for name in columns if name not in taken] if taken else columns
     for name in wanted:
-        if name in columns:
+        if name in free:
             return name
-    near = next((hint for hint in (did_you_mean(name, columns[:1000]) for name in wanted) if hint), "")
+    near = next((hint for hint in (did_you_mean(name, free[:1000]) for name in wanted) if hint), "")
     sought = " or ".join(repr(name) for name in wanted[:3])
     raise DataError(f"{path}: no {what} column {sought}{near}. The columns are {names_of(columns)}; {advice}")
 

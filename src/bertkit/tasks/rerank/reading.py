@@ -69,17 +69,19 @@ def _find_places(task: RerankTask, path: Path, table: Table, split: Split) -> _P
     columns, name_it = task.columns, "name it so, or choose one (finetune: {})"
     query = find_column(path, table.columns, columns.text, "query", name_it.format("--text"))
     others = [name for name in table.columns if name != query]
-    document = find_column(path, others, columns.text_pair, "document", name_it.format("--text-pair"))
+    there, advice = table.columns, name_it.format("--text-pair")
+    document = find_column(path, there, columns.text_pair, "document", advice, taken=[query])
     if document == POSITIVE:
         keys = others
         if isinstance(table, JsonTable):  # its columns are those of the first row
             keys = list(dict.fromkeys(key for _, record in table.objects() for key in record))
         return _Places(query, document, None, [key for key in keys if _NEGATIVE.fullmatch(key)])
-    there = others if split != "test" else [name for name in columns_to_search(table, columns.label) if name != query]
-    if split == "test" and not any(name in there for name in columns.label):
-        return _Places(query, document, None, [])
+    if split == "test":
+        there = columns_to_search(table, columns.label)
+        if not any(name in there and name != query for name in columns.label):
+            return _Places(query, document, None, [])
     advice = f"choose one with --label; a document that is relevant in every row belongs in a column {POSITIVE!r}"
-    return _Places(query, document, find_column(path, there, columns.label, "label", advice), [])
+    return _Places(query, document, find_column(path, there, columns.label, "label", advice, taken=[query]), [])
 
 
 def _row(places: _Places, values: Sequence[object], split: Split) -> tuple[str, list[Graded]]:

@@ -316,18 +316,22 @@ def test_an_open_index_says_that_it_was_changed(tmp_path: Path, encoder: TextEnc
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, folder = some_texts(30), tmp_path / "index"
     whole = build(tmp_path / "whole", encoder, texts)
+    monkeypatch.setattr(index_writer, "TEXTS_AT_ONCE", 2)
     with IndexWriter(folder, encoder) as writer:
-        monkeypatch.setattr(writer, "_stop_if_asked", stop_after(writer, 20))
-        with pytest.raises(Interrupted, match="after 16 texts; run the same command to go on"):
+        monkeypatch.setattr(writer._signals, "check", stop_after(writer, 22))
+        with pytest.raises(Interrupted, match="after 20 texts; run the same command to go on"):
             writer.build(located(texts), str(encoder.path))
     index = build(folder, encoder, texts)
-    assert content(folder) == content(whole.path)
     assert len(index) == 30
+    assert index.manifest.blocks[2].rows == 4, "what was computed of a block is kept"
+    for query in texts:
+        found = [[(hit.id, hit.text) for hit in each.search(query, 5)[0]] for each in (index, whole)]
+        assert found[0] == found[1]
 
 
 def stop_after(writer: IndexWriter, count: int) -> Callable[[], None]:
-    """As Ctrl-C after so many texts."""
-    left, check = [count], writer._stop_if_asked
+    """As Ctrl-C after so many looks for it."""
+    left, check = [count], writer._signals.check
 
     def asked() -> None:
         left[0] -= 1

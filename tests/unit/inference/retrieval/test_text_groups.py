@@ -66,7 +66,7 @@ def test_many_texts_are_sampled_and_batched(monkeypatch: pytest.MonkeyPatch) -> 
     ("options", "told"),
     [
         ({"k": 0}, "cannot be put into 0 clusters"),
-        ({"k": 10}, "9 different texts cannot be put into 10"),
+        ({"k": 10}, "9 texts that the model tells apart cannot be put into 10"),
         ({"threshold": 0.5}, "for method='agglomerative'"),
         ({"threshold": 0.5, "k": 2, "method": "agglomerative"}, "in place of k"),
         ({"threshold": 2.0, "method": "agglomerative"}, "a cosine from -1 to 1"),
@@ -76,8 +76,11 @@ def test_clusters_that_cannot_be(options, told: str) -> None:
     texts, vectors, _ = blobs([5, 4])
     with pytest.raises(InputError, match=told):
         cluster_texts(texts, vectors, **options)
-    with pytest.raises(InputError, match="1 different text cannot be put into two or more clusters"):
-        cluster_texts(["a", "a"], vectors[:2])
+    for same, theirs in ((["a", "a"], vectors[:2]), (["a", "A"], vectors[[0, 0]])):
+        with pytest.raises(
+            InputError, match="1 text that the model tells apart cannot be put into two or more clusters"
+        ):
+            cluster_texts(same, theirs)
 
 
 def test_agglomerative_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,11 +67,15 @@ def test_columns_by_option(tmp_path: Path) -> None:
         (
             "scored-pairs",
             FileColumns(compared=ComparedColumns(negative="n")),
-            "does not take --negative, only task pairs",
+            "does not take --negative, only tasks triplets, sparse-pairs, pairs do",
         ),
         ("pairs", FileColumns(compared=ComparedColumns(score="s")), "does not take --score, only task scored-pairs"),
-        ("pairs", FileColumns(LabelledColumns(label="y")), "does not take --label, only task csv"),
-        ("sst2", FileColumns(LabelledColumns(text="y")), "does not take --text, only task csv"),
+        (
+            "pairs",
+            FileColumns(LabelledColumns(label="y")),
+            "does not take --label, only tasks rerank, csv do; leave it out, or use task csv",
+        ),
+        ("sst2", FileColumns(LabelledColumns(text="y")), "does not take --text, only tasks pairs, .*, rerank, csv do"),
         ("csv", FileColumns(compared=ComparedColumns(score="s")), "task csv does not take --score"),
     ],
 )
@@ -161,3 +165,17 @@ def test_files_of_other_encodings(tmp_path: Path) -> None:
 def _write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def test_a_missing_column_is_told_with_all_columns_of_the_file(tmp_path: Path) -> None:
+    """Also with those that were found already."""
+    (tmp_path / "one.csv").write_text("text\nx\n")
+    with pytest.raises(DataError, match=r"no second text column .*The columns are \['text'\]"):
+        columns_of(tmp_path / "one.csv", "pairs")
+    (tmp_path / "two.csv").write_text("anchor,positive\nx,y\n")
+    with pytest.raises(DataError, match=r"found none. The columns are \['anchor', 'positive'\]"):
+        columns_of(tmp_path / "two.csv", "triplets")
+
+
+def columns_of(path: Path, task: str) -> None:
+    read_embeddings(FileColumns().task(task, path, "raise"), path, "train")

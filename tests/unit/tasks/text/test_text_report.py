@@ -203,3 +203,10 @@ def test_baseline_refuses() -> None:
         tfidf_baseline(rows_of(("a", 1), ("b", 1)), rows_of(("a", 1)), SST2)
     with pytest.raises(DataError, match="labelled dev rows"):
         tfidf_baseline(rows_of(("a", 1), ("b", 0)), rows_of(("a", None)), SST2)
+
+
+def test_rows_of_one_text_cannot_be_held_out() -> None:
+    with pytest.raises(DataError, match=r"^4 rows of the same text are too few to hold any out"):
+        carve([Example("a", "b", "x")] * 4, 0.25, seed=0)
+    with pytest.raises(DataError, match="2 rows are too few to hold any out: every label has one text only"):
+        carve([Example("a", "b", "x"), Example("c", "d", "y")], 0.25, seed=0)
