@@ -196,7 +196,7 @@ def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) 
     code, _, err = run("finetune", "csv", "--data", tmp_path / "no.csv", *options, "--out", tmp_path / "run")
     assert code == 3
     code, _, err = run("finetune", "sst2", "--data", tmp_path, *options, "--out", tmp_path / "run")
-    assert (code, "only task csv does" in err) == (2, True)
+    assert (code, "but task csv does" in err) == (2, True)
     code, _, err = run("finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run")
     assert (code, "did you mean 'sst2'" in err) == (2, True)
 
@@ -250,23 +250,23 @@ def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Pa
         "finetune", "cola", "--data", tmp_path, "--model", "m", "--out", tmp_path / "r", "--delimiter", ";"
     )
     assert code == 2
-    assert "task cola does not take --delimiter, only task csv does" in err
+    assert "task cola does not take --delimiter, but task csv does" in err
 
 
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("csv", ["--word-column", "2"], "csv does not take --word-column, only task ner does"),
-        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not take --tag-column, --joiner, only task ner does"),
+        ("csv", ["--word-column", "2"], "csv does not take --word-column, but task ner does"),
+        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not take --tag-column, --joiner, but task ner does"),
         ("csv", ["--label-separator", ";"], "--label-separator needs --multi-label"),
-        ("ner", ["--text", "body"], "ner does not take --text, only task csv does"),
+        ("ner", ["--text", "body"], "ner does not take --text, but task csv does"),
         (
             "ner",
             ["--delimiter", "tab", "--multi-label"],
-            "ner does not take --delimiter, --multi-label, only task csv does",
+            "ner does not take --delimiter, --multi-label, but task csv does",
         ),
-        ("sst2", ["--label", "x"], "sst2 does not take --label, only task csv does"),
-        ("sst2", ["--tag-column", "1"], "sst2 does not take --tag-column, only task ner does"),
+        ("sst2", ["--label", "x"], "sst2 does not take --label, but task csv does"),
+        ("sst2", ["--tag-column", "1"], "sst2 does not take --tag-column, but task ner does"),
     ],
 )
 def test_columns_that_a_task_does_not_read_are_refused(

@@ -247,9 +247,9 @@ def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Pa
     code, again, _ = run(*arguments, "--json", "--resume")
     assert json.loads(again)["scores"] == json.loads(out)["scores"]
     code, _, err = run("finetune", "ner", "--data", file, "--model", start, "--out", tmp_path / "r2", "--text", "x")
-    assert (code, "only task csv does" in err) == (2, True)
+    assert (code, "but task csv does" in err) == (2, True)
     code, _, err = run("finetune", "sst2", "--data", file, "-m", start, "-o", tmp_path / "r2", "--tag-column", 2)
-    assert (code, "only task ner does" in err) == (2, True)
+    assert (code, "but task ner does" in err) == (2, True)
 
 
 def test_training_goes_on_from_a_head_for_the_same_tags(run_folder: Path, data: Path, start: Path) -> None:

@@ -145,7 +145,7 @@ def test_negatives_from_the_command_line(start: Path, tmp_path: Path, capsys: An
     assert "--multi-label is for task csv" in capsys.readouterr().err
     csv = ["finetune", "csv", "--data", str(file), "--model", str(start), "--out", str(tmp_path / "x")]
     assert main([*csv, "--negatives", "3"]) == 2
-    assert "only task rerank does" in capsys.readouterr().err
+    assert "but task rerank does" in capsys.readouterr().err
 
 
 def test_labels_that_a_loss_does_not_take(start: Path, data: Path, tmp_path: Path) -> None:

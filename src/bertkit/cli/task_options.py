@@ -236,7 +236,7 @@ class FileColumns:
         of_texts = {field.name for field in fields(TextColumns)} - {"encoding"}
         of_labels = {field.name for field in fields(LabelledColumns)} - of_texts - {"encoding"}
         found: dict[str, Any] = {}
-        refused: dict[tuple[str, ...], list[str]] = {}
+        refused: dict[str, list[str]] = {}
         for kinds, columns, unset, names in (
             ((*EMBEDDINGS, "rerank", "csv"), self.table, LABELLED_COLUMNS, of_texts),
             (("rerank", "csv"), self.table, LABELLED_COLUMNS, of_labels),
@@ -251,13 +251,12 @@ class FileColumns:
             if task in kinds:
                 found |= given
             elif given:
-                refused.setdefault(kinds, []).extend(f"--{name.replace('_', '-')}" for name in given)
-        for takers, options in refused.items():
+                refused.setdefault(kinds[-1], []).extend(f"--{name.replace('_', '-')}" for name in given)
+        for kind, options in refused.items():
             them = "it" if len(options) == 1 else "them"
-            does = f"task {takers[0]} does" if len(takers) == 1 else f"tasks {', '.join(takers)} do"
             raise ConfigError(
-                f"task {task} does not take {', '.join(options)}, only {does}; leave {them} out, or use task "
-                f"{takers[-1]} for a file of your own"
+                f"task {task} does not take {', '.join(options)}, but task {kind} does; leave {them} out, or use task "
+                f"{kind} for a file of your own"
             )
         if "label_separator" in found and not self.table.multi_label:
             raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")

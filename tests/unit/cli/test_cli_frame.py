@@ -170,7 +170,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["classify", "--model", "x", "-5 stars"], "put such texts after --, as in: -- '-5 stars'"),
         (
             [*FINETUNE, "--text", "body"],
-            "task sst2 does not take --text, only task csv does; leave it out, or use task",
+            "task sst2 does not take --text, but task csv does; leave it out, or use task",
         ),
         (["convert", "a", "b", "--config", "-"], "--config cannot be '-'; name a file"),
         ([*FINETUNE, "--joiner", "-"], "or write --joiner=- for the character"),

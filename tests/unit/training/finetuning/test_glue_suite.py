@@ -278,4 +278,4 @@ def test_the_command_gives_the_table_and_names_what_is_wrong(
     assert main(["finetune", "glue", "--data", str(tmp_path), "--model", "m", "--out", str(tmp_path / "run")]) == 3
     assert "has no task of GLUE to train: cola: no files" in capsys.readouterr().err
     assert main(["finetune", "glue", "--data", str(glue), *again, "--label", "label"]) == 2
-    assert "task glue does not take --label, only task csv does" in capsys.readouterr().err
+    assert "task glue does not take --label, but task csv does" in capsys.readouterr().err
