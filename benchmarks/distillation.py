@@ -180,7 +180,8 @@ def question_pairs(data: Path, scored: Sequence[Example]) -> list[str]:
     found = []
     for question, place in zip(squad.questions, squad.places, strict=True):
         paragraph = squad.paragraphs[place]
-        if plain(question) in questions or any(answer in plain(paragraph) for answer in answers):
+        words = plain(paragraph)
+        if plain(question) in questions or any(answer in words for answer in answers):
             continue
         asked = set(plain(question).split())
         nearest = sorted(sentences(paragraph), key=lambda each: -len(asked & set(plain(each).split())))

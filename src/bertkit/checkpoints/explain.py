@@ -65,12 +65,16 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
 
 def task_of_class(name: str) -> str:
     """The pipeline that a class of models is for."""
-    return next(task for ending, (_, _, task) in _USES.items() if name.endswith(ending))
+    return _use_of(name)[2]
+
+
+def _use_of(name: str) -> tuple[str, str, str]:
+    return next(use for ending, use in _USES.items() if name.endswith(ending))
 
 
 def _use(spec: ClassSpec) -> tuple[str, str]:
     """What a model of the class is, and what uses it."""
-    is_one, command, task = next(use for ending, use in _USES.items() if spec.name.endswith(ending))
+    is_one, command, task = _use_of(spec.name)
     if spec.heads == ("decoder",):
         is_one = "an encoder-decoder without a head"
     return is_one, f"Use 'bertkit {command}' or pipeline({task!r})"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument, Source, check_format, read_texts
-from bertkit.errors import ConfigError, DataError, require
+from bertkit.errors import DataError, require
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def benchmark(
         bertkit benchmark run --against openvino --precision fp32
         bertkit benchmark run --int8 run-int8 --texts reviews.txt
     """
-    if common.device not in (None, "cpu"):
-        raise ConfigError(f"benchmark measures the processor, so --device {common.device} has no meaning; leave it out")
+    common.refuse_device("benchmark measures the processor")
     if out is not None:
         check_format(out, (".png",))
         require("matplotlib.figure", extra="plots", needed_for="drawing pictures")

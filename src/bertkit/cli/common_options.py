@@ -134,6 +134,11 @@ class Output:
         False
     )
 
+    def refuse_device(self, why: str) -> None:
+        """ConfigError for a ``--device`` other than the CPU, in a command that says ``why`` it has no choice of one."""
+        if self.device not in (None, "cpu"):
+            raise ConfigError(f"{why}, so --device {self.device} has no meaning; leave it out")
+
     def report(self, result: Report, **more: JsonLike) -> None:
         """Write a result as text, or with ``--json`` as one object: ``more``, then its own fields."""
         if self.json:

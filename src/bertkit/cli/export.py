@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument, write_json, write_line
-from bertkit.errors import ConfigError
 
 
 def export(
@@ -36,8 +35,8 @@ def export(
     r"""Write a model as ONNX with its tokenizer and labels, and check it.
 
     Commands that use a model take the folder in its place, without torch. A graph
-    has one head, so embed and similarity, for example, need an export of a
-    classifier or of bertkit-tiny-en made with --task feature-extraction.
+    has one head: for embed and similarity, export a classifier, or bertkit-tiny-en,
+    with --task feature-extraction.
 
     The check runs every file with ONNX Runtime on batches of random shapes, and
     fails if a result differs from the model's by more than 1e-4; of a model that
@@ -50,8 +49,7 @@ def export(
         bertkit export bert-base-uncased --task feature-extraction \
             --variant both --out bert-onnx
     """
-    if common.device not in (None, "cpu"):
-        raise ConfigError(f"export works on the processor, so --device {common.device} has no meaning; leave it out")
+    common.refuse_device("export works on the processor")
     common.begin()
     from bertkit.export.onnx_export import export_onnx, load_for_export
 

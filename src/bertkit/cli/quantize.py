@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument, Source, read_texts
-from bertkit.errors import ConfigError
 
 
 def quantize(
@@ -51,8 +50,7 @@ def quantize(
 
         bertkit quantize run --calibrate texts.txt --dev dev.tsv --out run-int8
     """
-    if common.device not in (None, "cpu"):
-        raise ConfigError(f"quantize works on the processor, so --device {common.device} has no meaning; leave it out")
+    common.refuse_device("quantize works on the processor")
     common.begin()
     from bertkit.quantization.quantize import quantize as quantize_model
 

@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument
-from bertkit.errors import ConfigError
 
 
 def shrink(
@@ -41,8 +40,7 @@ def shrink(
             --out bert-german
         bertkit shrink run --keep-layers 0,2,4 --out start
     """
-    if common.device not in (None, "cpu"):
-        raise ConfigError(f"shrink only moves weights, so --device {common.device} has no meaning; leave it out")
+    common.refuse_device("shrink only moves weights")
     common.begin()
     from bertkit.training.distillation.shrink import shrink as shrink_model
 

@@ -53,7 +53,7 @@ class WrittenFile:
     sample: str | None = None
 
     def is_of(self, path: Path) -> bool:
-        """Whether this is the file, as far as is looked."""
+        """Whether this is the file, as far as it is read."""
         if path.stat().st_size != self.bytes:
             return False
         if self.bytes <= MAX_HASHED_BYTES:

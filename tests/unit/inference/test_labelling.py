@@ -147,7 +147,8 @@ def test_the_last_label_can_be_taken_back(tmp_path: Path) -> None:
     """In the session that gave it, and in a later one that has nothing left to ask."""
     file, said = LabelFile(tmp_path / "labels.jsonl", ("no", "yes")), list[str]()
     session = LabelSession(["a", "b"], np.eye(2, dtype=np.float32), file, said.append, order="file", every=0)
-    found = session.run(["1", "1", "u", "2"])
+    found = session.run(["u", "1", "1", "u", "2"])
+    assert "nothing to undo" in said
     assert (file.given, found.left) == ({"a": "no", "b": "yes"}, 0)
     assert "taken back: no" in said
     session.run(["1", "s", "u", "1"])

@@ -68,11 +68,10 @@ class _Places(NamedTuple):
 def _find_places(task: RerankTask, path: Path, table: Table, split: Split) -> _Places:
     columns, name_it = task.columns, "name it so, or choose one (finetune: {})"
     query = find_column(path, table.columns, columns.text, "query", name_it.format("--text"))
-    others = [name for name in table.columns if name != query]
     there, advice = table.columns, name_it.format("--text-pair")
     document = find_column(path, there, columns.text_pair, "document", advice, taken=[query])
     if document == POSITIVE:
-        keys = others
+        keys = [name for name in table.columns if name != query]
         if isinstance(table, JsonTable):  # its columns are those of the first row
             keys = list(dict.fromkeys(key for _, record in table.objects() for key in record))
         return _Places(query, document, None, [key for key in keys if _NEGATIVE.fullmatch(key)])

@@ -264,12 +264,8 @@ class _Job:
         sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
         student = SentenceEncoder(self.run.path / MODEL, device=self.device)
         with quiet():
-            costs = costs_of(
-                {
-                    name: _measurable(each, self.texts[dev])
-                    for name, each in (("teacher", encoder), ("student", student))
-                }
-            )
+            given = {"teacher": encoder, "student": student}
+            costs = costs_of({name: _measurable(each, self.texts[dev]) for name, each in given.items()})
         counts = {"train": len(self.texts) - self.num_dev, "dev": self.num_dev}
         found = (
             None

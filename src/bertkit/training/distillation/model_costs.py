@@ -66,7 +66,7 @@ class Measurable:
 
 
 def costs_of(models: Mapping[str, Measurable]) -> dict[str, Costs]:
-    """Measure models in turns, so that what else a machine does slows none of them alone."""
+    """Measure models in turns, so that other work on the machine slows all of them alike."""
     times: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(TURNS):
         for name, model in models.items():
