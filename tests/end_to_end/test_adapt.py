@@ -13,7 +13,7 @@ import pytest
 
 from bertkit import BertForMaskedLM, BertModel, pipeline
 from bertkit.cli import main
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task
 from bertkit.training.adapt import AdaptResult, adapt
@@ -93,6 +93,14 @@ def test_the_same_command_goes_on_and_another_is_refused(folder: Path, result: A
     where = ["--data", str(data), "--model", str(folder / "model"), "--out", str(folder / "other")]
     assert main(["adapt", "csv", *where, "--device", "cpu", "-q"]) == 2
     assert "not empty and holds no run" in capsys.readouterr().err
+
+
+def test_a_folder_that_got_no_text_takes_other_settings(folder: Path, tmp_path: Path) -> None:
+    data, run = folder / "train.csv", tmp_path / "run"
+    with pytest.raises(DataError, match="missing"):
+        adapt(csv_task(data), tmp_path / "missing.csv", folder / "model", run, TUNE, ADAPT)
+    small = ADAPT.model_copy(update={"compare": False, "adapt_steps": 1})
+    assert adapt(csv_task(data), data, folder / "model", run, TUNE, small).text["steps"] == 1
 
 
 def test_seeds_are_added_to_both_runs(folder: Path, result: AdaptResult) -> None:

@@ -154,7 +154,9 @@ def test_an_embedding_file_is_whole_or_absent(run: Run, models: dict[str, Path],
     assert run("embed", "-m", models["encoder"], "--out", tmp_path / "no" / "v.npy", "a")[0] == 2
     empty = tmp_path / "empty.txt"
     empty.touch()
-    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "e.parquet", "--file", empty)[0] == 3
+    for name in ("e.parquet", "e.npy"):
+        code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / name, "--file", empty)
+        assert (code, "the input has no texts" in err, (tmp_path / name).exists()) == (3, True, False)
 
 
 def test_similarity(run: Run, models: dict[str, Path]) -> None:

@@ -227,22 +227,28 @@ def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
     }
 
 
+def first_vector(rows: Iterator[Row]) -> tuple[Embedding, Iterator[Row]]:
+    """The first vector, and all rows, it included; a DataError if there are none, as nothing tells their width."""
+    for first in rows:
+        return first[1], chain([first], rows)
+    raise DataError("the input has no texts, so there are no vectors to write")
+
+
 def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     """Write vectors one by one, and last the header with their number. Returns rows and width."""
     import numpy as np
 
-    count, width, kind = 0, 0, "<f4"
+    first, rows = first_vector(rows)
+    count, kind = 0, first.dtype.newbyteorder("<").str
     with path.open("wb") as file:
         file.write(b"\0" * NPY_HEADER)
-        for _, vector in rows:
-            kind = vector.dtype.newbyteorder("<").str
+        for count, (_, vector) in enumerate(rows, start=1):
             file.write(np.ascontiguousarray(vector, dtype=kind).tobytes())
-            count, width = count + 1, len(vector)
         file.seek(0)
-        facts = {"descr": kind, "fortran_order": False, "shape": (count, width)}
+        facts = {"descr": kind, "fortran_order": False, "shape": (count, len(first))}
         np.lib.format.write_array_header_1_0(file, facts)
         assert file.tell() == NPY_HEADER
-    return count, width
+    return count, len(first)
 
 
 def write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
@@ -263,20 +269,17 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    first = next(rows, None)
-    if first is None:
-        raise DataError("the input has no texts, so there is nothing to write")
-    width = len(first[1])
+    first, rows = first_vector(rows)
+    width = len(first)
     schema = pa.schema(
         {
             "text": pa.string(),
-            "embedding": pa.list_(pa.from_numpy_dtype(first[1].dtype), width),
+            "embedding": pa.list_(pa.from_numpy_dtype(first.dtype), width),
             "num_tokens": pa.int32(),
             "truncated": pa.bool_(),
         }
     )
     count = 0
-    rows = chain([first], rows)
     with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         while part := list(islice(rows, ROW_GROUP)):
             flat = np.concatenate([np.asarray(vector) for _, vector in part])

@@ -128,7 +128,7 @@ class AdaptFolder(RunFolder):
         }
 
     def _has_steps(self) -> bool:
-        return True  # the text that was prepared depends on the settings, too
+        return (self.path / CORPUS).exists()  # the text that was prepared depends on the settings, too
 
 
 def adapt(
