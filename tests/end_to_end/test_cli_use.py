@@ -24,6 +24,7 @@ from bertkit import (
     pipeline,
 )
 from bertkit.cli import main
+from disk_helpers import largest_file
 from pipeline_helpers import save_tiny
 
 Run = Callable[..., tuple[int, str, str]]
@@ -154,6 +155,16 @@ def test_an_embedding_file_is_whole_or_absent(run: Run, models: dict[str, Path],
     assert run("embed", "-m", models["encoder"], "--out", tmp_path / "no" / "v.npy", "a")[0] == 2
     empty = tmp_path / "empty.txt"
     empty.touch()
+    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy" / "v.npy", "a")[0] == 2
+    (tmp_path / "d.npy").mkdir()
+    code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / "d.npy", "a")
+    assert (code, "d.npy is a folder; give the name of a file" in err) == (2, True)
+    (tmp_path / "d.npy").rmdir()
+    for name in ("f.npy", "f.parquet", "f.jsonl"):
+        with largest_file(100):
+            code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / name, "a", "b")
+        assert (code, f"no room for {name} in {tmp_path}" in err) == (5, True), err
+    assert [path.name for path in tmp_path.iterdir() if path.name != "empty.txt"] == ["v.npy"]
     for name in ("e.parquet", "e.npy"):
         code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / name, "--file", empty)
         assert (code, "the input has no texts" in err, (tmp_path / name).exists()) == (3, True, False)

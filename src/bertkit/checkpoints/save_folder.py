@@ -17,7 +17,7 @@ from bertkit.checkpoints.rules import ModelConfig
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
-from bertkit.system.atomic_files import sync_file, sync_folder, write_atomically
+from bertkit.system.atomic_files import disk_guard, sync_file, sync_folder, write_atomically
 from bertkit.system.model_sources import ADAPTER, HEAD
 
 #: Name of the weights -> the files that belong to them. Of the others here, each would be read in their place.
@@ -57,7 +57,8 @@ def write_folder(
     weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
+        with disk_guard(folder.parent, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
+            save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import sys
@@ -280,11 +281,25 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
 
 def check_format(out: Path, endings: Collection[str]) -> None:
-    """Raise ConfigError for an output whose name has none of the endings, or whose folder does not exist."""
+    """Find what prevents writing this file before any work.
+
+    Raises:
+        ConfigError: its name has none of the endings or is a folder's, or its folder does not exist.
+        ResourceError: nothing can be written to its folder.
+    """
     if out.suffix not in endings:
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(endings)}")
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder; give the name of a file")
+    check_writable(out, out.parent)
+
+
+def check_writable(out: Path, folder: Path) -> None:
+    """Raise ResourceError if the output ``out`` cannot be written to an existing folder."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ResourceError(f"--out {out} cannot be written: {folder} is read-only, or not yours to write to")
 
 
 def paths_of(corpus: Sequence[str], purpose: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -26,6 +25,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
+from bertkit.system.atomic_files import new_file
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -134,21 +134,11 @@ def embed(
             else:
                 write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
         return
-    count, width = _written(out, lambda path: WRITERS[out.suffix](rows, path))
+    with new_file(out) as draft:
+        count, width = WRITERS[out.suffix](rows, draft)
     say(f"wrote {counted(count, 'vector')} of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})
-
-
-def _written(out: Path, write: Callable[[Path], tuple[int, int]]) -> tuple[int, int]:
-    """Write a file that appears when it is complete; what ``write`` returns."""
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        found = write(partial)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
-    return found
 
 
 def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: Reading, common: Computing) -> None:
@@ -162,9 +152,8 @@ def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: 
         show_sparse(rows, as_json=common.json)
         return
     as_lines, words = out.suffix == ".jsonl", pipe.config.vocab_size
-    count, weights = _written(
-        out, lambda path: write_sparse_jsonl(rows, path) if as_lines else write_npz(rows, path, words)
-    )
+    with new_file(out) as draft:
+        count, weights = write_sparse_jsonl(rows, draft) if as_lines else write_npz(rows, draft, words)
     say(f"wrote {counted(count, 'vector')} with {weights / max(count, 1):.0f} words each, of {words:,}, to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": words, "weights": weights})
@@ -242,8 +231,9 @@ def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     count, kind = 0, first.dtype.newbyteorder("<").str
     with path.open("wb") as file:
         file.write(b"\0" * NPY_HEADER)
-        for count, (_, vector) in enumerate(rows, start=1):
+        for _, vector in rows:
             file.write(np.ascontiguousarray(vector, dtype=kind).tobytes())
+            count += 1
         file.seek(0)
         facts = {"descr": kind, "fortran_order": False, "shape": (count, len(first))}
         np.lib.format.write_array_header_1_0(file, facts)

@@ -18,11 +18,12 @@ from bertkit.cli.common_options import (
     CorpusReading,
     JsonLike,
     bytes_of,
+    check_writable,
     paths_of,
     write_json,
     write_line,
 )
-from bertkit.errors import ConfigError, ResourceError, shorten
+from bertkit.errors import ConfigError, shorten
 from bertkit.system.console import progress, set_quiet
 
 if TYPE_CHECKING:
@@ -193,8 +194,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
         raise ConfigError(f"--out {out} is a file, or lies in one; give the name of a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ResourceError(f"--out {out} cannot be written: {existing} is read-only, or not yours to write to")
+    check_writable(out, existing)
     if overwrite or not out.is_dir():
         return
     names = sorted(path.name for path in out.iterdir())

@@ -23,6 +23,7 @@ from bertkit.system.atomic_files import (
     disk_guard,
     held_lock,
     make_folder,
+    new_file,
     sha256_file,
     sync_file,
     sync_folder,
@@ -309,7 +310,7 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
     """Write rows, of predictions or of anything; the file appears when it is complete. Returns their number."""
     lines, count = out.with_name(f".{out.name}.rows"), 0
     try:
-        with lines.open("w", encoding="utf-8") as file:
+        with disk_guard(out.parent, 0, what=out.name), lines.open("w", encoding="utf-8") as file:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
                 count += 1
@@ -335,18 +336,15 @@ def _publish(lines: Path, seen: Iterable[Row], out: Path, taken: Collection[str]
     for row in seen:
         for name, value in flat(row, taken).items():
             columns.setdefault(name, {})[type(value)] = value
-    rows, partial = (flat(row, taken) for row in read_table_lines(lines)), out.with_name(f".{out.name}.table")
-    try:
+    rows = (flat(row, taken) for row in read_table_lines(lines))
+    with new_file(out) as draft:
         if out.suffix == ".parquet":
-            _write_parquet(rows, partial, columns)
+            _write_parquet(rows, draft, columns)
         else:
-            with partial.open("w", encoding="utf-8", newline="") as file:
+            with draft.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, list(columns), delimiter="\t" if out.suffix == ".tsv" else ",")
                 writer.writeheader()
                 writer.writerows(rows)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
     lines.unlink()
 
 

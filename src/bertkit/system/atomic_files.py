@@ -95,6 +95,21 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A file of unknown size, whole or not at all: the ``with`` block writes the draft, which then gets the name.
+
+    If the block fails, nothing of the draft is left, and an old file is kept; a full disk is a ResourceError.
+    """
+    draft = _draft(path)
+    try:
+        with disk_guard(path.parent, 0, what=path.name):
+            yield draft
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:
     """:func:`write_atomically` for callers with their own names for unfinished files, and their own errors.
 
@@ -228,6 +243,7 @@ def disk_guard(
 ) -> Iterator[None]:
     """Refuse work that does not fit into an existing folder's disk, and turn "no space left" into a clear error.
 
+    ``needed_bytes`` is 0 for a file whose size nobody knows before it is written.
     ``advice``, what to do next, ends the message; only the caller knows how its work continues. None for a reason that
     is part of another message.
     """
@@ -257,6 +273,7 @@ def _no_space(error: OSError | SafetensorError) -> int | None:
 def _explain(folder: Path, needed: int, what: str, reason: str | None, advice: str | None) -> str:
     if reason is None:
         free = shutil.disk_usage(folder).free
-        reason = f"it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free"
+        wanted = f"it needs about {needed / 1e6:,.0f} MB and " if needed else ""
+        reason = f"{wanted}{free / 1e6:,.0f} MB are free"
     then = "" if advice is None else f". Nothing was overwritten. {advice}"
     return f"no room for {what} in {folder}: {reason}{then}"

@@ -17,6 +17,7 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import (
     disk_guard,
     is_full_disk,
+    new_file,
     new_folder,
     replace_file,
     replace_files,
@@ -49,6 +50,26 @@ def test_the_old_content_stays_when_the_disk_is_full(tmp_path: Path) -> None:
         write_atomically(path, "x" * 5000)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_file_of_unknown_size_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_text("old")
+
+    def write(content: str, error: Exception | None = None) -> None:
+        with new_file(path) as draft:
+            draft.write_text(content)
+            if error is not None:
+                raise error
+
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(ResourceError, match=r"no room for a\.npy in .*: [\d,]+ MB are free\. Nothing was overwritten"):
+        write("half", full)
+    with pytest.raises(ValueError, match="a row"):
+        write("half", ValueError("a row"))
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.npy", "old")]
+    write("whole")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.npy", "whole")]
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:

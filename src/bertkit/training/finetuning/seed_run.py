@@ -211,7 +211,8 @@ def _check_room(model: AnyModel, folder: Path, config: FinetuneConfig) -> None:
     state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
     models = 1 if config.keep == "best" else 2
     folder.mkdir(parents=True, exist_ok=True)
-    advice = "Free some space or choose another --out; --freeze-encoder and --lora need far less"
+    less = "" if config.freeze_encoder or config.lora else "; --freeze-encoder and --lora need far less"
+    advice = f"Free some space or choose another --out{less}"
     # Two states are kept, and a third is there while it is written.
     with disk_guard(folder, models * weights + 3 * state, what="the model and the training states", advice=advice):
         pass
