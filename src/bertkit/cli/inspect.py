@@ -30,7 +30,8 @@ def inspect(
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
 
-    Of a model: config, parameters, heads, every tensor, and a hash of the weights.
+    Of a model: config, parameters, heads, every tensor, and a hash of the weights;
+    of one made by 'bertkit export': its graphs, and how near they are to the model.
     Of a token store: counts, lengths of documents and sentences, and samples.
     MODEL may be the run folder of 'bertkit finetune', or RUN/model of 'bertkit
     pretrain'.
@@ -38,7 +39,8 @@ def inspect(
     --verify runs a fixed sentence and shows a few numbers of every layer: a
     fingerprint of what the model computes. It is compared with --against, or with
     the fingerprint.json next to the weights, which 'bertkit convert' writes. Exit
-    code 4 if they differ. Of a token store, --verify checks the hash of every
+    code 4 if they differ. Of an export, --verify reads every file and compares it
+    with the hash in export.json. Of a token store, it checks the hash of every
     shard: exit code 3 if one is damaged.
 
     For example:
@@ -60,6 +62,17 @@ def inspect(
         common.report(inspect_store(folder, verify=verify))
         if verify and not common.json:
             write_line("\nevery shard has the hash that the manifest gives")
+        return 0
+    from bertkit.engine.onnx_backend import MANIFEST, is_export
+
+    if is_export(folder):
+        if against is not None:
+            raise ConfigError(f"{folder} is an export; --against compares the layers of models")
+        from bertkit.engine.inspect_export import inspect_export
+
+        common.report(inspect_export(folder, verify=verify))
+        if verify and not common.json:
+            write_line(f"\nevery file has the hash that {MANIFEST} gives")
         return 0
     if verify or against is not None:
         return _verify(model, against, common)

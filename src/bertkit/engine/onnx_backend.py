@@ -52,11 +52,11 @@ class WrittenFile:
     sha256: str
     sample: str | None = None
 
-    def is_of(self, path: Path) -> bool:
+    def is_of(self, path: Path, *, whole: bool) -> bool:
         """Whether this is the file, as far as it is read."""
         if path.stat().st_size != self.bytes:
             return False
-        if self.bytes <= MAX_HASHED_BYTES:
+        if whole or self.bytes <= MAX_HASHED_BYTES:
             return sha256_file(path) == self.sha256
         return self.sample is None or _sample_sha256(path) == self.sample
 
@@ -277,15 +277,18 @@ def _sample_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise CheckpointError if a file is not as ``bertkit export`` wrote it. Exports of version 0.1.0 do not say."""
+def check_files(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
+    """Raise CheckpointError if a file is not as ``bertkit export`` wrote it. Exports of version 0.1.0 do not say.
+
+    Of large files a sample is read, or with ``whole`` everything.
+    """
     for name, facts in parsed(manifest.get("files", {}), dict[str, WrittenFile], f"{folder / MANIFEST}: files").items():
         path = folder / name
         if not path.is_file():
             raise CheckpointError(
                 f"{folder} is incomplete: {name} is missing; copy it whole, or export the model again"
             )
-        if not facts.is_of(path):
+        if not facts.is_of(path, whole=whole):
             raise CheckpointError(
                 f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
                 "Change the model itself, and export it again"

@@ -15,6 +15,7 @@ import pytest
 import bertkit
 from bertkit import pipeline
 from bertkit.checkpoints.huggingface import find_weights
+from bertkit.cli import main
 from bertkit.engine.onnx_backend import MAX_HASHED_BYTES, OnnxBackend, check_files, describe_files
 from bertkit.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from bertkit.export.onnx_export import export_onnx, load_for_export
@@ -237,8 +238,31 @@ def test_large_files_are_compared_by_a_sample(tmp_path: Path) -> None:
         file.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"model\.onnx_data is not as bertkit export wrote it"):
             check_files(tmp_path, manifest)
+    file.write_bytes(content[: 5 << 19] + b"x" + content[(5 << 19) + 1 :])
+    check_files(tmp_path, manifest)
+    with pytest.raises(CheckpointError, match=r"model\.onnx_data is not as bertkit export wrote it"):
+        check_files(tmp_path, manifest, whole=True)
     del manifest["files"]["model.onnx_data"]["sample"]  # as an earlier version wrote it, which is read as before
     check_files(tmp_path, manifest)
+
+
+def test_inspect_describes_an_export(
+    folders: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of(folders["labels"][1], tmp_path / "copy")
+    assert main(["inspect", str(folder), "--verify"]) == 0
+    told = capsys.readouterr().out
+    assert "BertForSequenceClassification as ONNX, fp32, for use only" in told
+    assert "labels: 'no', 'yes'" in told
+    assert "packed: model_packed.onnx, input_ids, cu_seqlens, token_type_ids -> logits" in told
+    assert "every file has the hash" in told
+    assert main(["inspect", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["config"]["num_hidden_layers"], found["export"]["opset"]) == (1, 20)
+    assert main(["inspect", str(folder), "--against", str(folders["labels"][0])]) == 2
+    (folder / "vocab.txt").write_bytes(b"\n" + (folder / "vocab.txt").read_bytes()[1:])
+    assert main(["inspect", str(folder)]) == 4
+    assert "vocab.txt is not as bertkit export wrote it" in capsys.readouterr().err
 
 
 def test_looking_at_an_export_says_what_it_is(folders: dict[str, tuple[Path, Path]]) -> None:
