@@ -170,11 +170,11 @@ def in_fewer_bits(precision: VectorPrecision, calibration: Path | None) -> Calla
     from bertkit.inference.pipeline_results import Embedding
     from bertkit.metrics.vector_precision import precision_loss, quantized, ranges_of
 
-    ranges = None
+    ranges, loss, width = None, None, 0
     if calibration is not None:
         known = read_vectors(calibration)
-        ranges = ranges_of(known)
-        say(str(precision_loss(known, precision, ranges)))
+        ranges, width = ranges_of(known), known.shape[1]
+        loss = precision_loss(known, precision, ranges)
     elif precision in ("int8", "uint8"):
         raise ConfigError(
             f"--vector-precision {precision} needs ranges: embed some hundred typical texts with the same options and "
@@ -182,6 +182,15 @@ def in_fewer_bits(precision: VectorPrecision, calibration: Path | None) -> Calla
         )
 
     def fewer(vector: Embedding) -> Embedding:
+        nonlocal loss
+        if loss is not None:
+            if len(vector) != width:
+                raise DataError(
+                    f"{calibration} holds vectors of {width} numbers, and these have {len(vector)}; make it with the "
+                    "same model and options"
+                )
+            say(str(loss))
+            loss = None
         found = quantized(vector.view(np.ndarray), precision, ranges)
         return Embedding.of(found, num_tokens=vector.num_tokens, truncated=vector.truncated)
 

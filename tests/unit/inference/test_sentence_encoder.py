@@ -240,15 +240,21 @@ def test_the_command_writes_fewer_bits(folder: Path, tmp_path: Path, capsys: pyt
     assert_array_equal(np.load(out), quantized(np.load(known), "int8", np.load(known)))
     assert main([*options, "binary", *TEXTS]) == 0
     assert_array_equal(np.load(out), quantized(np.load(known), "binary"))
+    narrow = tmp_path / "narrow.npy"
+    np.save(narrow, np.load(known)[:, :-1])
     for wrong, message in (
         (["int8"], "int8 needs ranges"),
         (["float32", "--calibration", str(known)], "for --vector-precision other than float32"),
         (["int8", "--calibration", str(tmp_path / "no.npy")], "no file"),
         (["int8", "--calibration", str(folder / "vocab.txt")], "not a .npy file of vectors"),
         (["int8", "--calibration", str(out)], "holds int8 of shape"),
+        (["int8", "--calibration", str(narrow)], "numbers, and these have"),
+        (["binary", "--calibration", str(narrow)], "numbers, and these have"),
     ):
         assert main([*options, *wrong, *TEXTS]) != 0
-        assert message in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert message in told
+        assert "of the size" not in told, "no loss of other vectors is stated"
 
 
 @pytest.mark.slow
