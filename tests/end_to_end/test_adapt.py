@@ -144,6 +144,23 @@ def test_both_parts_have_the_precision_and_a_new_head_begins_with_the_frequencie
     assert text["loss"] == pytest.approx(text["unigram_entropy"], abs=0.7), "the loss of the only step"
 
 
+def test_a_folder_goes_on_in_the_format_that_it_began_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, small = folder / "train.csv", ADAPT.model_copy(update={"compare": False, "adapt_steps": 1})
+    for fastest, seeds in (("bf16", 1), ("fp32", 2)):  # on another machine
+        monkeypatch.setattr("bertkit.training.finetuning.finetune.fastest_precision", lambda device, name=fastest: name)
+        config = TUNE.model_copy(update={"seeds": seeds})
+        found = adapt(csv_task(data), data, folder / "model", tmp_path / "run", config, small)
+        assert found.adapted.protocol["precision"] == "bf16"
+    settings = json.loads((tmp_path / "run/adapted/metrics.json").read_text())["settings"]
+    assert settings["precision"] == "bf16"
+    frozen = TUNE.model_copy(update={"freeze_encoder": True})
+    monkeypatch.setattr("bertkit.training.finetuning.finetune.fastest_precision", lambda device: "bf16")
+    found = adapt(csv_task(data), data, folder / "model", tmp_path / "frozen", frozen, small)
+    assert found.adapted.protocol["precision"] == "fp32"
+
+
 def test_steps_follow_the_amount_of_text() -> None:
     assert AdaptConfig(adapt_steps=7).num_steps(10**9) == 7
     assert AdaptConfig(adapt_epochs=3).num_steps(126 * 64) == 6

@@ -42,7 +42,7 @@ from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
-from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune import finetune, with_precision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
@@ -162,10 +162,9 @@ def adapt(
     task = task_of(task, data) if isinstance(task, str) else task
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
     place = str(find_device(device, "cpu"))
-    precision = config.precision or "fp32"  # never bf16 by default: the comparison of scores was of fine-tuning alone
-    config = config.model_copy(update={"precision": precision})
-    workflow_of(task).check_settings(config)
     start = resolve(model)
+    config = with_precision(config, start, run, place)
+    workflow_of(task).check_settings(config)
     facts: dict[str, Json] = {
         "task": task_to_dict(task),
         "data": printable(data),
@@ -181,7 +180,8 @@ def adapt(
         store, num_texts = _store(task, data, config, start, run.path, texts)
         num_tokens = store.manifest.counts.num_tokens
         longest = BertConfig.from_json_file(config_path(start)).max_input_length
-        masked_lm = settings.pretraining(num_tokens, seed=config.seed, longest=longest).replace(precision=precision)
+        masked_lm = settings.pretraining(num_tokens, seed=config.seed, longest=longest)
+        masked_lm = masked_lm.replace(precision=config.precision)
         assert masked_lm.max_steps is not None
         passes = masked_lm.max_steps * masked_lm.batch_size * (masked_lm.max_seq_length - 2) / num_tokens
         say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")

@@ -51,7 +51,7 @@ from bertkit.training.finetuning.seed_run import (
 )
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
-from bertkit.training.trainer.run_folder import LOG, read_log
+from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
@@ -111,7 +111,7 @@ def finetune(
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        config = _with_precision(config, start, run, place)
+        config = with_precision(config, start, run, place)
         begin = StartModel(start, str(model), revision)
         settings = _identity(task, data, begin, config, added)
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
@@ -146,7 +146,7 @@ def _hash_of(file: str) -> str:
     return sha256_file(path)
 
 
-def _with_precision(config: FinetuneConfig, start: Path, run: FinetuneFolder, device: str) -> FinetuneConfig:
+def with_precision(config: FinetuneConfig, start: Path, run: RunFolder, device: str) -> FinetuneConfig:
     """With the number format that the run began with, on another processor too; for a new one the fastest."""
     if config.precision is not None:
         return config
@@ -230,8 +230,9 @@ def _prepare(
     def resolved(num_rows: int) -> FinetuneConfig:
         longest, kind = workflow.default_max_length, workflow.network(shape).kind
         return config.resolved(
-            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
-        )
+            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind,
+            num_tasks=workflow.num_tasks,
+        )  # fmt: skip
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)

@@ -29,7 +29,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.config.number_formats import Precision
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS, RunSettings
 from bertkit.system.json_files import parsed, read_json
 from bertkit.tasks.run_rows import ALL
@@ -76,15 +75,6 @@ class FinetuneFolder(RunFolder):
 
     def _has_steps(self) -> bool:
         return super()._has_steps() or (self.path / SEARCH).exists() or (self.path / PARTS).exists()
-
-    @property
-    def precision(self) -> Precision | None:
-        """The number format that the run in the folder began with; None if there is no run."""
-        path = self.path / SETTINGS
-        if not path.exists() or not self._has_steps():
-            return None
-        found: Precision = read_json(path, RunSettings).config.get("precision", "fp32")
-        return found
 
     @property
     def fewest_seeds(self) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+from bertkit.config.number_formats import Precision
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import model_hash, versions
@@ -55,7 +57,7 @@ from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Progression
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
-from bertkit.training.trainer.precision import DTYPES
+from bertkit.training.trainer.precision import DTYPES, fastest_precision
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
 
@@ -144,6 +146,9 @@ def pretrain(
     with contextlib.ExitStack() as held:
         held.callback(parallel.close)
         parallel.on_first(lambda: held.enter_context(run.claimed()))
+        if config.precision is None:
+            settled = partial(_default_precision, run, config, model, parallel.device)
+            config = config.replace(precision=parallel.on_first(settled))
         identity = {**_identity(store, config, model, dev), **({"added": dict(added)} if added else {})}
         parallel.on_first(lambda: run.check(identity, resume=resume, free=FREE_SETTINGS))
         if parallel.on_first(lambda: run.is_finished):
@@ -179,8 +184,15 @@ def pretrain(
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
 
+def _default_precision(run: PretrainFolder, config: PretrainConfig, model: Model, device: Device) -> Precision:
+    """That of the run in the folder; of a new one the fastest where scores were compared: encoders that learn on."""
+    compared = config.noise is None and not isinstance(model, BertConfig | EncoderDecoderConfig)
+    return run.precision or (fastest_precision(device) if compared else "fp32")
+
+
 def _measured(data: Plan[Batch], network: Network, config: PretrainConfig, device: torch.device) -> MeasuredPlan:
     """The data, with the work that it is for the network; of a teacher nothing is counted."""
+    assert config.precision is not None, "settings must be resolved"
     peak = matmul_peak(network.config, rows=config.max_tokens, device=device, dtype=DTYPES[config.precision])
     return MeasuredPlan(data, network.config, peak)
 
@@ -236,6 +248,7 @@ def _num_workers(config: PretrainConfig, device: torch.device) -> int:
 def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, Any]) -> LoopOptions:
     """The settings that concern the training loop."""
     settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
+    assert config.precision is not None, "settings must be resolved"
     return LoopOptions(
         config.num_steps,
         config.learning_rate,

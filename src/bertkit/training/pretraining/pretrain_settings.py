@@ -131,7 +131,11 @@ class PretrainConfig(Settings):
     dropout: float | None = Field(
         None, ge=0, lt=1, description="of hidden vectors and attention; default: that of the model"
     )
-    precision: Precision = Field("fp32", description="number format of matrix products; weights stay fp32")
+    precision: Precision | None = Field(
+        None,
+        description="number format of matrix products; default fp32, or bf16 for a trained encoder on a CPU "
+        "that is measured to be faster with it; weights stay fp32",
+    )
     gradient_checkpointing: bool = Field(
         False, description="recompute layers for the backward pass: less memory, more time, same result"
     )

@@ -6,12 +6,13 @@ import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import Any, ClassVar, TextIO
 
+from bertkit.config.number_formats import Precision
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
 from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, write_atomically
-from bertkit.system.json_files import as_stored, read_json, read_lines, write_json
+from bertkit.system.json_files import as_stored, parsed, read_json, read_lines, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.training.trainer.loop_options import Record
@@ -147,6 +148,16 @@ class RunFolder:
     def _completed(self, theirs: dict[str, Json], ours: Mapping[str, Json]) -> dict[str, Json]:
         """Settings written by an older version, plus those of ``ours`` that it did not have."""
         return theirs
+
+    @property
+    def precision(self) -> Precision | None:
+        """The number format that the run in the folder began with; None if there is no run."""
+        path = self.path / self.settings_file
+        if not path.exists() or not self._has_steps():
+            return None
+        config: dict[str, Any] = parsed(read_json(path, dict).get("config", {}), dict, f"{path}: config")
+        found: Precision = config.get("precision", "fp32")
+        return found
 
     def _has_steps(self) -> bool:
         """Whether the run has taken a step: there is a state, a log, or a result."""

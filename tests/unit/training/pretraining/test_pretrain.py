@@ -227,6 +227,32 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_in_the_format_that_it_began_with(stores, tmp_path, monkeypatch) -> None:
+    """On another processor too, where the other format is faster."""
+    start, config = tmp_path / "start", SETTINGS.replace(precision=None)
+    BertForPreTraining(SHAPE.replace(vocab_size=len(stores[0].tokenizer()))).save_pretrained(start)
+    stores[0].tokenizer().save_pretrained(start)
+    with monkeypatch.context() as first:
+        first.setattr(module, "fastest_precision", lambda device: "bf16")
+        pretrain(stores[0], tmp_path / "new", config, model=SHAPE)
+        interrupt_after(first, 5)
+        with pytest.raises(Interrupted):
+            pretrain(stores[0], tmp_path / "run", config, model=start)
+    monkeypatch.setattr(module, "fastest_precision", lambda device: "fp32")
+    for run in ("run", "other"):
+        pretrain(stores[0], tmp_path / run, config, model=start)
+    pretrain(stores[0], tmp_path / "given", SETTINGS.replace(precision="bf16"), model=start)
+    formats = {
+        run: json.loads((tmp_path / run / "metrics.json").read_text())["settings"]["precision"]
+        for run in ("run", "other", "new")
+    }
+    assert formats == {"run": "bf16", "other": "fp32", "new": "fp32"}
+    found = {run: weights(tmp_path / run)["bert.pooler.dense.weight"] for run in ("run", "other", "given")}
+    assert torch.equal(found["run"], found["given"])
+    assert not torch.equal(found["run"], found["other"])
+
+
+@pytest.mark.slow
 def test_batches_made_ahead_change_nothing(stores, tmp_path, monkeypatch) -> None:
     """The same log and the same bits, over the ends of epochs, evaluations and a change of length."""
     makers: dict[str, set[bool]] = {}

@@ -45,6 +45,16 @@ def with_family(family: str, store: TokenStore, **changes: Any) -> PretrainConfi
     return with_objective(settings(family, **changes), shape_of(family, store))
 
 
+def test_bf16_is_never_the_default(stores: dict[str, Stores], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.training.pretraining.pretrain.fastest_precision", lambda device: "bf16")
+    store = stores["t5"][0]
+    one = settings("t5", precision=None, max_steps=1)
+    first = pretrain(store, tmp_path / "new", one, model=shape_of("t5", store))
+    pretrain(store, tmp_path / "more", one, model=first.model)
+    for run in ("new", "more"):
+        assert json.loads((tmp_path / run / "metrics.json").read_text())["settings"]["precision"] == "fp32"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_objective_is_that_of_the_family(stores: dict[str, Stores], tmp_path: Path, family: str) -> None:
     store = stores[family][0]

@@ -98,7 +98,8 @@ def test_the_tiny_recipe_trains_and_options_win_over_it(stores, tmp_path, capsys
     assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
     kept = json.loads((out / "metrics.json").read_text())["settings"]
-    assert kept == load_recipe("tiny").training.replace(max_steps=2, batch_size=8).model_dump()
+    expected = {"max_steps": 2, "batch_size": 8, "precision": "fp32"}
+    assert kept == load_recipe("tiny").training.replace(**expected).model_dump()
     assert json.loads((out / "model" / "config.json").read_text())["vocab_size"] == 18
     assert main([*command, "--out", str(tmp_path / "x"), "--preset", "bert-tiny", "--model", "y"]) == 2
     assert "not both" in capsys.readouterr().err
