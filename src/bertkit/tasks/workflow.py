@@ -125,8 +125,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     compares_rows: ClassVar[bool] = True
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
-    #: How many tasks take turns in training.
-    num_tasks: int = 1
 
     def __init__(self, task: Any) -> None:
         self.task = task

@@ -60,7 +60,6 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
     def __init__(self, task: MultiTask) -> None:
         super().__init__(task)
         self.heads: dict[str, AnyWorkflow] = {name: workflow_of(each) for name, each in task.tasks.items()}
-        self.num_tasks = len(self.heads)
         self.default_max_length = max(head.default_max_length for head in self.heads.values())
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:

@@ -196,21 +196,13 @@ class FinetuneConfig(ReadingSettings):
         return self.protocol != "original"
 
     def resolved(
-        self,
-        *,
-        task: str,
-        model: AnyConfig,
-        num_train_rows: int,
-        longest: int | None = None,
-        head: str = "sequence",
-        num_tasks: int = 1,
+        self, *, task: str, model: AnyConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
         ``num_train_rows`` are those after any cut; an example of several rows counts as all of them. ``longest`` is
         ``max_length`` where nothing is set (None: by the name of the task). ``head`` is the kind of head; one that is
-        more than a linear layer has another rate on a frozen encoder. ``num_tasks`` take turns, and each needs its
-        updates. A ``precision`` that is not set is that of a CPU.
+        more than a linear layer has another rate on a frozen encoder. A ``precision`` that is not set is that of a CPU.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
         default = longest or LONG_TEXT_TASKS.get(task, 128)
@@ -219,7 +211,7 @@ class FinetuneConfig(ReadingSettings):
             raise ConfigError(
                 f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
             )
-        epochs = self.epochs or self._default_epochs(updates_per_epoch / num_tasks)
+        epochs = self.epochs or self._default_epochs(updates_per_epoch)
         patience = self.patience
         if patience is None and self.keeps_best_epoch:
             patience = max(MIN_PATIENCE, math.ceil(epochs / 4))
@@ -251,7 +243,7 @@ class FinetuneConfig(ReadingSettings):
             return 2e-5
         return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5
 
-    def _default_epochs(self, updates_per_epoch: float) -> int:
+    def _default_epochs(self, updates_per_epoch: int) -> int:
         if self.freeze_encoder:
             return min(MAX_HEAD_EPOCHS, max(10, math.ceil(MIN_HEAD_UPDATES / updates_per_epoch)))
         if self.protocol == "original":
