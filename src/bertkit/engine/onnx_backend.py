@@ -306,7 +306,8 @@ def open_session(path: Path, threads: int | None = None) -> Any:
     if not find_processor().has_int8:
         options.add_session_config_entry(EXACT_BYTES, "1")
     try:
-        return runtime.InferenceSession(_source(path, options), options, providers=["CPUExecutionProvider"])
+        source, _kept = _source(path, options)
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has an error class for each of its states, of no common base
         reason = str(error).splitlines()[0]
         if re.search("opset|IR version|find an implementation", reason):
@@ -317,14 +318,18 @@ def open_session(path: Path, threads: int | None = None) -> Any:
         raise CheckpointError(f"{path} cannot be run: {reason}") from None
 
 
-def _source(path: Path, options: Any) -> str | bytes:
-    """A graph as the runtime takes it: by a path in UTF-8; under any other name as bytes, with the weights' file."""
+def _source(path: Path, options: Any) -> tuple[str | bytes, bytes]:
+    """A graph as the runtime takes it: by a path in UTF-8; under any other name as bytes, with the weights' file.
+
+    The runtime reads the weights, returned too, from where they are in memory until the session is made: keep them.
+    """
     if printable(path) == str(path):
-        return str(path)
-    if (weights := path.with_name(WEIGHTS)).is_file():
-        data = weights.read_bytes()
+        return str(path), b""
+    weights = path.with_name(WEIGHTS)
+    data = weights.read_bytes() if weights.is_file() else b""
+    if data:
         options.add_external_initializers_from_files_in_memory([WEIGHTS], [data], [len(data)])
-    return path.read_bytes()
+    return path.read_bytes(), data
 
 
 def _padded(
