@@ -4,10 +4,10 @@ r"""Does pre-training in bf16 learn as much as in fp32? The same runs in both fo
         --out benchmarks/results/pretrain-precision.md
 
 Two starts on the Wikipedia and Wikinews texts: ``mini``, new weights by the recipe of that name, and ``included``, the
-trained model that comes with bertkit, which reads on. Both formats of a seed have the same initial weights, examples,
-masks, order and learning rates, which fall to 0; so differences between seeds cancel. Scores are those of ``bertkit
-pretrain --dev`` after the last step, on the same held-out masked words. Times of the two formats compare only if
-nothing else ran.
+trained model that comes with bertkit, on which pre-training is continued. Both formats of a seed have the same initial
+weights, examples, masks, order and learning rates, which fall to 0; so differences between seeds cancel. Scores are
+those of ``bertkit pretrain --dev`` after the last step, on the same held-out masked words. Times of the two formats
+compare only if nothing else ran.
 
 Interrupted, the same command goes on where it stopped.
 """

@@ -57,7 +57,7 @@ def write_folder(
     weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with disk_guard(folder.parent, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
+        with disk_guard(folder, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
             save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private

@@ -226,10 +226,11 @@ def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
 
 
 def first_vector(rows: Iterator[Row]) -> tuple[Embedding, Iterator[Row]]:
-    """The first vector, and all rows, it included; a DataError if there are none, as nothing tells their width."""
-    for first in rows:
-        return first[1], chain([first], rows)
-    raise DataError("the input has no texts, so there are no vectors to write")
+    """The first vector, and all rows; a DataError if there are none, because their width is then unknown."""
+    first = next(rows, None)
+    if first is None:
+        raise DataError("the input has no texts, so there are no vectors to write")
+    return first[1], chain([first], rows)
 
 
 def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:

@@ -63,16 +63,14 @@ def inspect(
         if verify and not common.json:
             write_line("\nevery shard has the hash that the manifest gives")
         return 0
-    from bertkit.engine.onnx_backend import MANIFEST, is_export
-
-    if is_export(folder):
+    if "export.json" in names:
         if against is not None:
             raise ConfigError(f"{folder} is an export; --against compares the layers of models")
         from bertkit.engine.inspect_export import inspect_export
 
         common.report(inspect_export(folder, verify=verify))
         if verify and not common.json:
-            write_line(f"\nevery file has the hash that {MANIFEST} gives")
+            write_line("\nevery file has the hash that export.json gives")
         return 0
     if verify or against is not None:
         return _verify(model, against, common)
@@ -111,9 +109,9 @@ def _verify(model: str, against: str | None, common: Common) -> int:
     return CheckpointError.exit_code if differences else 0
 
 
-# The names of files, above those of bertkit.data.store.store_manifest and below those of
-# bertkit.training.trainer.snapshot, are repeated because those modules import pyarrow and torch, which looking at a
-# model's files does not need.
+# The names of files, above those of bertkit.data.store.store_manifest and bertkit.engine.onnx_backend, below those of
+# bertkit.training.trainer.snapshot, are repeated because those modules import pyarrow, numpy and torch, which looking
+# at a model's files does not need.
 
 
 def _refuse_training_state(folder: Path, names: set[str]) -> None:

@@ -53,7 +53,7 @@ def inspect_export(folder: Path, *, verify: bool = False) -> ExportReport:
 
     Args:
         folder: what ``bertkit export`` wrote.
-        verify: read every file, also those of which opening a session reads a sample.
+        verify: read every file in full; otherwise only a sample of large ones is read.
 
     Raises:
         CheckpointError: files are missing, or not as they were written.

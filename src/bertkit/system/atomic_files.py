@@ -78,7 +78,8 @@ def check_new_folder(path: Path) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A new folder, whole or not at all: the ``with`` block fills the draft that it gets, which then gets the name.
 
-    Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left.
+    Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left. A
+    ResourceError of the block names the folder, not the draft.
     """
     check_new_folder(path)
     make_folder(path.parent)
@@ -91,6 +92,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             path.rmdir()
         draft.replace(path)
         sync_folder(path.parent)
+    except ResourceError as error:
+        raise ResourceError(str(error).replace(str(draft), str(path))) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -243,7 +246,7 @@ def disk_guard(
 ) -> Iterator[None]:
     """Refuse work that does not fit into an existing folder's disk, and turn "no space left" into a clear error.
 
-    ``needed_bytes`` is 0 for a file whose size nobody knows before it is written.
+    ``needed_bytes`` is 0 where the size is not known in advance.
     ``advice``, what to do next, ends the message; only the caller knows how its work continues. None for a reason that
     is part of another message.
     """

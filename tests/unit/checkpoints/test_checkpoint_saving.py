@@ -43,7 +43,7 @@ def test_saving_fails_without_harm(tuned: Path, monkeypatch: pytest.MonkeyPatch)
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with largest_file(1000), pytest.raises(bertkit.ResourceError, match=f"no room for the model in {tuned.parent}: "):
+    with largest_file(1000), pytest.raises(bertkit.ResourceError, match=f"no room for the model in {tuned}: "):
         model.save_pretrained(tuned)
     monkeypatch.setattr("bertkit.checkpoints.save_folder.sync_file", full_disk)
     with pytest.raises(bertkit.ResourceError, match="No space left"):

@@ -72,6 +72,15 @@ def test_a_file_of_unknown_size_is_there_whole_or_not_at_all(tmp_path: Path) -> 
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.npy", "whole")]
 
 
+def test_an_error_in_a_new_folder_names_the_folder(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ResourceError, match=f"^no room in {tmp_path / 'model'}: full$"),
+        new_folder(tmp_path / "model") as draft,
+    ):
+        raise ResourceError(f"no room in {draft}: full")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", ""])
     killed.wait()

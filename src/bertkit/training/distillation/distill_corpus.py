@@ -128,7 +128,7 @@ def distill_corpus(
     if not isinstance(given.training, PretrainConfig):
         raise ConfigError(f"recipe {given.name} is of method {given.method}, which does not learn from running text")
     place, config = str(find_device(device, "cpu")), given.training
-    config = config.replace(precision=config.precision or "fp32")  # bf16 was compared with fp32 without a teacher
+    config = config.replace(precision=config.precision or "fp32")  # with a teacher, bf16 was not compared with fp32
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")

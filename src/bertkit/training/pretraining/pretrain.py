@@ -185,7 +185,7 @@ def pretrain(
 
 
 def _default_precision(run: PretrainFolder, config: PretrainConfig, model: Model, device: Device) -> Precision:
-    """That of the run in the folder; of a new one the fastest where scores were compared: encoders that learn on."""
+    """That of the run in the folder; of a new one the fastest if it continues an encoder, the one case compared."""
     compared = config.noise is None and not isinstance(model, BertConfig | EncoderDecoderConfig)
     return run.precision or (fastest_precision(device) if compared else "fp32")
 
