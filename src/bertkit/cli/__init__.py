@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
 from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
+from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -102,10 +103,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments after the program's name; None takes ``sys.argv``.
     """
+    if argv is None:  # this process is for one command
+        with no_collection_at_start_and_end():
+            return _main(sys.argv[1:])
+    return _main(list(argv))
+
+
+def _main(tokens: list[str]) -> int:
     # Before torch is loaded; see docs/decisions/0005-busy-machines.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _fill_closed_streams()
-    tokens = list(sys.argv[1:] if argv is None else argv)
     prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
     try:
         code = copy_context().run(_run, tokens)  # --quiet ends with the command

@@ -29,6 +29,19 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
     return result
 
 
+def frequency_logits(there: Floats, absent: Floats | None = None) -> Floats:
+    """Logits ``(C,)`` of how often each label is there: of one label, with mean 0; of several, beside how often not.
+
+    A label that is never or always there counts as half a row.
+    """
+    if absent is not None:
+        result: Floats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))
+        return result
+    logits = np.log(np.maximum(there, 0.5))
+    centred: Floats = logits - logits.mean()
+    return centred
+
+
 def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], Floats]:
     """The k highest scores ``(..., C)`` along the last axis, highest first; of equal scores the lower index first.
 

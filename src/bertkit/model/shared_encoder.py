@@ -24,8 +24,9 @@ from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.class_specs import spec_of
 from bertkit.model.loading import published
-from bertkit.model.models import BertModel, HeadModel
+from bertkit.model.models import BertForSequenceClassification, BertForTokenClassification, BertModel, HeadModel
 from bertkit.model.output import ModelOutput
+from bertkit.ragged import Floats
 from bertkit.system.model_sources import HEAD, HEADS
 
 PartT = TypeVar("PartT", bound=nn.Module)
@@ -78,6 +79,19 @@ class SharedEncoder(nn.Module):
         """What the loss of the batch's head is divided by."""
         (count,) = self[batch.head].num_targets(batch.rows).values()
         return {batch.head: count}
+
+    @torch.no_grad()
+    def start_head(self, name: str, logits_C: Floats) -> None:
+        """Let a new classifier say ``logits_C`` of any input at first; one of the checkpoint stays as it is.
+
+        A bias moves by about the learning rate a step, and a head has few steps: without this, what is only frequent
+        would be learned by all of the encoder, at the cost of the other heads.
+        """
+        model = self[name]
+        assert isinstance(model, BertForSequenceClassification | BertForTokenClassification)
+        bias = model.classifier.bias
+        if not bias.any():  # new ones are zero
+            bias.copy_(torch.from_numpy(logits_C))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the encoder, and each head in ``heads/NAME``; errors as for any model."""

@@ -23,7 +23,7 @@ from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.ragged import Ints
+from bertkit.ragged import Floats, Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -298,6 +298,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def set_up(self, model: AnyModel, train: EncodedT, settings: ReadingSettings) -> None:
         """What the model's loss has to know of the training rows, such as class weights."""
         return
+
+    def constant_answer(self, train: EncodedT, settings: ReadingSettings) -> Floats | None:
+        """Logits ``(C,)`` of the best answer that ignores the text; None where the kind of task has none."""
+        return None
 
     @abstractmethod
     def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float | None:

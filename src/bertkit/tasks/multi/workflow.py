@@ -188,7 +188,10 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
 
     def set_up(self, model: Any, train: HeadRows, settings: ReadingSettings) -> None:
         for name, head in self.heads.items():
-            head.set_up(model[name], train.parts[name], self.settings_of(name, settings))
+            rows, own = train.parts[name], self.settings_of(name, settings)
+            head.set_up(model[name], rows, own)
+            if (answer := head.constant_answer(rows, own)) is not None:
+                model.start_head(name, answer)
 
     def loss_floor(self, train: HeadRows, settings: ReadingSettings) -> None:
         """None: of a sum of losses one head may have learned nothing, and another all."""

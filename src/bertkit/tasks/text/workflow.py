@@ -16,7 +16,7 @@ from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
-from bertkit.metrics.probabilities import predictions_of
+from bertkit.metrics.probabilities import frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = Ragged | GroupSet
+_Counts = npt.NDArray[np.float64]
 TextsPredicted = Predicted[Example, TextRows, Floats]
 
 
@@ -143,6 +144,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
         assert isinstance(model, BertForSequenceClassification | BartForSequenceClassification)
         model.class_weights = class_weights(self.task, train, settings)
+
+    def constant_answer(self, train: TextRows, settings: ReadingSettings) -> Floats:
+        return constant_logits(self.task, train, class_weights(self.task, train, settings))
 
     def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float | None:
         return label_entropy(self.task, train, class_weights(self.task, train, settings))
@@ -337,19 +341,40 @@ def class_weights(task: TextTask, train: TextRows, settings: ReadingSettings) ->
 
 def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
     """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
-    labels = np.asarray(train.labels)
-    if isinstance(train, GroupSet):  # the loss counts windows
-        labels = np.repeat(labels, train.sizes, axis=0)
-    if task.multi_label:
-        # The best constant answer's binary cross-entropy, mean over labels; a label that is there weighs its weight.
-        there = labels.astype(np.float64).mean(axis=0)
-        weighted = there if weights is None else there * weights.numpy()
-        share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
-        return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())
+    labels = _labels_of_loss(train)
     if task.is_regression:
         return float(labels.astype(np.float64).var())
-    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
-    if weights is not None:
-        mass *= weights.numpy()
+    mass, rest = _label_mass(task, labels, weights)
+    if task.multi_label:
+        # The best constant answer's binary cross-entropy, mean over labels; a label that is there weighs its weight.
+        share = np.clip(mass / np.maximum(mass + rest, 1e-12), 1e-12, 1 - 1e-12)
+        return float(-(mass * np.log(share) + rest * np.log(1 - share)).mean())
     shares = mass[mass > 0] / mass.sum()
     return float(-(shares * np.log(shares)).sum())
+
+
+def constant_logits(task: TextTask, train: TextRows, weights: Tensor | None = None) -> Floats:
+    """Logits ``(C,)`` of the best answer that ignores the text: the mean score, or the weighted label frequencies."""
+    labels = _labels_of_loss(train)
+    if task.is_regression:
+        return np.array([labels.astype(np.float64).mean()], np.float32)
+    mass, rest = _label_mass(task, labels, weights)
+    logits = frequency_logits(mass * len(labels), rest * len(labels)) if task.multi_label else frequency_logits(mass)
+    return logits.astype(np.float32)
+
+
+def _labels_of_loss(train: TextRows) -> Labels:
+    """The labels that the loss counts: of texts in windows, those of the windows."""
+    labels = np.asarray(train.labels)
+    return np.repeat(labels, train.sizes, axis=0) if isinstance(train, GroupSet) else labels
+
+
+def _label_mass(task: TextTask, labels: Labels, weights: Tensor | None) -> tuple[_Counts, _Counts]:
+    """How often each label is there, by its weight, and how often it is not: counts, of several labels shares."""
+    if task.multi_label:
+        there: _Counts = labels.astype(np.float64).mean(axis=0)
+        absent = 1 - there
+    else:
+        there = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
+        absent = len(labels) - there
+    return there if weights is None else there * weights.numpy().astype(np.float64), absent

@@ -15,6 +15,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
+from bertkit.metrics.probabilities import frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
@@ -121,11 +122,18 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
                 f"{shorten(self.task.labels, limit=9)}. Both must have the same types, tagged in BIO"
             )
 
+    def constant_answer(self, train: TokenWindows, settings: ReadingSettings) -> Floats:
+        return frequency_logits(self._label_counts(train)).astype(np.float32)
+
     def loss_floor(self, train: TokenWindows, settings: ReadingSettings) -> float:
-        assert train.labels is not None
-        counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
+        counts = self._label_counts(train)
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum())
+
+    def _label_counts(self, train: TokenWindows) -> npt.NDArray[np.float64]:
+        assert train.labels is not None
+        counted = train.labels[train.labels != IGNORED]
+        return np.bincount(counted, minlength=len(self.task.labels)).astype(np.float64)
 
     def outputs(
         self, engine: InferenceEngine, encoded: TokenWindows, *, check: Check = stop_nothing, label: str

@@ -169,6 +169,30 @@ def test_weights_of_several_labels_are_those_of_torch_and_the_floor_is_the_best_
         )
 
 
+SCORE = TextTask("toy", None, ("spearman",), "spearman", Columns(("text",)))
+
+
+@pytest.mark.parametrize("class_weight", ["none", "balanced"])
+@pytest.mark.parametrize("task", [TASK, SEVERAL, SCORE], ids=["one", "several", "score"])
+def test_the_loss_of_the_constant_answer_is_the_floor(task: TextTask, class_weight: str) -> None:
+    rows = several_features()
+    if task is not SEVERAL:
+        generator = np.random.default_rng(0)
+        labels = generator.random(60) < 0.2 if task is TASK else generator.normal(3, 2, 60)
+        rows = replace(rows, labels=labels.astype(np.int64 if task is TASK else np.float32))
+    rows.labels[:2] = 1  # every label is there
+    workflow, config = TextWorkflow(task), FinetuneConfig(class_weights=class_weight)
+    weights, answer = class_weights(task, rows, config), torch.from_numpy(workflow.constant_answer(rows, config))
+
+    def loss(logits_C: torch.Tensor) -> float:
+        labels = torch.from_numpy(rows.labels)
+        return float(class_loss(logits_C.repeat(60, 1), labels, task.problem_type, weights).mean())
+
+    assert loss(answer) == pytest.approx(workflow.loss_floor(rows, config), abs=1e-5)
+    direction = torch.tensor([0.1, -0.1, 0.0])[: len(answer)]
+    assert min(loss(answer + direction), loss(answer - direction)) > loss(answer), "control: it is the best one"
+
+
 def sure_logits(seed: int = 0, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     x = generator.normal(size=rows)

@@ -22,7 +22,9 @@ from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task, get_task, task_of
 from bertkit.tasks.multi.features import mixed_steps, steps_of_heads
+from bertkit.tasks.multi.task import MultiTask
 from bertkit.tasks.workflow import workflow_of
+from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.several_heads import finetune_heads
@@ -107,6 +109,25 @@ def test_a_shared_encoder_is_trained_by_all_heads(place, runs):
     seen = [json.loads(line) for line in (place / "shared" / "log.jsonl").read_text().splitlines()]
     named = {key for record in seen for key in record if key.endswith("_loss")}
     assert named >= {"mood_loss", "score_loss", "names_loss", "answers_loss"}
+
+
+def test_new_heads_start_at_the_best_answer_that_ignores_the_text(place):
+    """And those of the checkpoint where they are: their bias is learned."""
+    heads = heads_of(place)
+    workflow = workflow_of(MultiTask.of({name: (task, str(data)) for name, (task, data) in heads.items()}))
+    settings, tokenizer = FinetuneConfig(**QUICK), BertTokenizer.from_pretrained(place / "start")
+    rows = workflow.encode(workflow.read("", "train"), tokenizer, settings, labelled=True)
+    model = workflow.new_model(place / "start", seed=0, device=torch.device("cpu"), settings=settings)
+    with torch.no_grad():
+        model["score"].classifier.bias.fill_(0.5)
+    workflow.set_up(model, rows, settings)
+    assert model["score"].classifier.bias.tolist() == [0.5]
+    assert model["answers"].qa_outputs.bias.tolist() == [0.0, 0.0]
+    for name in ("mood", "names"):
+        labels = rows.parts[name].labels
+        shares = np.bincount(labels[labels >= 0], minlength=len(model[name].classifier.bias))
+        expected = np.maximum(shares, 0.5) / np.maximum(shares, 0.5).sum()
+        np.testing.assert_allclose(model[name].classifier.bias.softmax(0).detach(), expected, rtol=1e-5)
 
 
 def test_a_head_on_other_weights_is_refused(place, runs, tmp_path):
