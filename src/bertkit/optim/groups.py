@@ -20,12 +20,15 @@ from bertkit.errors import ConfigError
 Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
+_CLASSIFIER = re.compile(r"(?:^|\.)(?:classifier|qa_outputs)\.(?:weight|bias)$")
 _LAYER_OF_EITHER = re.compile(r"(?:^|\.)(?:en|de)coder\.layer\.\d+\.")
 #: Tensors that query, key and value share, or the last two.
 _FUSED = re.compile(r"(?:^|\.)(q?)kv\.(?:weight|bias)$")
 
 
-def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None) -> list[Group]:
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None, classifier_rate: float = 1.0
+) -> list[Group]:
     """Group the trainable parameters by how the optimizer must treat them.
 
     Biases and LayerNorm weights are not decayed (every parameter with fewer than two axes; appendix A.2 of the paper
@@ -36,6 +39,7 @@ def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_deca
         weight_decay: decoupled decay of the other parameters.
         layer_decay: factor from one layer to the layer below (Sun et al. 2019, 0.95): the head has factor 1, the top
             layer ``layer_decay``, the embeddings ``layer_decay ** (L + 1)``. None: the same rate everywhere.
+        classifier_rate: factor of the last layer of each head.
 
     Returns:
         Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; each trainable parameter once.
@@ -59,6 +63,7 @@ def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_deca
         else:
             distance = depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
         scale = 1.0 if layer_decay is None else layer_decay**distance
+        scale *= classifier_rate if _CLASSIFIER.search(name) else 1.0
         group = groups.setdefault((decay, scale), {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale})
         group["params"].append(parameter)
         group["names"].append(name)

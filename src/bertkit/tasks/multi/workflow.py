@@ -56,6 +56,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
     task: MultiTask
     model_class = "BertModel"
     compares_rows = False
+    classifier_rate = 5.0  # a head has few steps of its own; see docs/decisions/0192-several-heads-on-one-encoder.md
 
     def __init__(self, task: MultiTask) -> None:
         super().__init__(task)
@@ -299,6 +300,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return {
             "what_it_predicts": "several heads",
             "sampling_alpha": self.task.alpha,
+            "classifier_rate": self.classifier_rate,
             "heads": {name: head.facts(self.settings_of(name, settings)) for name, head in self.heads.items()},
         }
 

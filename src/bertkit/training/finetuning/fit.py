@@ -261,7 +261,12 @@ def _trainer(
     assert config.epochs is not None, "settings must be resolved"
     assert config.precision is not None, "settings must be resolved"
     num_steps = config.epochs * parts.plan.steps_per_epoch
-    groups = parameter_groups(parts.module, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
+    groups = parameter_groups(
+        parts.module,
+        weight_decay=config.weight_decay,
+        layer_decay=config.layer_decay,
+        classifier_rate=workflow.classifier_rate,
+    )
     original = config.protocol == "original"
     return Trainer(
         parts.module,
