@@ -70,6 +70,14 @@ def test_layer_decay_falls_from_the_head_to_the_embeddings() -> None:
     assert sorted({round(group["lr"], 6) for group in optimizer.param_groups}) == [0.0125, 0.025, 0.05, 0.1]
 
 
+def test_a_classifier_has_a_rate_of_its_own_beside_that_of_its_layer() -> None:
+    groups = parameter_groups(tiny_model(), layer_decay=0.5, classifier_rate=5.0)
+    scale = {name: group["lr_scale"] for group in groups for name in group["names"]}
+    assert {name for name, value in scale.items() if value > 1} == {"classifier.weight", "classifier.bias"}
+    assert scale["classifier.bias"] == 5.0
+    assert scale["bert.encoder.layer.1.ffn_up.weight"] == 0.5
+
+
 def test_adamw_is_the_textbook_update() -> None:
     """Loshchilov & Hutter 2019, algorithm 2, in float64 numpy."""
     generator = np.random.default_rng(0)

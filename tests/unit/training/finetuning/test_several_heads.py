@@ -19,6 +19,7 @@ from bertkit.inference.run_files import read_task
 from bertkit.model.auto import class_named
 from bertkit.model.convert import convert
 from bertkit.model.models import BertForSequenceClassification, BertModel
+from bertkit.optim import parameter_groups
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task, get_task, task_of
 from bertkit.tasks.multi.features import mixed_steps, steps_of_heads
@@ -100,6 +101,19 @@ def test_a_frozen_head_is_that_of_its_task_alone(place, runs, tmp_path):
     ours = BertForSequenceClassification.from_pretrained(place / "frozen" / "heads" / "mood").state_dict()
     theirs = BertForSequenceClassification.from_pretrained(tmp_path / "run").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_only_classifiers_of_a_shared_encoder_learn_faster(place):
+    heads = {name: (task, str(data)) for name, (task, data) in heads_of(place).items()}
+    workflow = workflow_of(MultiTask.of(heads))
+    model = workflow.new_model(place / "start", seed=0, device=torch.device("cpu"), settings=FinetuneConfig(**QUICK))
+    groups = parameter_groups(model, classifier_rate=workflow.classifier_rate)
+    faster = {name for group in groups for name in group["names"] if group["lr_scale"] > 1}
+    last = {"mood": "classifier", "score": "classifier", "names": "classifier", "answers": "qa_outputs"}
+    assert faster == {
+        f"models.{place}.{last[name]}.{part}" for place, name in enumerate(heads) for part in ("weight", "bias")
+    }
+    assert workflow_of(heads["mood"][0]).classifier_rate == 1
 
 
 def test_a_shared_encoder_is_trained_by_all_heads(place, runs):
