@@ -204,10 +204,12 @@ def render(report: Mapping[str, Any]) -> list[str]:
         rows = report["rows"]
         lines += [*found["machines"], ""]
         lines += [f"Dev scores (main metrics), mean and sd of the seeds; at most {rows:,} training rows a head:", ""]
-        lines += [f"| | {' | '.join(systems)} |", "|---|" + "---|" * len(systems)]
+        counted = [f"{name}, {len(runs)} seed{'s' * (len(runs) > 1)}" for name, runs in systems.items()]
+        lines += [f"| | {' | '.join(counted)} |", "|---|" + "---|" * len(systems)]
         for name in names:
             each = [[run["scores"][name] for run in runs] for runs in systems.values()]
-            lines.append(f"| {name} | {' | '.join(map(spread, each))} |")
+            shown = [spread(scores) if len(scores) > 1 else f"{scores[0]:.4f}" for scores in each]
+            lines.append(f"| {name} | {' | '.join(shown)} |")
         seconds = [f"{statistics.mean(run['seconds'] for run in runs):.0f}" for runs in systems.values()]
         lines.append(f"| seconds of training | {' | '.join(seconds)} |")
     return lines
