@@ -163,9 +163,9 @@ def embed(folder: Path) -> Work:
 
 
 def load(folder: Path) -> Work:
-    """A pipeline, ready for its first text, in a process of its own: seconds with all imports, and peak memory.
+    """Open a pipeline in a fresh process: seconds including all imports, and peak memory.
 
-    With the imports, because which of them wait for the first model differs between commits.
+    Imports are included because some commits import torch early and others only when the first model is opened.
     """
     code = (
         "import sys, time, re, pathlib\n"

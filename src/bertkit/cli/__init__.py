@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments after the program's name; None takes ``sys.argv``.
     """
-    if argv is None:  # this process is for one command
+    if argv is None:  # the process runs this one command and ends
         with no_collection_at_start_and_end():
             return _main(sys.argv[1:])
     return _main(list(argv))

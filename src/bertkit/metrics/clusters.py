@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
+from bertkit.metrics.probabilities import entropy
 
 
 def v_measure(clusters: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -25,12 +26,6 @@ def v_measure(clusters: npt.ArrayLike, labels: npt.ArrayLike) -> float:
         raise InputError(f"expected as many clusters as labels, at least one, got {found.shape} and {right.shape}")
     cluster_of, label_of = (np.unique(values, return_inverse=True)[1] for values in (found, right))
     both = cluster_of * (int(label_of.max()) + 1) + label_of
-    of_clusters, of_labels, of_both = (_entropy(np.bincount(codes)) for codes in (cluster_of, label_of, both))
+    of_clusters, of_labels, of_both = (entropy(np.bincount(codes)) for codes in (cluster_of, label_of, both))
     total = of_clusters + of_labels
     return float(2 * max(of_clusters + of_labels - of_both, 0.0) / total) if total > 0 else 1.0
-
-
-def _entropy(counts: npt.NDArray[np.int64]) -> float:
-    """In nats, of the shares that some counts are."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

@@ -29,10 +29,17 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
     return result
 
 
-def frequency_logits(there: Floats, absent: Floats | None = None) -> Floats:
-    """Logits ``(C,)`` of how often each label is there: of one label, with mean 0; of several, beside how often not.
+def entropy(counts: npt.NDArray[np.number]) -> float:
+    """Entropy in nats of the shares that non-negative counts make up; 0 without any count."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
-    A label that is never or always there counts as half a row.
+
+def frequency_logits(there: Floats, absent: Floats | None = None) -> Floats:
+    """Logits ``(C,)`` that predict each label as often as it occurs; a count of zero is taken as half a row.
+
+    With ``there`` alone, for softmax over labels that exclude each other, shifted to mean 0. With ``absent`` too, the
+    number of rows without each label, for a sigmoid over each label by itself.
     """
     if absent is not None:
         result: Floats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))

@@ -82,15 +82,15 @@ class SharedEncoder(nn.Module):
 
     @torch.no_grad()
     def start_head(self, name: str, logits_C: Floats) -> None:
-        """Let a new classifier say ``logits_C`` of any input at first; one of the checkpoint stays as it is.
+        """Set the bias of a new classifier so that it starts at ``logits_C``; one from a checkpoint is left alone.
 
-        A bias moves by about the learning rate a step, and a head has few steps: without this, what is only frequent
-        would be learned by all of the encoder, at the cost of the other heads.
+        A bias moves by about the learning rate per step, and each head gets few steps. Starting at zero, the encoder
+        would have to learn the label frequencies instead, at the expense of the other heads.
         """
         model = self[name]
         assert isinstance(model, BertForSequenceClassification | BertForTokenClassification)
         bias = model.classifier.bias
-        if not bias.any():  # new ones are zero
+        if not bias.any():  # a new classifier has a bias of zeros
             bias.copy_(torch.from_numpy(logits_C))
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -39,7 +39,7 @@ def parameter_groups(
         weight_decay: decoupled decay of the other parameters.
         layer_decay: factor from one layer to the layer below (Sun et al. 2019, 0.95): the head has factor 1, the top
             layer ``layer_decay``, the embeddings ``layer_decay ** (L + 1)``. None: the same rate everywhere.
-        classifier_rate: factor of the last layer of each head.
+        classifier_rate: learning-rate factor of the last layer of each head, on top of ``layer_decay``.
 
     Returns:
         Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; each trainable parameter once.

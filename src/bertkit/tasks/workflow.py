@@ -123,7 +123,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     reads_vectors: ClassVar[bool] = False
     #: Whether a step of :meth:`steps` is one batch, because its loss compares rows, or may be split to fit the memory.
     compares_rows: ClassVar[bool] = True
-    #: Learning rate of the last layer of each head, beside that of all other parameters.
+    #: Learning rate of the last layer of each head, as a multiple of the rate of all other parameters.
     classifier_rate: ClassVar[float] = 1.0
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128

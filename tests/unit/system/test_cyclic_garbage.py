@@ -1,4 +1,4 @@
-"""The search for reference cycles waits once, then goes on as usual."""
+"""The first garbage collection is delayed; later ones come as usual."""
 
 from __future__ import annotations
 

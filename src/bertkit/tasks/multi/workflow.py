@@ -56,7 +56,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
     task: MultiTask
     model_class = "BertModel"
     compares_rows = False
-    classifier_rate = 5.0  # a head has few steps of its own; see docs/decisions/0192-several-heads-on-one-encoder.md
+    classifier_rate = 5.0  # each head gets few steps; see docs/decisions/0192-several-heads-on-one-encoder.md
 
     def __init__(self, task: MultiTask) -> None:
         super().__init__(task)

@@ -17,6 +17,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Ints
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
@@ -184,8 +185,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def loss_floor(self, train: TextPairs, settings: ReadingSettings) -> float:
         assert train.targets is not None
-        shares = np.bincount(train.targets.ids).astype(np.float64) / len(train.targets.ids)
-        return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+        return entropy(np.bincount(train.targets.ids))
 
     def outputs(self, engine: TextGenerator, encoded: TextPairs, *, check: Check = stop_nothing, label: str) -> Written:
         check()

@@ -15,6 +15,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import CheckpointError
+from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -123,10 +124,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         """The share of windows without the answer is known; where they have one, each context token is as likely."""
         assert train.ends is not None
         holds = train.ends > 0
-        shares = np.array([holds.mean(), 1 - holds.mean()])
-        entropy = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
         places = np.log(np.maximum(train.context_size[holds], 1))
-        return entropy + float(places.sum()) / len(train)
+        return entropy(np.bincount(holds)) + float(places.sum()) / len(train)
 
     def outputs(
         self, engine: InferenceEngine, encoded: SpanWindows, *, check: Check = stop_nothing, label: str

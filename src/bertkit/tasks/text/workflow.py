@@ -16,7 +16,7 @@ from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
-from bertkit.metrics.probabilities import frequency_logits, predictions_of
+from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
@@ -344,13 +344,12 @@ def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None
     labels = _labels_of_loss(train)
     if task.is_regression:
         return float(labels.astype(np.float64).var())
-    mass, rest = _label_mass(task, labels, weights)
+    there, absent = _label_counts(task, labels, weights)
     if task.multi_label:
         # The best constant answer's binary cross-entropy, mean over labels; a label that is there weighs its weight.
-        share = np.clip(mass / np.maximum(mass + rest, 1e-12), 1e-12, 1 - 1e-12)
-        return float(-(mass * np.log(share) + rest * np.log(1 - share)).mean())
-    shares = mass[mass > 0] / mass.sum()
-    return float(-(shares * np.log(shares)).sum())
+        share = np.clip(there / np.maximum(there + absent, 1e-12), 1e-12, 1 - 1e-12)
+        return float(-(there * np.log(share) + absent * np.log(1 - share)).mean() / len(labels))
+    return entropy(there)
 
 
 def constant_logits(task: TextTask, train: TextRows, weights: Tensor | None = None) -> Floats:
@@ -358,23 +357,22 @@ def constant_logits(task: TextTask, train: TextRows, weights: Tensor | None = No
     labels = _labels_of_loss(train)
     if task.is_regression:
         return np.array([labels.astype(np.float64).mean()], np.float32)
-    mass, rest = _label_mass(task, labels, weights)
-    logits = frequency_logits(mass * len(labels), rest * len(labels)) if task.multi_label else frequency_logits(mass)
-    return logits.astype(np.float32)
+    there, absent = _label_counts(task, labels, weights)
+    return frequency_logits(there, absent if task.multi_label else None).astype(np.float32)
 
 
 def _labels_of_loss(train: TextRows) -> Labels:
-    """The labels that the loss counts: of texts in windows, those of the windows."""
+    """The labels that the loss is computed on: a text in windows counts once for each window."""
     labels = np.asarray(train.labels)
     return np.repeat(labels, train.sizes, axis=0) if isinstance(train, GroupSet) else labels
 
 
-def _label_mass(task: TextTask, labels: Labels, weights: Tensor | None) -> tuple[_Counts, _Counts]:
-    """How often each label is there, by its weight, and how often it is not: counts, of several labels shares."""
+def _label_counts(task: TextTask, labels: Labels, weights: Tensor | None) -> tuple[_Counts, _Counts]:
+    """The number of rows with each label, times its weight, and the number of rows without it: ``(C,)`` each."""
+    there: _Counts
     if task.multi_label:
-        there: _Counts = labels.astype(np.float64).mean(axis=0)
-        absent = 1 - there
+        there = labels.sum(axis=0, dtype=np.float64)
     else:
         there = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
-        absent = len(labels) - there
-    return there if weights is None else there * weights.numpy().astype(np.float64), absent
+    weighted = there if weights is None else there * weights.numpy().astype(np.float64)
+    return weighted, len(labels) - there

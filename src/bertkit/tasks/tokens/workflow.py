@@ -15,7 +15,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
-from bertkit.metrics.probabilities import frequency_logits
+from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
@@ -126,9 +126,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return frequency_logits(self._label_counts(train)).astype(np.float32)
 
     def loss_floor(self, train: TokenWindows, settings: ReadingSettings) -> float:
-        counts = self._label_counts(train)
-        shares = counts[counts > 0] / counts.sum()
-        return float(-(shares * np.log(shares)).sum())
+        return entropy(self._label_counts(train))
 
     def _label_counts(self, train: TokenWindows) -> npt.NDArray[np.float64]:
         assert train.labels is not None

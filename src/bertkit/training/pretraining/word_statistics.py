@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from bertkit.data.store.token_store import TokenStore
+from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import progress
 from bertkit.training.trainer.generators import seeded
@@ -65,7 +66,7 @@ def parts_of(store: TokenStore) -> list[tuple[int, int]]:
 
 def unigram_entropy(store: TokenStore) -> float:
     """Entropy of a store's tokens in nats: the loss of a masked LM that knows only frequencies, and cannot yet read."""
-    return _entropy(unigram_counts(store))
+    return entropy(unigram_counts(store))
 
 
 def target_entropy(store: TokenStore, targets: Ints, special: Sequence[int]) -> float:
@@ -76,14 +77,8 @@ def target_entropy(store: TokenStore, targets: Ints, special: Sequence[int]) -> 
     """
     is_special = np.isin(targets, special)
     counts, share = np.bincount(targets[is_special], minlength=1), float(is_special.mean())
-    which = _entropy(np.array([share, 1 - share]))
-    return which + share * _entropy(counts) + (1 - share) * unigram_entropy(store)
-
-
-def _entropy(counts: Ints | Floats) -> float:
-    """In nats; 0 without any count."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    which = entropy(np.array([share, 1 - share]))
+    return which + share * entropy(counts) + (1 - share) * unigram_entropy(store)
 
 
 def unigram_logits(store: TokenStore) -> Floats:

@@ -111,7 +111,7 @@ def test_only_classifiers_of_a_shared_encoder_learn_faster(place):
     faster = {name for group in groups for name in group["names"] if group["lr_scale"] > 1}
     last = {"mood": "classifier", "score": "classifier", "names": "classifier", "answers": "qa_outputs"}
     assert faster == {
-        f"models.{place}.{last[name]}.{part}" for place, name in enumerate(heads) for part in ("weight", "bias")
+        f"models.{number}.{last[name]}.{part}" for number, name in enumerate(heads) for part in ("weight", "bias")
     }
     assert workflow_of(heads["mood"][0]).classifier_rate == 1
 
@@ -126,7 +126,7 @@ def test_a_shared_encoder_is_trained_by_all_heads(place, runs):
 
 
 def test_new_heads_start_at_the_best_answer_that_ignores_the_text(place):
-    """And those of the checkpoint where they are: their bias is learned."""
+    """A classifier whose bias has been trained is left alone."""
     heads = heads_of(place)
     workflow = workflow_of(MultiTask.of({name: (task, str(data)) for name, (task, data) in heads.items()}))
     settings, tokenizer = FinetuneConfig(**QUICK), BertTokenizer.from_pretrained(place / "start")
