@@ -56,31 +56,59 @@ INLINE vec load_weights(const char *p, const int kind) {
     }
 }
 
+/* Without this the compiler keeps an address for each row, more than there are registers. */
+#define UNRELATED(address) __asm__("" : "+r"(address))
+/* And without this clang keeps the sums of twelve rows in memory. */
+#define UNROLLED _Pragma("GCC unroll 16")
+
 /* Weights of a kind with sums in float32; `step` bytes from one input to the next. With `add`, the sums are added to
- * those that the tile has, and one line of what is read next is fetched for each input: `ahead`, `ahead_step` bytes on.
+ * those that the tile has, one line of what is read next is fetched for each input (`ahead`, `ahead_step` bytes on), and
+ * weights in fewer bits are written to `decoded` as floats, which costs little while the products are computed.
  */
-INLINE void tile_floats(
+INLINE void tile_part(
     const int rows, const int kind, const int add, const float *a, int a_stride, const char *b, long step, int depth,
-    const char *ahead, long ahead_step, Tile *tile) {
+    const char *ahead, long ahead_step, float *decoded, Tile *tile) {
+    const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
+    long one = a_stride * (long)sizeof(float), rows_on[4] = {0, one, 2 * one, 3 * one};
+    UNRELATED(rows_on[3]);
+    for (int r = 0; r < rows; r += 4) {
+        fours[r / 4] = (const char *)(a + (long)r * a_stride);
+        UNRELATED(fours[r / 4]);
+    }
     vec sums[TILE_ROWS][2];
     for (int r = 0; r < rows; r++) {
         sums[r][0] = add ? load(tile->sums[r]) : splat(0.0f);
         sums[r][1] = add ? load(tile->sums[r] + LANES) : splat(0.0f);
     }
-    for (int k = 0; k < depth; k++, b += step) {
-        if (add) __builtin_prefetch(ahead + k * ahead_step);
+    for (const char *end = b + depth * step; b != end; b += step) {
+        if (add) __builtin_prefetch(ahead), ahead += ahead_step;
         else if (kind != WEIGHTS_F32) __builtin_prefetch(b + 48 * step); /* these are read for a few rows at a time */
         vec left = load_weights(b, kind), right = load_weights(b + LANES * WEIGHT_SIZE[kind], kind);
-        for (int r = 0; r < rows; r++) {
-            vec x = splat(a[(long)r * a_stride + k]);
+        if (add && kind != WEIGHTS_F32) {
+            store(decoded, left);
+            store(decoded + LANES, right);
+            decoded += PANEL;
+            UNRELATED(decoded);
+        }
+        UNROLLED for (int r = 0; r < rows; r++) {
+            vec x = splat(*(const float *)(fours[r / 4] + rows_on[r % 4]));
             sums[r][0] = fma_(x, left, sums[r][0]);
             sums[r][1] = fma_(x, right, sums[r][1]);
+        }
+        for (int r = 0; r < rows; r += 4) {
+            fours[r / 4] += sizeof(float);
+            UNRELATED(fours[r / 4]);
         }
     }
     for (int r = 0; r < rows; r++) {
         store(tile->sums[r], sums[r][0]);
         store(tile->sums[r] + LANES, sums[r][1]);
     }
+}
+
+INLINE void tile_floats(
+    const int rows, const int kind, const float *a, int a_stride, const char *b, long step, int depth, Tile *tile) {
+    tile_part(rows, kind, 0, a, a_stride, b, step, depth, NULL, 0, NULL, tile);
 }
 
 #ifdef HAS_BF16
@@ -134,7 +162,7 @@ INLINE void tile_i8(
 
 static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
     long step = (long)b_stride * sizeof(float);
-#define CASE(N) case N: tile_floats(N, WEIGHTS_F32, 0, a, a_stride, (const char *)b, step, depth, NULL, 0, tile); break;
+#define CASE(N) case N: tile_floats(N, WEIGHTS_F32, a, a_stride, (const char *)b, step, depth, tile); break;
     switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
 }
@@ -148,8 +176,7 @@ static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int p
     case WEIGHTS_F32:
         floats_tile(rows, a, x->stride, (const float *)weights, PANEL, m->inputs, tile);
         break;
-#define FLOATS(KIND, N) \
-    case N: tile_floats(N, KIND, 0, a, x->stride, weights, step, m->inputs, NULL, 0, tile); break;
+#define FLOATS(KIND, N) case N: tile_floats(N, KIND, a, x->stride, weights, step, m->inputs, tile); break;
     case WEIGHTS_F24:
 #define CASE(N) FLOATS(WEIGHTS_F24, N)
         switch (rows) { FOR_EACH_COUNT(CASE) }
@@ -188,23 +215,17 @@ static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int p
     }
 }
 
-/* With vectors of 8 and 16 floats, weights that several tiles read are turned into floats once, IN_PART inputs at a time,
- * so that they and the rows stay in the first cache: a tenth to a fifth less time for three-byte weights and, with 16
- * floats, a quarter less for those of four; none for those of 16 bits.
+/* With vectors of 8 and 16 floats, weights that several tiles read are turned into floats once, by the first of them,
+ * IN_PART inputs at a time, so that they and the rows stay in the first cache.
  */
 #define IN_PARTS (LANES >= 8)
 #define IN_PART 96
 #define MOST_TILES 16
 
-INLINE void decode(const int kind, const char *packed, int depth, float *weights) {
-    for (int k = 0; k < depth; k++, packed += PANEL * WEIGHT_SIZE[kind], weights += PANEL) {
-        store(weights, load_weights(packed, kind));
-        store(weights + LANES, load_weights(packed + LANES * WEIGHT_SIZE[kind], kind));
-    }
-}
-
-/* Tiles t ... end - 1 of those that the rows are divided into; see multiply. */
-static void sum_in_parts(
+/* Tiles t ... end - 1 of those that the rows are divided into; see multiply. Not inlined: constants of the caller would
+ * take registers from the sums.
+ */
+__attribute__((noinline)) static void sum_in_parts(
     const Matrix *m, const Rows *x, int first, int rows, int t, int end, int tiles, int panel, Tile *sums) {
     float room[IN_PART * PANEL] __attribute__((aligned(64)));
     long step = PANEL * WEIGHT_SIZE[m->kind];
@@ -214,13 +235,17 @@ static void sum_in_parts(
     for (int from = 0; from < m->inputs; from += IN_PART, packed += IN_PART * step) {
         int depth = m->inputs - from < IN_PART ? m->inputs - from : IN_PART;
         const char *weights = m->kind == WEIGHTS_F32 ? packed : (const char *)room, *ahead = packed + depth * step;
-        if (m->kind == WEIGHTS_F24) decode(WEIGHTS_F24, packed, depth, room);
         for (int u = t; u < end; u++, ahead += depth * share) {
             int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
             const float *a = x->rows + (long)start * x->stride + from;
 #define CASE(N) \
     case N: \
-        tile_floats(N, WEIGHTS_F32, 1, a, x->stride, weights, PANEL * 4, depth, ahead, share, &sums[u - t]); \
+        if (m->kind == WEIGHTS_F24 && u == t) \
+            tile_part(N, WEIGHTS_F24, 1, a, x->stride, packed, PANEL * 3, depth, ahead, share, room, sums); \
+        else if (m->kind == WEIGHTS_F16 && u == t) \
+            tile_part(N, WEIGHTS_F16, 1, a, x->stride, packed, PANEL * 2, depth, ahead, share, room, sums); \
+        else \
+            tile_part(N, WEIGHTS_F32, 1, a, x->stride, weights, PANEL * 4, depth, ahead, share, NULL, &sums[u - t]); \
         break;
             switch (count) { FOR_EACH_COUNT(CASE) }
 #undef CASE
@@ -253,7 +278,7 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
         const char *weights = (const char *)(m->apart_weights + (long)from * width + column);
 #define CASE(N) \
     case N: \
-        tile_floats(N, WEIGHTS_F32, 1, inputs[0], AT_ONCE, weights, width * 4l, depth, weights, width * 4l, tile); \
+        tile_part(N, WEIGHTS_F32, 1, inputs[0], AT_ONCE, weights, width * 4l, depth, weights, 0, NULL, tile); \
         break;
         switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
@@ -288,12 +313,14 @@ INLINE void finish_tile(
     }
 }
 
+static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
+
 /* Rows first ... last - 1 of x times the panels from ... to - 1. Tiles of a panel are about equally high. */
 static void multiply(
     const Matrix *m, const Rows *x, int first, int last, int from, int to, int activation, const float *residual,
     float *y, int y_stride) {
     int rows = last - first, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    int in_parts = IN_PARTS && tiles > 1 && (m->kind == WEIGHTS_F32 || m->kind == WEIGHTS_F24);
+    int in_parts = IN_PARTS && tiles > 1 && !is_converted(m);
     int most = in_parts ? MOST_TILES : 1;
     for (int panel = from; panel < to; panel++) {
         for (int t = 0, end; t < tiles; t = end) {
@@ -357,7 +384,5 @@ static void convert_rows(const Matrix *m, Rows *x, int first, int last) {
     }
 #endif
 }
-
-static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
 
 #endif
