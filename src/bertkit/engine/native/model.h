@@ -62,9 +62,9 @@ static Matrix *matrix_at(Encoder *e, int layer, int which) {
     return all[which];
 }
 
-/* Where the weight of an output and an input stands in the panels, which keep `group` inputs of an output together. */
+/* Where the weight of an output and an input stands in the panels, which keep the inputs of a step together. */
 static size_t place_of(const Matrix *m, int output, int input) {
-    int group = m->kind == WEIGHTS_BF16 ? 2 : m->kind == WEIGHTS_I8 ? 4 : 1;
+    int group = STEP_INPUTS[m->kind];
     size_t panel = (size_t)(output / PANEL) * round_up(m->inputs, 4) * PANEL;
     return panel + (size_t)(input / group * PANEL + output % PANEL) * group + input % group;
 }

@@ -16,6 +16,8 @@
 enum { WEIGHTS_F32, WEIGHTS_F24, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_I8 };
 /* Bytes of a weight. */
 static const int WEIGHT_SIZE[] = {4, 3, 2, 2, 1};
+/* Inputs whose products are added at once; see Operands. */
+static const int STEP_INPUTS[] = {1, 1, 1, 2, 4};
 enum { NO_ACTIVATION, GELU, GELU_TANH, RELU };
 
 typedef struct {
@@ -48,6 +50,18 @@ typedef union {
     int32_t counts[TILE_ROWS][PANEL];
 } Tile;
 
+/* What the sums of a tile are computed from, step by step. A step takes four bytes of each row, which are a float, two
+ * numbers in bf16 or four bytes, and their weights. Distances are in bytes.
+ */
+typedef struct {
+    const char *rows, *weights;
+    long row_stride, step; /* from one row, and from the weights of one step, to the next */
+    int steps;
+    const char *ahead;     /* what is read next: as many lines of it as a step reads are fetched at each */
+    long ahead_step;
+    float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
+} Operands;
+
 INLINE vec load_weights(const char *p, const int kind) {
     switch (kind) {
     case WEIGHTS_F24: return load_three_bytes((const uint8_t *)p);
@@ -56,199 +70,160 @@ INLINE vec load_weights(const char *p, const int kind) {
     }
 }
 
+/* What a row has at one step, in all lanes. */
+INLINE vec splat_step(const char *p, const int kind) {
+    return kind == WEIGHTS_BF16 || kind == WEIGHTS_I8 ? as_floats(splat_word(p)) : splat(*(const float *)p);
+}
+
+/* The sums of a row, and what it adds at one step: x times weights, which are at `packed`. */
+INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec weights, const char *packed) {
+    switch (kind) {
+    case WEIGHTS_I8:
+        if (narrow) return as_floats(dot4_narrow(as_counts(sums), as_counts(x), (const int8_t *)packed));
+        return as_floats(dot4(as_counts(sums), as_counts(x), as_counts(weights)));
+#ifdef HAS_BF16
+    case WEIGHTS_BF16: return dot2(sums, as_counts(x), as_counts(weights));
+#endif
+    default: return fma_(x, weights, sums);
+    }
+}
+
 /* Without this the compiler keeps an address for each row, more than there are registers. */
 #define UNRELATED(address) __asm__("" : "+r"(address))
+/* Bytes that the caches move at once. */
+#define LINE 64
 /* And without this clang keeps the sums of twelve rows in memory. */
 #define UNROLLED _Pragma("GCC unroll 16")
 
-/* Weights of a kind with sums in float32; `step` bytes from one input to the next. With `add`, the sums are added to
- * those that the tile has, one line of what is read next is fetched for each input (`ahead`, `ahead_step` bytes on), and
- * weights in fewer bits are written to `decoded` as floats, which costs little while the products are computed.
+/* A tile with weights of a kind. With `add`, the sums are added to those that it has. With `decodes`, weights in fewer
+ * bits are also stored as floats, which costs little while the products are computed.
  */
-INLINE void tile_part(
-    const int rows, const int kind, const int add, const float *a, int a_stride, const char *b, long step, int depth,
-    const char *ahead, long ahead_step, float *decoded, Tile *tile) {
+INLINE void sum_steps(
+    const int rows, const int kind, const int narrow, const int add, const int decodes, const Operands *o, Tile *tile) {
     const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
-    long one = a_stride * (long)sizeof(float), rows_on[4] = {0, one, 2 * one, 3 * one};
-    UNRELATED(rows_on[3]);
-    for (int r = 0; r < rows; r += 4) {
-        fours[r / 4] = (const char *)(a + (long)r * a_stride);
+    long on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
+    UNRELATED(on[3]);
+    UNROLLED for (int r = 0; r < rows; r += 4) {
+        fours[r / 4] = o->rows + r * o->row_stride;
         UNRELATED(fours[r / 4]);
     }
     vec sums[TILE_ROWS][2];
-    for (int r = 0; r < rows; r++) {
+    UNROLLED for (int r = 0; r < rows; r++) {
         sums[r][0] = add ? load(tile->sums[r]) : splat(0.0f);
         sums[r][1] = add ? load(tile->sums[r] + LANES) : splat(0.0f);
     }
-    for (const char *end = b + depth * step; b != end; b += step) {
-        if (add) __builtin_prefetch(ahead), ahead += ahead_step;
-        else if (kind != WEIGHTS_F32) __builtin_prefetch(b + 48 * step); /* these are read for a few rows at a time */
-        vec left = load_weights(b, kind), right = load_weights(b + LANES * WEIGHT_SIZE[kind], kind);
-        if (add && kind != WEIGHTS_F32) {
+    const int half = LANES * WEIGHT_SIZE[kind] * STEP_INPUTS[kind];
+    const long step = o->step, ahead_step = o->ahead_step;
+    const char *weights = o->weights, *end = weights + o->steps * step, *ahead = o->ahead;
+    float *decoded = o->decoded;
+    for (; weights != end; weights += step) {
+        if (add) {
+            __builtin_prefetch(ahead);
+            if (2 * half > LINE) __builtin_prefetch(ahead + LINE);
+            ahead += ahead_step;
+        }
+        vec left = load_weights(weights, kind), right = load_weights(weights + half, kind);
+        if (decodes) {
             store(decoded, left);
             store(decoded + LANES, right);
             decoded += PANEL;
             UNRELATED(decoded);
         }
         UNROLLED for (int r = 0; r < rows; r++) {
-            vec x = splat(*(const float *)(fours[r / 4] + rows_on[r % 4]));
-            sums[r][0] = fma_(x, left, sums[r][0]);
-            sums[r][1] = fma_(x, right, sums[r][1]);
+            vec x = splat_step(fours[r / 4] + on[r % 4], kind);
+            sums[r][0] = add_products(kind, narrow, sums[r][0], x, left, weights);
+            sums[r][1] = add_products(kind, narrow, sums[r][1], x, right, weights + half);
         }
-        for (int r = 0; r < rows; r += 4) {
-            fours[r / 4] += sizeof(float);
+        UNROLLED for (int r = 0; r < rows; r += 4) {
+            fours[r / 4] += 4;
             UNRELATED(fours[r / 4]);
         }
     }
-    for (int r = 0; r < rows; r++) {
+    UNROLLED for (int r = 0; r < rows; r++) {
         store(tile->sums[r], sums[r][0]);
         store(tile->sums[r] + LANES, sums[r][1]);
     }
 }
 
-INLINE void tile_floats(
-    const int rows, const int kind, const float *a, int a_stride, const char *b, long step, int depth, Tile *tile) {
-    tile_part(rows, kind, 0, a, a_stride, b, step, depth, NULL, 0, NULL, tile);
-}
-
-#ifdef HAS_BF16
-INLINE void tile_bf16(const int rows, const uint16_t *a, int a_stride, const uint16_t *b, int depth, Tile *tile) {
-    vec sums[TILE_ROWS][2];
-    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
-    for (int k = 0; k < depth; k += 2, b += 2 * PANEL) {
-        __builtin_prefetch(b + 48 * PANEL);
-        ivec left = load_bytes((const int8_t *)b), right = load_bytes((const int8_t *)(b + PANEL));
-        for (int r = 0; r < rows; r++) {
-            ivec x = splat_word(a + (long)r * a_stride + k);
-            sums[r][0] = dot2(sums[r][0], x, left);
-            sums[r][1] = dot2(sums[r][1], x, right);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        store(tile->sums[r], sums[r][0]);
-        store(tile->sums[r] + LANES, sums[r][1]);
-    }
-}
-#endif
-
-INLINE void tile_i8(
-    const int rows, const int narrow, const uint8_t *a, int a_stride, const int8_t *b, int depth, Tile *tile) {
-    ivec sums[TILE_ROWS][2];
-    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = zero_sums();
-    for (int k = 0; k < depth; k += 4, b += 4 * PANEL) {
-        __builtin_prefetch(b + 48 * PANEL);
-        ivec left = load_bytes(b), right = load_bytes(b + 4 * LANES);
-        for (int r = 0; r < rows; r++) {
-            ivec x = splat_word(a + (long)r * a_stride + k);
-            sums[r][0] = narrow ? dot4_narrow(sums[r][0], x, b) : dot4(sums[r][0], x, left);
-            sums[r][1] = narrow ? dot4_narrow(sums[r][1], x, b + 4 * LANES) : dot4(sums[r][1], x, right);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        store_sums(tile->counts[r], sums[r][0]);
-        store_sums(tile->counts[r] + LANES, sums[r][1]);
-    }
-}
-
-/* One function for each number of rows, so that the sums stay in registers. */
-#define UP_TO_6(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+/* Functions of their own, with a case for each number of rows, so that the sums stay in registers. */
+#define UP_TO_6(CASE, ...) \
+    CASE(1, __VA_ARGS__) CASE(2, __VA_ARGS__) CASE(3, __VA_ARGS__) CASE(4, __VA_ARGS__) CASE(5, __VA_ARGS__) \
+    CASE(6, __VA_ARGS__)
 #if TILE_ROWS == 12
-#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#define FOR_EACH_COUNT(CASE, ...) \
+    UP_TO_6(CASE, __VA_ARGS__) CASE(7, __VA_ARGS__) CASE(8, __VA_ARGS__) CASE(9, __VA_ARGS__) CASE(10, __VA_ARGS__) \
+    CASE(11, __VA_ARGS__) CASE(12, __VA_ARGS__)
 #elif TILE_ROWS == 8
-#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE) CASE(7) CASE(8)
+#define FOR_EACH_COUNT(CASE, ...) UP_TO_6(CASE, __VA_ARGS__) CASE(7, __VA_ARGS__) CASE(8, __VA_ARGS__)
 #else
-#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE)
+#define FOR_EACH_COUNT UP_TO_6
 #endif
-
-static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
-    long step = (long)b_stride * sizeof(float);
-#define CASE(N) case N: tile_floats(N, WEIGHTS_F32, a, a_stride, (const char *)b, step, depth, tile); break;
-    switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-}
-
-static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int panel, Tile *tile) {
-    int depth = round_up(m->inputs, 4);
-    long start = (long)row * x->stride, step = PANEL * WEIGHT_SIZE[m->kind];
-    const char *weights = (const char *)m->panels + panel * depth * step;
-    const float *a = x->rows + start;
-    switch (m->kind) {
-    case WEIGHTS_F32:
-        floats_tile(rows, a, x->stride, (const float *)weights, PANEL, m->inputs, tile);
-        break;
-#define FLOATS(KIND, N) case N: tile_floats(N, KIND, a, x->stride, weights, step, m->inputs, tile); break;
-    case WEIGHTS_F24:
-#define CASE(N) FLOATS(WEIGHTS_F24, N)
-        switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-        break;
-    case WEIGHTS_F16:
-#define CASE(N) FLOATS(WEIGHTS_F16, N)
-        switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-        break;
-#undef FLOATS
-#ifdef HAS_BF16
-    case WEIGHTS_BF16:
-#define CASE(N) \
-    case N: \
-        tile_bf16(N, (uint16_t *)x->converted + start, x->stride, (const uint16_t *)weights, depth, tile); \
-        break;
-        switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-        break;
-#endif
-#define BYTES(NARROW, N) \
-    case N: tile_i8(N, NARROW, (uint8_t *)x->converted + start, x->stride, (const int8_t *)weights, depth, tile); break;
-    case WEIGHTS_I8:
-        if (m->narrow) {
-#define CASE(N) BYTES(1, N)
-            switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-        } else {
-#define CASE(N) BYTES(0, N)
-            switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
-        }
-        break;
-#undef BYTES
+#define COUNT(N, ...) case N: sum_steps(N, __VA_ARGS__, o, tile); break;
+#define TILES_OF(NAME, ...) \
+    __attribute__((noinline)) static void NAME(int rows, const Operands *o, Tile *tile) { \
+        switch (rows) { FOR_EACH_COUNT(COUNT, __VA_ARGS__) } \
     }
+/*       kind, narrow, add, decodes */
+TILES_OF(new_tile, WEIGHTS_F32, 0, 0, 0)
+TILES_OF(tile_f32, WEIGHTS_F32, 0, 1, 0)
+TILES_OF(tile_f24, WEIGHTS_F24, 0, 1, 0)
+TILES_OF(tile_f16, WEIGHTS_F16, 0, 1, 0)
+TILES_OF(decoding_f24, WEIGHTS_F24, 0, 1, 1)
+TILES_OF(decoding_f16, WEIGHTS_F16, 0, 1, 1)
+TILES_OF(tile_i8, WEIGHTS_I8, 0, 1, 0)
+TILES_OF(tile_narrow_i8, WEIGHTS_I8, 1, 1, 0)
+#ifdef HAS_BF16
+TILES_OF(tile_bf16, WEIGHTS_BF16, 0, 1, 0)
+#else
+#define tile_bf16 NULL
+#endif
+
+typedef void (*SumTile)(int rows, const Operands *o, Tile *tile);
+static const SumTile TILES[] = {tile_f32, tile_f24, tile_f16, tile_bf16, tile_i8};
+static const SumTile DECODING[] = {tile_f32, decoding_f24, decoding_f16, tile_bf16, tile_i8};
+
+/* A tile of floats times floats, with new sums. */
+static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
+    Operands o = {.rows = (const char *)a, .weights = (const char *)b, .row_stride = a_stride * (long)sizeof(float),
+                  .step = b_stride * (long)sizeof(float), .steps = depth};
+    new_tile(rows, &o, tile);
 }
 
-/* With vectors of 8 and 16 floats, weights that several tiles read are turned into floats once, by the first of them,
- * IN_PART inputs at a time, so that they and the rows stay in the first cache.
+static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
+
+/* Weights that several tiles read are taken IN_PART steps at a time, so that they and the rows stay in the first cache;
+ * those in fewer bits become floats once, in the first tile.
  */
-#define IN_PARTS (LANES >= 8)
 #define IN_PART 96
 #define MOST_TILES 16
+/* A single tile reads a panel from front to back, and fetches what is so far ahead. */
+#define BYTES_AHEAD 6144
 
-/* Tiles t ... end - 1 of those that the rows are divided into; see multiply. Not inlined: constants of the caller would
- * take registers from the sums.
- */
-__attribute__((noinline)) static void sum_in_parts(
+/* Tiles t ... end - 1 of those that the rows are divided into; see multiply. */
+static void sum_tiles(
     const Matrix *m, const Rows *x, int first, int rows, int t, int end, int tiles, int panel, Tile *sums) {
     float room[IN_PART * PANEL] __attribute__((aligned(64)));
-    long step = PANEL * WEIGHT_SIZE[m->kind];
-    const char *packed = (const char *)m->panels + panel * round_up(m->inputs, 4) * step;
-    long share = step / (end - t); /* of the next part, which all tiles fetch together */
+    int size = is_converted(m) ? WEIGHT_SIZE[m->kind] : sizeof(float), several = end - t > 1;
+    int decodes = several && (m->kind == WEIGHTS_F24 || m->kind == WEIGHTS_F16);
+    int whole = round_up(m->inputs, STEP_INPUTS[m->kind]) / STEP_INPUTS[m->kind], part = several ? IN_PART : whole;
+    long stride = (long)x->stride * size, step = PANEL * WEIGHT_SIZE[m->kind] * STEP_INPUTS[m->kind];
+    long panel_size = PANEL * WEIGHT_SIZE[m->kind] * (long)round_up(m->inputs, 4);
+    const char *packed = (const char *)m->panels + panel * panel_size;
+    const char *a = is_converted(m) ? x->converted : (const char *)x->rows;
+    SumTile first_tile = decodes ? DECODING[m->kind] : TILES[m->kind];
+    if (m->kind == WEIGHTS_I8 && m->narrow) first_tile = tile_narrow_i8;
+    if (m->kind == WEIGHTS_F32 && !several) first_tile = new_tile; /* the processor fetches floats better by itself */
     memset(sums, 0, (end - t) * sizeof *sums);
-    for (int from = 0; from < m->inputs; from += IN_PART, packed += IN_PART * step) {
-        int depth = m->inputs - from < IN_PART ? m->inputs - from : IN_PART;
-        const char *weights = m->kind == WEIGHTS_F32 ? packed : (const char *)room, *ahead = packed + depth * step;
-        for (int u = t; u < end; u++, ahead += depth * share) {
+    for (int from = 0; from < whole; from += part, packed += part * step) {
+        Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = room};
+        o.steps = whole - from < part ? whole - from : part;
+        o.ahead = packed + (several ? o.steps * step : BYTES_AHEAD);
+        o.ahead_step = step / (end - t); /* all tiles together fetch the next part */
+        for (int u = t; u < end; u++, o.ahead += o.steps * o.ahead_step) {
             int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
-            const float *a = x->rows + (long)start * x->stride + from;
-#define CASE(N) \
-    case N: \
-        if (m->kind == WEIGHTS_F24 && u == t) \
-            tile_part(N, WEIGHTS_F24, 1, a, x->stride, packed, PANEL * 3, depth, ahead, share, room, sums); \
-        else if (m->kind == WEIGHTS_F16 && u == t) \
-            tile_part(N, WEIGHTS_F16, 1, a, x->stride, packed, PANEL * 2, depth, ahead, share, room, sums); \
-        else \
-            tile_part(N, WEIGHTS_F32, 1, a, x->stride, weights, PANEL * 4, depth, ahead, share, NULL, &sums[u - t]); \
-        break;
-            switch (count) { FOR_EACH_COUNT(CASE) }
-#undef CASE
+            o.rows = a + start * stride + from * 4;
+            (u == t || !decodes ? first_tile : tile_f32)(count, &o, &sums[u - t]);
+            if (decodes) o.weights = (const char *)room, o.step = PANEL * sizeof(float);
         }
     }
 }
@@ -276,12 +251,9 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < depth; i++) inputs[r][i] = x->rows[(long)(row + r) * x->stride + m->apart[from + i]];
         const char *weights = (const char *)(m->apart_weights + (long)from * width + column);
-#define CASE(N) \
-    case N: \
-        tile_part(N, WEIGHTS_F32, 1, inputs[0], AT_ONCE, weights, width * 4l, depth, weights, 0, NULL, tile); \
-        break;
-        switch (rows) { FOR_EACH_COUNT(CASE) }
-#undef CASE
+        Operands o = {.rows = (const char *)inputs, .weights = weights, .row_stride = sizeof inputs[0],
+                      .step = width * (long)sizeof(float), .steps = depth, .ahead = weights};
+        tile_f32(rows, &o, tile);
     }
 }
 
@@ -313,23 +285,18 @@ INLINE void finish_tile(
     }
 }
 
-static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
-
 /* Rows first ... last - 1 of x times the panels from ... to - 1. Tiles of a panel are about equally high. */
 static void multiply(
     const Matrix *m, const Rows *x, int first, int last, int from, int to, int activation, const float *residual,
     float *y, int y_stride) {
     int rows = last - first, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    int in_parts = IN_PARTS && tiles > 1 && !is_converted(m);
-    int most = in_parts ? MOST_TILES : 1;
     for (int panel = from; panel < to; panel++) {
         for (int t = 0, end; t < tiles; t = end) {
-            Tile sums[IN_PARTS ? MOST_TILES : 1];
-            end = t + most < tiles ? t + most : tiles;
-            if (in_parts) sum_in_parts(m, x, first, rows, t, end, tiles, panel, sums);
+            Tile sums[MOST_TILES];
+            end = t + MOST_TILES < tiles ? t + MOST_TILES : tiles;
+            sum_tiles(m, x, first, rows, t, end, tiles, panel, sums);
             for (int u = t; u < end; u++) {
                 int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
-                if (!in_parts) matrix_tile(m, x, start, count, panel, sums);
                 switch (activation) {
 #define CASE(A) \
     case A: \

@@ -50,13 +50,13 @@ static inline vec copy_sign(vec x, vec sign) {
         _mm512_set1_epi32((int)0x80000000u), _mm512_castps_si512(sign), _mm512_castps_si512(x), 0xCA));
 }
 static inline ivec load_bytes(const int8_t *p) { return _mm512_loadu_si512(p); }
+static inline ivec as_counts(vec x) { return _mm512_castps_si512(x); }
+static inline vec as_floats(ivec x) { return _mm512_castsi512_ps(x); }
 static inline ivec splat_word(const void *p) {
     int32_t word;
     memcpy(&word, p, 4);
     return _mm512_set1_epi32(word);
 }
-static inline ivec zero_sums(void) { return _mm512_setzero_si512(); }
-static inline void store_sums(int32_t *p, ivec x) { _mm512_storeu_si512(p, x); }
 static inline vec load_sums(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 /* Floats from 0 to 255 as bytes, rounded. */
 static inline void store_bytes(uint8_t *p, vec x) {
@@ -132,13 +132,13 @@ static inline vec copy_sign(vec x, vec sign) {
     return _mm256_or_ps(_mm256_and_ps(bit, sign), _mm256_andnot_ps(bit, x));
 }
 static inline ivec load_bytes(const int8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline ivec as_counts(vec x) { return _mm256_castps_si256(x); }
+static inline vec as_floats(ivec x) { return _mm256_castsi256_ps(x); }
 static inline ivec splat_word(const void *p) {
     int32_t word;
     memcpy(&word, p, 4);
     return _mm256_set1_epi32(word);
 }
-static inline ivec zero_sums(void) { return _mm256_setzero_si256(); }
-static inline void store_sums(int32_t *p, ivec x) { _mm256_storeu_si256((__m256i *)p, x); }
 static inline vec load_sums(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void store_bytes(uint8_t *p, vec x) {
     __m256i words = _mm256_cvtps_epi32(x);
@@ -213,13 +213,13 @@ static inline float max_of(vec x) {
     return low > high ? low : high;
 }
 static inline ivec load_bytes(const int8_t *p) { ivec x; memcpy(&x, p, sizeof x); return x; }
+static inline ivec as_counts(vec x) { return (ivec)x; }
+static inline vec as_floats(ivec x) { return (vec)x; }
 static inline ivec splat_word(const void *p) {
     int32_t word;
     memcpy(&word, p, 4);
     return (ivec){word, word, word, word};
 }
-static inline ivec zero_sums(void) { return (ivec){0, 0, 0, 0}; }
-static inline void store_sums(int32_t *p, ivec x) { memcpy(p, &x, sizeof x); }
 static inline vec load_sums(const int32_t *p) {
     ivec x;
     memcpy(&x, p, sizeof x);
