@@ -62,7 +62,7 @@ static Matrix *matrix_at(Encoder *e, int layer, int which) {
     return all[which];
 }
 
-/* Where the weight of an output and an input stands in the panels, which keep the inputs of a step together. */
+/* Where the weight of an output and an input stands in the panels, which keep STEP_INPUTS inputs together. */
 static size_t place_of(const Matrix *m, int output, int input) {
     int group = STEP_INPUTS[m->kind];
     size_t panel = (size_t)(output / PANEL) * round_up(m->inputs, 4) * PANEL;

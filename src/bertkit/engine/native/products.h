@@ -57,7 +57,7 @@ typedef struct {
     const char *rows, *weights;
     long row_stride, step; /* from one row, and from the weights of one step, to the next */
     int steps;
-    const char *ahead;     /* what is read next: as many lines of it as a step reads are fetched at each */
+    const char *ahead;     /* what is read next; it is fetched at each step, `ahead_step` further on each time */
     long ahead_step;
     float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
 } Operands;
@@ -88,12 +88,16 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
     }
 }
 
-/* Without this the compiler keeps an address for each row, more than there are registers. */
-#define UNRELATED(address) __asm__("" : "+r"(address))
 /* Bytes that the caches move at once. */
 #define LINE 64
-/* And without this clang keeps the sums of twelve rows in memory. */
+/* Without this the compiler keeps an address for each row, more than there are registers. */
+#define UNRELATED(address) __asm__("" : "+r"(address))
+/* Without this it may keep the sums of nine rows and more in memory. */
+#ifdef __clang__
+#define UNROLLED _Pragma("unroll")
+#else
 #define UNROLLED _Pragma("GCC unroll 16")
+#endif
 
 /* A tile with weights of a kind. With `add`, the sums are added to those that it has. With `decodes`, weights in fewer
  * bits are also stored as floats, which costs little while the products are computed.
@@ -180,7 +184,6 @@ TILES_OF(tile_bf16, WEIGHTS_BF16, 0, 1, 0)
 
 typedef void (*SumTile)(int rows, const Operands *o, Tile *tile);
 static const SumTile TILES[] = {tile_f32, tile_f24, tile_f16, tile_bf16, tile_i8};
-static const SumTile DECODING[] = {tile_f32, decoding_f24, decoding_f16, tile_bf16, tile_i8};
 
 /* A tile of floats times floats, with new sums. */
 static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
@@ -191,38 +194,43 @@ static void floats_tile(int rows, const float *a, int a_stride, const float *b, 
 
 static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
 
-/* Weights that several tiles read are taken IN_PART steps at a time, so that they and the rows stay in the first cache;
- * those in fewer bits become floats once, in the first tile.
+/* Weights that several tiles read are taken IN_PART steps at a time, so that they and a tile's rows stay in the first
+ * cache; those in fewer bits become floats once, in the first tile.
  */
 #define IN_PART 96
 #define MOST_TILES 16
-/* A single tile reads a panel from front to back, and fetches what is so far ahead. */
+/* A single tile reads a panel from front to back, and fetches what is that far ahead. */
 #define BYTES_AHEAD 6144
+
+/* Where a tile begins, if rows from `first` on are divided into tiles that are about equally high. */
+static int first_row(int first, int rows, int tile, int tiles) { return first + (int)((long)rows * tile / tiles); }
 
 /* Tiles t ... end - 1 of those that the rows are divided into; see multiply. */
 static void sum_tiles(
     const Matrix *m, const Rows *x, int first, int rows, int t, int end, int tiles, int panel, Tile *sums) {
     float room[IN_PART * PANEL] __attribute__((aligned(64)));
-    int size = is_converted(m) ? WEIGHT_SIZE[m->kind] : sizeof(float), several = end - t > 1;
+    int size = WEIGHT_SIZE[is_converted(m) ? m->kind : WEIGHTS_F32], several = end - t > 1;
     int decodes = several && (m->kind == WEIGHTS_F24 || m->kind == WEIGHTS_F16);
     int whole = round_up(m->inputs, STEP_INPUTS[m->kind]) / STEP_INPUTS[m->kind], part = several ? IN_PART : whole;
     long stride = (long)x->stride * size, step = PANEL * WEIGHT_SIZE[m->kind] * STEP_INPUTS[m->kind];
     long panel_size = PANEL * WEIGHT_SIZE[m->kind] * (long)round_up(m->inputs, 4);
     const char *packed = (const char *)m->panels + panel * panel_size;
     const char *a = is_converted(m) ? x->converted : (const char *)x->rows;
-    SumTile first_tile = decodes ? DECODING[m->kind] : TILES[m->kind];
+    SumTile first_tile = TILES[m->kind];
     if (m->kind == WEIGHTS_I8 && m->narrow) first_tile = tile_narrow_i8;
     if (m->kind == WEIGHTS_F32 && !several) first_tile = new_tile; /* the processor fetches floats better by itself */
+    if (decodes) first_tile = m->kind == WEIGHTS_F24 ? decoding_f24 : decoding_f16;
+    SumTile next_tile = decodes ? tile_f32 : first_tile;
     memset(sums, 0, (end - t) * sizeof *sums);
     for (int from = 0; from < whole; from += part, packed += part * step) {
         Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = room};
         o.steps = whole - from < part ? whole - from : part;
         o.ahead = packed + (several ? o.steps * step : BYTES_AHEAD);
-        o.ahead_step = step / (end - t); /* all tiles together fetch the next part */
+        o.ahead_step = (step + end - t - 1) / (end - t); /* all tiles together fetch the next part */
         for (int u = t; u < end; u++, o.ahead += o.steps * o.ahead_step) {
-            int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
+            int start = first_row(first, rows, u, tiles), count = first_row(first, rows, u + 1, tiles) - start;
             o.rows = a + start * stride + from * 4;
-            (u == t || !decodes ? first_tile : tile_f32)(count, &o, &sums[u - t]);
+            (u == t ? first_tile : next_tile)(count, &o, &sums[u - t]);
             if (decodes) o.weights = (const char *)room, o.step = PANEL * sizeof(float);
         }
     }
@@ -251,8 +259,9 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < depth; i++) inputs[r][i] = x->rows[(long)(row + r) * x->stride + m->apart[from + i]];
         const char *weights = (const char *)(m->apart_weights + (long)from * width + column);
-        Operands o = {.rows = (const char *)inputs, .weights = weights, .row_stride = sizeof inputs[0],
-                      .step = width * (long)sizeof(float), .steps = depth, .ahead = weights};
+        long step = width * (long)sizeof(float);
+        Operands o = {.rows = (const char *)inputs, .weights = weights, .row_stride = sizeof inputs[0], .step = step,
+                      .steps = depth, .ahead = weights + AT_ONCE * step, .ahead_step = step};
         tile_f32(rows, &o, tile);
     }
 }
@@ -285,7 +294,7 @@ INLINE void finish_tile(
     }
 }
 
-/* Rows first ... last - 1 of x times the panels from ... to - 1. Tiles of a panel are about equally high. */
+/* Rows first ... last - 1 of x times the panels from ... to - 1. */
 static void multiply(
     const Matrix *m, const Rows *x, int first, int last, int from, int to, int activation, const float *residual,
     float *y, int y_stride) {
@@ -296,7 +305,7 @@ static void multiply(
             end = t + MOST_TILES < tiles ? t + MOST_TILES : tiles;
             sum_tiles(m, x, first, rows, t, end, tiles, panel, sums);
             for (int u = t; u < end; u++) {
-                int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
+                int start = first_row(first, rows, u, tiles), count = first_row(first, rows, u + 1, tiles) - start;
                 switch (activation) {
 #define CASE(A) \
     case A: \
