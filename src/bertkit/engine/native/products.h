@@ -57,7 +57,7 @@ typedef struct {
     const char *rows, *weights;
     long row_stride, step; /* from one row, and from the weights of one step, to the next */
     int steps;
-    const char *ahead;     /* what is read next; it is fetched at each step, `ahead_step` further on each time */
+    const char *ahead;     /* what to prefetch at the first step; each later one is `ahead_step` further on */
     long ahead_step;
     float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
 } Operands;
@@ -88,7 +88,7 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
     }
 }
 
-/* Bytes that the caches move at once. */
+/* Bytes of a cache line. */
 #define LINE 64
 /* Without this the compiler keeps an address for each row, more than there are registers. */
 #define UNRELATED(address) __asm__("" : "+r"(address))
@@ -199,7 +199,7 @@ static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->
  */
 #define IN_PART 96
 #define MOST_TILES 16
-/* A single tile reads a panel from front to back, and fetches what is that far ahead. */
+/* How far ahead a single tile, which reads a panel from front to back, prefetches. */
 #define BYTES_AHEAD 6144
 
 /* Where a tile begins, if rows from `first` on are divided into tiles that are about equally high. */
