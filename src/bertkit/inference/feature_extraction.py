@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +31,12 @@ POOLINGS: tuple[Pooling, ...] = ("model", *POOLING_MODES)
 def hidden_states(modes: tuple[PoolingMode, ...] | None, skipped: int = 0) -> tuple[Wanted, Read[Floats]]:
     """What is wanted of each text, and how it is read: a vector ``(D,)``, or the matrix ``(S, D)`` of its tokens."""
     return Wanted(("last_hidden_state",), modes, skipped), tokens_of if modes is None else rows_of
+
+
+@cache
+def _plain_parts(mode: PoolingMode) -> SentenceParts:
+    """One pooling, and nothing after it."""
+    return SentenceParts(SentenceConfig(pooling=(mode,)))
 
 
 class FeatureExtractionPipeline(Pipeline):
@@ -143,7 +149,7 @@ class FeatureExtractionPipeline(Pipeline):
                 f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), POOLINGS)}; choose from "
                 f"{', '.join(POOLINGS)}, or None for one vector a token"
             )
-        return self.sentence if pooling == "model" else SentenceParts(SentenceConfig(pooling=(pooling,)))
+        return self.sentence if pooling == "model" else _plain_parts(pooling)
 
     def _prepared(self, request: Request[Text], prompt: str, parts: SentenceParts | None) -> Request[Text]:
         """The texts as the tokenizer gets them: behind the prompt, and in lower case if the model wants it."""
