@@ -63,8 +63,8 @@ def generate(
         raise ConfigError("--stream writes words as they come, --json whole objects; leave one out")
     texts = read_texts(text, source)
     common.begin()
+    from bertkit.inference.generation_tasks import RESULTS, kind_of
     from bertkit.inference.pipelines import pipeline
-    from bertkit.inference.text_to_text import RESULTS, kind_of
 
     if task is not None and kind_of(task) is None:
         raise ConfigError(f"--task {task}: this command is for {', '.join(RESULTS)}, translation_en_to_de and so on")

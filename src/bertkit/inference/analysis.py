@@ -85,7 +85,7 @@ class Analyzer:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         heads = {}
         for name, engine in shared.engines().items():
-            pipe = TASKS[workflows[name].card().pipeline][0](engine, tokenizer)
+            pipe = TASKS[workflows[name].card().pipeline].load()(engine, tokenizer)
             pipe.read_folder(folder / HEADS / name)
             task = known[name]
             heads[name] = Head(pipe, _options(pipe, task), isinstance(task, TextTask) and task.is_pair)

@@ -1,15 +1,16 @@
 """``pipeline(task, model=...)``: from a task's name to something that takes text.
 
-Imports no torch, unless a model is given that needs it.
+Imports no torch, unless a model is given that needs it, and only the pipeline that is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.sentence_folder import is_sentence_folder
@@ -18,45 +19,54 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
-from bertkit.inference.feature_extraction import FeatureExtractionPipeline, SentenceSimilarityPipeline
-from bertkit.inference.fill_mask import FillMaskPipeline
-from bertkit.inference.multiple_choice import MultipleChoicePipeline
+from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
 from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.question_answering import QuestionAnsweringPipeline
-from bertkit.inference.sparse_encoding import SparseEncodingPipeline
-from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
-from bertkit.inference.text_ranking import TextRankingPipeline
-from bertkit.inference.text_to_text import RESULTS, TextToTextPipeline, generates_text, kind_of
-from bertkit.inference.token_classification import TokenClassificationPipeline
-from bertkit.inference.zero_shot.entailment import EntailmentPipeline
-from bertkit.inference.zero_shot.label_vectors import LabelVectorsPipeline
-from bertkit.inference.zero_shot.mask_pattern import MaskPatternPipeline
 from bertkit.system.console import say
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import INCLUDED, included_model, resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
+if TYPE_CHECKING:
+    from bertkit.inference.text_to_text import TextToTextPipeline
+
 #: The encoder alone, which every model has.
 ENCODER = "BertModel"
-#: Task name -> the pipeline, and the name of the model class that a checkpoint is loaded as.
-TASKS: dict[str, tuple[type[Pipeline], str]] = {
-    "fill-mask": (FillMaskPipeline, "BertForMaskedLM"),
-    "next-sentence": (NextSentencePipeline, "BertForNextSentencePrediction"),
-    "text-classification": (TextClassificationPipeline, "BertForSequenceClassification"),
-    "text-ranking": (TextRankingPipeline, "BertForSequenceClassification"),
-    "token-classification": (TokenClassificationPipeline, "BertForTokenClassification"),
-    "question-answering": (QuestionAnsweringPipeline, "BertForQuestionAnswering"),
-    "multiple-choice": (MultipleChoicePipeline, "BertForMultipleChoice"),
-    "sparse-encoding": (SparseEncodingPipeline, "BertForMaskedLM"),
-    "feature-extraction": (FeatureExtractionPipeline, ENCODER),
-    "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
+
+
+class Entry(NamedTuple):
+    """Where a pipeline is, and the name of the model class that a checkpoint is loaded as for it."""
+
+    module: str
+    name: str
+    model_class: str
+
+    def load(self) -> type[Pipeline]:
+        """The pipeline's class. Its module is imported now: nobody waits for the tasks of others."""
+        found: type[Pipeline] = getattr(import_module(f"bertkit.inference.{self.module}"), self.name)
+        return found
+
+
+TASKS = {
+    "fill-mask": Entry("fill_mask", "FillMaskPipeline", "BertForMaskedLM"),
+    "next-sentence": Entry("text_classification", "NextSentencePipeline", "BertForNextSentencePrediction"),
+    "text-classification": Entry("text_classification", "TextClassificationPipeline", "BertForSequenceClassification"),
+    "text-ranking": Entry("text_ranking", "TextRankingPipeline", "BertForSequenceClassification"),
+    "token-classification": Entry("token_classification", "TokenClassificationPipeline", "BertForTokenClassification"),
+    "question-answering": Entry("question_answering", "QuestionAnsweringPipeline", "BertForQuestionAnswering"),
+    "multiple-choice": Entry("multiple_choice", "MultipleChoicePipeline", "BertForMultipleChoice"),
+    "sparse-encoding": Entry("sparse_encoding", "SparseEncodingPipeline", "BertForMaskedLM"),
+    "feature-extraction": Entry("feature_extraction", "FeatureExtractionPipeline", ENCODER),
+    "sentence-similarity": Entry("feature_extraction", "SentenceSimilarityPipeline", ENCODER),
 }
 ZERO_SHOT = "zero-shot-classification"
-#: How texts get labels that the model was not trained on -> the same two, and the task of the head that it needs.
-METHODS: dict[str, tuple[type[Pipeline], str, str]] = {
-    "nli": (EntailmentPipeline, "BertForSequenceClassification", "text-classification"),
-    "embedding": (LabelVectorsPipeline, ENCODER, "feature-extraction"),
-    "pattern": (MaskPatternPipeline, "BertForMaskedLM", "fill-mask"),
+#: How texts get labels that the model was not trained on -> the pipeline, and the task of the head that it needs.
+METHODS = {
+    "nli": (
+        Entry("zero_shot.entailment", "EntailmentPipeline", "BertForSequenceClassification"),
+        "text-classification",
+    ),
+    "embedding": (Entry("zero_shot.label_vectors", "LabelVectorsPipeline", ENCODER), "feature-extraction"),
+    "pattern": (Entry("zero_shot.mask_pattern", "MaskPatternPipeline", "BertForMaskedLM"), "fill-mask"),
 }
 #: Tasks for which the included model is taken where none is given.
 INCLUDED_DOES = ("fill-mask", "feature-extraction", "sentence-similarity")
@@ -125,11 +135,11 @@ def pipeline(
     place: Callable[[], Any] = cache(partial(_place_of, model, revision))
     name = name or infer_task(place())
     if kind_of(name):
-        _check_options(options, TextToTextPipeline)
         if precision not in ("auto", "fp32") or threads is not None:
             raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
-        return _open_text_to_text(name, place(), tokenizer, revision, device, dtype, options)
-    pipeline_class, model_class = METHODS[method_of(place(), method)][:2] if name == ZERO_SHOT else TASKS[name]
+        return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
+    wanted = METHODS[method_of(place(), method)][0] if name == ZERO_SHOT else TASKS[name]
+    pipeline_class, model_class = wanted.load(), wanted.model_class
     _check_options(options, pipeline_class)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
@@ -193,16 +203,19 @@ def _known(task: str) -> str:
 
 def _open_text_to_text(
     task: str,
-    model: Path | Network,
+    place: Callable[[], Any],
     tokenizer: str | Path | PreTrainedTokenizer | None,
     revision: str | None,
     device: Any,
     dtype: Any,
     options: Mapping[str, Any],
 ) -> TextToTextPipeline:
+    from bertkit.inference.text_to_text import TextToTextPipeline
+
+    _check_options(options, TextToTextPipeline)
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
-    made = TextToTextPipeline.open(task, model, words, device=device, dtype=dtype)
+    made = TextToTextPipeline.open(task, place(), words, device=device, dtype=dtype)
     made.options = options
     return made
 
@@ -218,7 +231,7 @@ def infer_task(model: Path | Network) -> str:
         config, classes = getattr(model, "config", None), [type(model).__name__]
         if hasattr(model, "generate"):
             return "text2text-generation"
-    by_class = {model_class: task for task, (_, model_class) in reversed(TASKS.items())}
+    by_class = {entry.model_class: task for task, entry in reversed(TASKS.items())}
     for name in classes:
         its = head_of(name) if isinstance(config, EncoderDecoderConfig) else name
         if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(its):
@@ -237,7 +250,7 @@ def method_of(model: Path | Network, given: str | None = None) -> str:
     if isinstance(model, Path) and is_sentence_folder(checkpoint_folder(model)):
         return "embedding"
     task = infer_task(model)
-    for method, (_, _, head) in METHODS.items():
+    for method, (_, head) in METHODS.items():
         if head == task:
             return method
     raise InputError(

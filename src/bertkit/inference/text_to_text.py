@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.config_file import read_config
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
 from bertkit.engine.rows import WindowSize, stream
 from bertkit.errors import InputError, needs_bertkit
+from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
@@ -25,50 +24,10 @@ from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 if TYPE_CHECKING:
     from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
 
-#: Task -> the key of the generated text, as in ``transformers``.
-RESULTS: Mapping[str, str] = {
-    "text2text-generation": "generated_text",
-    "summarization": "summary_text",
-    "translation": "translation_text",
-}
-#: As ``transformers`` names a translation: ``translation_en_to_de``.
-TRANSLATION = re.compile(r"translation_\w+_to_\w+", re.ASCII)
 #: Texts that are sorted by length together; few, because generation is slow and results should come soon.
 WINDOW = WindowSize(items=256, first=16, characters=2_000_000)
 
 Generated = dict[str, str]
-
-
-def kind_of(task: str) -> str | None:
-    """The key of :data:`RESULTS` that a task belongs to, if it does."""
-    kind = "translation" if TRANSLATION.fullmatch(task) else task
-    return kind if kind in RESULTS else None
-
-
-def generates_text(path: Path) -> bool:
-    """Whether a checkpoint is a BART or T5 with a language-modelling head."""
-    config = _config_of(path)
-    known = config.get("model_type") in ENCODER_DECODERS
-    return known and "ForConditionalGeneration" in str(config.get("architectures"))
-
-
-def _config_of(path: Path) -> dict[str, Json]:
-    return read_config(config_path(path))
-
-
-def translations(task: str, config: Mapping[str, Json]) -> list[str]:
-    """The tasks in a checkpoint's config.json that a translation may mean; InputError for one that it does not name."""
-    tasks = config.get("task_specific_params")
-    known = [name for name in tasks if TRANSLATION.fullmatch(name)] if isinstance(tasks, dict) else []
-    if task == "translation":
-        return known
-    if TRANSLATION.fullmatch(task) and task not in known:
-        them = f"it names {', '.join(known)}" if known else "it names no translations"
-        raise InputError(
-            f"the model's config.json says nothing of {task!r}: {them}. Use task 'translation', with the prefix that "
-            "the model was trained on"
-        )
-    return []
 
 
 class TextToTextPipeline:
@@ -119,7 +78,7 @@ class TextToTextPipeline:
         said: Mapping[str, Json] = {}
         trained: Mapping[str, Json] = {}
         if isinstance(model, Path):
-            said, trained = _config_of(model), read_decision(checkpoint_folder(model))
+            said, trained = read_config(config_path(model)), read_decision(checkpoint_folder(model))
             known = translations(task, said)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(model))
             model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=dtype).to(find_device(device))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
@@ -284,7 +286,7 @@ def test_a_changed_model_object_gives_changed_results(folders: dict[str, Path]) 
 
 def test_a_model_with_nan_is_an_error_not_a_result(folders: dict[str, Path]) -> None:
     for task, text in (("feature-extraction", "a"), ("text-classification", "a"), ("fill-mask", "[MASK]")):
-        _, model_class = bertkit.inference.pipelines.TASKS[task]
+        model_class = pipelines.TASKS[task].model_class
         model = getattr(bertkit, model_class).from_pretrained(folders[task])
         with torch.no_grad():
             next(iter(model.modules())).get_parameter(
@@ -440,3 +442,22 @@ def test_a_model_is_looked_up_once_and_after_its_arguments(
     assert asked == [], "nothing was downloaded"
     pipeline(model=folders["fill-mask"], device="cpu")
     assert asked == [folders["fill-mask"]]
+
+
+def test_every_entry_leads_to_the_pipeline_of_its_task():
+    assert all(entry.load().task == task for task, entry in pipelines.TASKS.items())
+    assert {entry.load().task for entry, _ in pipelines.METHODS.values()} == {pipelines.ZERO_SHOT}
+    assert {head for _, head in pipelines.METHODS.values()} <= pipelines.TASKS.keys()
+
+
+def test_only_the_pipeline_that_is_asked_for_is_imported():
+    code = (
+        "import sys\n"
+        "from bertkit.inference.pipelines import TASKS, pipeline\n"
+        "pipeline('feature-extraction', model='bertkit-tiny-en', device='cpu')\n"
+        "others = {f'bertkit.inference.{name}' for name in ('fill_mask', 'question_answering', 'text_to_text')}\n"
+        "assert not others & set(sys.modules)\n"
+        "TASKS['fill-mask'].load()\n"
+        "assert 'bertkit.inference.fill_mask' in sys.modules, 'the control'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

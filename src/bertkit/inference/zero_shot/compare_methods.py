@@ -185,7 +185,7 @@ def _methods_of(path: Path) -> Iterator[str]:
         head = infer_task(path)
     except BertkitError:
         head = ""
-    for method, (_, _, needed) in METHODS.items():
+    for method, (_, needed) in METHODS.items():
         if method == "embedding" or needed == head:
             yield method
 
