@@ -74,6 +74,8 @@ def test_a_killed_run_goes_on_bit_for_bit(stores, teacher, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("distillation", [RelationDistillation(relation_heads=4), StateDistillation()])
 def test_relations_and_states_of_another_width(stores, teacher, tmp_path, distillation):
+    with pytest.raises(ConfigError, match="relation_heads=5 does not divide"):  # which leaves the folder free
+        distill_corpus(teacher, stores[0], tmp_path / "out", recipe(RelationDistillation(relation_heads=5)))
     plan = replace(recipe(distillation, max_steps=40), student=Student(shape="1x16", heads=2))
     found = distill_corpus(teacher, stores[0], tmp_path / "out", plan)
     lines = [json.loads(line) for line in (tmp_path / "out/run/log.jsonl").read_text().splitlines()]

@@ -56,9 +56,7 @@ class CorpusFolder(DistillFolder):
     """The folder of :func:`distill_corpus`."""
 
     states = f"{RUN}/checkpoints"
-
-    def _has_steps(self) -> bool:
-        return any((self.path / name).exists() for name in (STUDENT, RUN))
+    trained = (RUN,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
@@ -73,13 +74,17 @@ class DistillFolder(RunFolder):
     """The folder of a distillation, which always continues what is there."""
 
     settings_file, states, how_to_resume = "distill.json", "*/checkpoints", "Run the same command to continue"
+    #: What training writes. A student alone binds nobody to its settings: it is made again.
+    trained: ClassVar[tuple[str, ...]] = (STATES, WITH)
 
     def check(self, settings: Mapping[str, Any], *, resume: bool = True, free: Collection[str] = ()) -> None:
         """As :meth:`RunFolder.check`; results are no settings."""
         super().check(settings, resume=resume, free={*free, "result"})
+        if not self._has_steps():
+            shutil.rmtree(self.path / STUDENT, ignore_errors=True)
 
     def _has_steps(self) -> bool:
-        return any((self.path / name).exists() for name in (STUDENT, STATES, WITH))  # what the settings made
+        return any((self.path / name).exists() for name in self.trained)
 
 
 def distill_task(

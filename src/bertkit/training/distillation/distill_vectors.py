@@ -87,9 +87,7 @@ class VectorsFolder(DistillFolder):
     """The folder of :func:`distill_vectors`."""
 
     states = CHECKPOINTS
-
-    def _has_steps(self) -> bool:
-        return any((self.path / name).exists() for name in (STUDENT, CHECKPOINTS, MODEL))
+    trained = (CHECKPOINTS, MODEL)
 
 
 @dataclass(frozen=True, slots=True)
