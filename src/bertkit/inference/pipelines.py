@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     model_class: str
 
     def load(self) -> type[Pipeline]:
-        """The pipeline's class. Its module is imported now: nobody waits for the tasks of others."""
+        """The pipeline's class; imports its module, so that a task does not wait for the modules of the others."""
         found: type[Pipeline] = getattr(import_module(f"bertkit.inference.{self.module}"), self.name)
         return found
 

@@ -153,9 +153,7 @@ def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert again(texts) == pipe(texts)
     assert main(["fill-mask", "--model", str(folder), "--top-k", "1", texts[1]]) == 0
     assert capsys.readouterr().out.split()[1] == pipe(texts[1])[0]["token_str"].strip()
-    alone = pipeline("fill-mask", model=folder, top_k=4, threads=1)(texts[1])  # another sum in the last bit
-    assert [guess["token"] for guess in alone] == [guess["token"] for guess in pipe(texts[1])]
-    assert [guess["score"] for guess in alone] == pytest.approx([guess["score"] for guess in pipe(texts[1])], rel=1e-5)
+    assert pipeline("fill-mask", model=folder, top_k=4, threads=1)(texts) == pipe(texts)
     with pytest.raises(ConfigError, match="bf16' needs the compiled encoder: only unchanged encoders"):
         pipeline("fill-mask", model=folder, precision="bf16")
 

@@ -74,14 +74,15 @@ class DistillFolder(RunFolder):
     """The folder of a distillation, which always continues what is there."""
 
     settings_file, states, how_to_resume = "distill.json", "*/checkpoints", "Run the same command to continue"
-    #: What training writes. A student alone binds nobody to its settings: it is made again.
+    #: What training writes. Until then the settings bind nobody, and the student is made again.
     trained: ClassVar[tuple[str, ...]] = (STATES, WITH)
 
     def check(self, settings: Mapping[str, Any], *, resume: bool = True, free: Collection[str] = ()) -> None:
-        """As :meth:`RunFolder.check`; results are no settings."""
+        """As :meth:`RunFolder.check`; results are no settings. Removes a student that was not trained yet."""
         super().check(settings, resume=resume, free={*free, "result"})
-        if not self._has_steps():
-            shutil.rmtree(self.path / STUDENT, ignore_errors=True)
+        student = self.path / STUDENT
+        if student.exists() and not self._has_steps():
+            shutil.rmtree(student)
 
     def _has_steps(self) -> bool:
         return any((self.path / name).exists() for name in self.trained)
