@@ -60,9 +60,9 @@ def main() -> None:
 def run_bertkit(job: Job) -> tuple[Any, float, int]:
     """Vectors of the texts after the last epoch, seconds, steps."""
     from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, EmbeddingExample
-    from bertkit.tasks.text.features import featurize_texts
     from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import AutoTokenizer
+    from bertkit.tokenization.features import featurize_texts
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
     from bertkit.training.finetuning.fit import fit
     from bertkit.training.trainer.generators import seeded

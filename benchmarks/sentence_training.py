@@ -172,8 +172,8 @@ def untrained(texts: list[str]) -> Any:
     """The vectors of MiniLM-L6 as it is."""
     from bertkit.model.sentence_model import SentenceModel
     from bertkit.tasks.embeddings.vectors import VectorEngine
-    from bertkit.tasks.text.features import featurize_texts
     from bertkit.tokenization import AutoTokenizer
+    from bertkit.tokenization.features import featurize_texts
 
     rows = featurize_texts(texts, None, AutoTokenizer.from_pretrained(minilm_folder()), max_length=LENGTH)
     return VectorEngine(SentenceModel.from_pretrained(minilm_folder())).vectors(rows, lambda count: None)

@@ -216,7 +216,8 @@ def scenario_lamb(parallel: Parallel, folder: Path) -> dict[str, Any]:
 
 
 def scenario_killed(parallel: Parallel, folder: Path) -> dict[str, Any]:
-    """Rank 1 dies without a word."""
+    """Rank 1 dies without a word; torchrun asks rank 0 to end as well, which says first what happened."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     trainer = make_trainer(parallel, folder / "killed")
     step = trainer.train_step
 

@@ -25,9 +25,10 @@ from tokenizers import pre_tokenizers
 
 import hostile_helpers
 from bertkit import BertConfig, BertForPreTraining
-from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_weights
+from bertkit.checkpoints.huggingface import check_vocabulary, find_weights
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import unpack
+from bertkit.config.config_file import config_path
 from bertkit.errors import BertkitError, CheckpointError
 from bertkit.model.convert import Overrides
 from bertkit.model.convert_sources import TensorFlowSource

@@ -20,9 +20,9 @@ from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_texts
 from toy_task.metrics import closeness
 from toy_task.reading import RULES, read_tones
 from toy_task.task import ToneExample, ToneTask

@@ -17,7 +17,7 @@ from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_he
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
@@ -145,16 +145,6 @@ def _read_weights(path: Path) -> Weights:
             )
         raise CheckpointError(f"{path} is not a model: expected a folder, a .safetensors file or a .index.json file")
     return Weights(path.parent, (path,), read_header(path))
-
-
-def checkpoint_folder(path: Path) -> Path:
-    """The folder of a checkpoint: of a file the one it lies in."""
-    return path if path.is_dir() else path.parent
-
-
-def config_path(path: Path) -> Path:
-    """The ``config.json`` of a checkpoint given as folder or file."""
-    return checkpoint_folder(path) / CONFIG
 
 
 def _pickle(path: Path) -> str:

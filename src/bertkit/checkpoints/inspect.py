@@ -16,14 +16,7 @@ import numpy as np
 
 from bertkit.checkpoints.any_names import any_specs, any_table, any_ties
 from bertkit.checkpoints.explain import explain, printable, ranges
-from bertkit.checkpoints.huggingface import (
-    Weights,
-    check_vocabulary,
-    config_path,
-    find_vocabulary,
-    find_weights,
-    heads_in,
-)
+from bertkit.checkpoints.huggingface import Weights, check_vocabulary, find_vocabulary, find_weights, heads_in
 from bertkit.checkpoints.match import Row, Status, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
@@ -31,7 +24,7 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
 from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import CONFIG, config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError

@@ -21,6 +21,16 @@ CONFIG = "config.json"
 MAX_CONFIG_BYTES = 4_000_000
 
 
+def checkpoint_folder(path: Path) -> Path:
+    """The folder of a checkpoint: of a file the one it lies in."""
+    return path if path.is_dir() else path.parent
+
+
+def config_path(path: Path) -> Path:
+    """The ``config.json`` of a checkpoint given as folder or file."""
+    return checkpoint_folder(path) / CONFIG
+
+
 def read_config(file: Path) -> dict[str, Json]:
     """The content of a ``config.json``; of an adapter without one, that of its model, with the adapter's head.
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.any_config import AnyConfig, counterpart
+from bertkit.config.config_file import config_path
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
 from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.export import Dim
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.sentence_folder import (
     MODULES,
@@ -31,7 +30,7 @@ from bertkit.checkpoints.sentence_folder import (
 )
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import CONFIG, checkpoint_folder
 from bertkit.config.families import FAMILIES
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.module_views import eval_view

@@ -24,11 +24,11 @@ from bertkit.inference.runs import Classifier, Run, open_run
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.model_sources import HEAD, HEADS, resolve
-from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.tokens.task import TokenTask
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.features import Truncation
 
 if TYPE_CHECKING:
     from bertkit.engine.head_engines import SharedRows

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.config_file import read_config
+from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
 from bertkit.errors import InputError
 from bertkit.system.untrusted_files import Json

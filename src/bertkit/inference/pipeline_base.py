@@ -23,8 +23,8 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged, concatenate
 from bertkit.system.console import Progress
-from bertkit.tasks.text.features import Truncation, featurize_texts
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import Truncation, featurize_texts
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

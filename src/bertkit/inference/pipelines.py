@@ -12,9 +12,9 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine

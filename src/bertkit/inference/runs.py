@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config, read_config_for
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.onnx_backend import is_export
@@ -26,12 +26,12 @@ from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
-from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
 from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.features import Truncation
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.text.decoding import LabelDecision
-from bertkit.tasks.text.features import featurize_windows
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_windows
 
 Function = Literal["softmax", "sigmoid", "none"]
 LongTexts = bool | Literal["head_tail", "windows"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
-from bertkit.config.config_file import read_config
+from bertkit.config.config_file import checkpoint_folder, config_path, read_config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
 from bertkit.engine.rows import WindowSize, stream
@@ -18,8 +17,8 @@ from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, sho
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_texts
 
 if TYPE_CHECKING:
     from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.any_config import COUNTERPARTS, AnyConfig, class_for, read_any_config
+from bertkit.config.config_file import config_path
 from bertkit.errors import InputError
 from bertkit.model import models
 from bertkit.model.loading import LoadOptions

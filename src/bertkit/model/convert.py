@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, checkpoint_folder, is_adapter, is_head
+from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, is_adapter, is_head
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
@@ -28,7 +28,7 @@ from bertkit.checkpoints.sentence_folder import (
 )
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import CONFIG, checkpoint_folder
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, fixed_ids, run

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bertkit.checkpoints.any_names import any_table, any_ties
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.rules import NameTable, with_current_ending
@@ -25,7 +25,7 @@ from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, read_config
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, config_path, read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.config.generation_settings import GENERATION, GenerationSettings

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.any_names import any_specs, any_table
-from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import saved_as
 from bertkit.checkpoints.seq2seq_names import with_own_output
 from bertkit.config.any_config import AnyConfig, read_any_config
+from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, counted
 from bertkit.model.auto import MODEL_CLASSES

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_weights
+from bertkit.checkpoints.huggingface import check_vocabulary, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
@@ -23,6 +23,7 @@ from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bertkit.batch import Batch, Layout
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.sentence_folder import SentenceParts, StepWeights, read_sentence_parts, write_sentence_parts
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.sentence_config import Dense, LayerNorm, Normalize, SentenceConfig, Step
 from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.pooling import pool_sentences

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.int8_figures import DevScores, Speed
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.run_files import read_task

@@ -21,7 +21,10 @@ class Settings(BaseModel):
             finite.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+    # A command imports more of these classes than it uses: a schema is built at the first use of its class.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, TypedDict, get_args
@@ -12,6 +12,7 @@ from typing import Literal, TypedDict, get_args
 import numpy as np
 
 from bertkit.errors import CheckpointError, shorten
+from bertkit.system.untrusted_files import half_pair_at
 
 SPECIAL_TOKENS = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 #: Words longer than this become ``[UNK]``. The first release of the original code had 200; every fast tokenizer, and
@@ -65,15 +66,13 @@ class AddedToken:
     single_word: bool = False
 
 
-def check_characters(tokens: Iterable[str], source: str) -> None:
+def check_characters(tokens: Collection[str], source: str) -> None:
     """Refuse tokens with a lone surrogate, which neither UTF-8 nor the engine can represent; names the first."""
-    for token in tokens:
-        try:
-            token.encode()
-        except UnicodeEncodeError:
-            raise CheckpointError(
-                f"{source}: the token {token[:80]!r} has half of a character that takes two; no text holds it"
-            ) from None
+    if half_pair_at("".join(tokens)) is not None:
+        bad = next(token for token in tokens if half_pair_at(token) is not None)
+        raise CheckpointError(
+            f"{source}: the token {bad[:80]!r} has half of a character that takes two; no text holds it"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bertkit import BertForSequenceClassification, pipeline
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.errors import CheckpointError, InputError
 from bertkit.metrics.probabilities import sigmoid
 from pipeline_helpers import TOLERANCES, save_tiny

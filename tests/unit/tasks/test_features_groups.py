@@ -15,9 +15,9 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import CODAH, ChoiceExample
-from bertkit.tasks.text.features import featurize_texts, featurize_windows
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.features import featurize_texts, featurize_windows
 from pipeline_helpers import VOCABULARY
 
 

@@ -18,8 +18,8 @@ from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text
 from bertkit.inference.zero_shot.candidate_labels import Answer, Labels, fill_template, read_labels, read_single_texts
 from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats, Ragged
-from bertkit.tasks.text.features import featurize_crossed
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_crossed
 
 #: The hypothesis of ``transformers``.
 HYPOTHESIS = "This example is {}."

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, collate, pack_padded
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.config_file import read_config
+from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError

@@ -7,11 +7,11 @@ from typing import TypeVar, Unpack
 
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import WEIGHTS, config_path, find_weights
+from bertkit.checkpoints.huggingface import WEIGHTS, find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.seq2seq_names import named_specs, table_of, with_own_output
-from bertkit.config.config_file import read_config
+from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.errors import CheckpointError, InputError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.checkpoints.sentence_folder import read_sentence_parts
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.config.sentence_config import QUERY, SentenceConfig
 from bertkit.errors import ConfigError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Precision
 from bertkit.engine.inference_engine import stop_nothing

@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.errors import InputError
 from bertkit.ragged import Floats, GroupSet, Ragged, boundaries_of
 from bertkit.tasks.rerank.task import RerankExample
-from bertkit.tasks.text.features import featurize_texts
+from bertkit.tokenization.features import featurize_texts
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 

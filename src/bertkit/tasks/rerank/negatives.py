@@ -23,8 +23,8 @@ from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.rerank.task import BM25_SEARCH, RerankExample
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_texts
 
 #: A document whose cosine reaches this share of the lowest one of the query's relevant documents may be relevant too.
 NEARLY = 0.95

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.config.reading_settings import RankLoss, ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing

@@ -10,8 +10,8 @@ import numpy as np
 from bertkit.errors import DataError, InputError
 from bertkit.ragged import Flags, Ids, Ints, Ragged
 from bertkit.tasks.seq2seq.task import Seq2SeqExample
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import featurize_texts
 
 
 @dataclass(frozen=True, slots=True)

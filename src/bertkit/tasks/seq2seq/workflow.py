@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.any_config import AnyConfig, read_any_config
+from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.checkpoints.sparse_folder import SparseSettings, read_sparse_settings
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing

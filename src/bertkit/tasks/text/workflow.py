@@ -32,12 +32,12 @@ from bertkit.tasks.text.decoding import (
     prediction_rows,
     with_examples,
 )
-from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.features import Truncation, featurize_texts, featurize_windows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -85,11 +85,15 @@ class FastEncoder(ChunkEncoder):
         self._sign = starts.pop() if len(starts) == 1 else ""
         known = {self._marks[token].strip(" "): number for token, number in whole.items()}
         # Beside saving time, known words put frequent ones next to each other in memory: vocabularies begin with them.
-        for token, number in vocabulary.vocab.items():
-            is_word = token.isascii() and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
-            is_changed = self._basic.do_lower_case and token != token.lower()
-            if is_word and not is_changed and len(token) <= vocabulary.max_input_chars_per_word:
-                known[token] = number
+        longest, lower = vocabulary.max_input_chars_per_word, self._basic.do_lower_case
+        known |= {
+            token: number
+            for token, number in vocabulary.vocab.items()
+            if token.isascii()
+            and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
+            and not (lower and token != token.lower())
+            and len(token) <= longest
+        }
         super().__init__(known)
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:

@@ -98,6 +98,8 @@ def typed(values: Mapping[str, Json], kinds: Mapping[str, tuple[type, ...]], pat
 
 def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_file: Path) -> None:
     """Refuse an original file and a ``tokenizer.json`` with different vocabularies or merges; names the first."""
+    if found == other:
+        return
     if isinstance(found, dict) and isinstance(other, dict):
         for token, number in found.items():
             if other.get(token) != number:
@@ -106,15 +108,13 @@ def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_fi
                     f"{where} gives {token[:80]!r} the number {number}, but in {json_file} it has "
                     f"{other.get(token, 'none')}; delete the file that does not belong to this model"
                 )
-        if len(other) != len(found):
-            raise CheckpointError(f"{json_file} has {len(other):,} tokens, {file} only {len(found):,} of them")
-    elif found != other:
-        same = next((at for at, pair in enumerate(zip(found, other, strict=False)) if pair[0] != pair[1]), None)
-        at = min(len(found), len(other)) if same is None else same
-        raise CheckpointError(
-            f"{file} has {len(found):,} merges, {json_file} {len(other):,}, and merge {at:,} is not the same; delete "
-            "the file that does not belong to this model"
-        )
+        raise CheckpointError(f"{json_file} has {len(other):,} tokens, {file} only {len(found):,} of them")
+    same = next((at for at, pair in enumerate(zip(found, other, strict=False)) if pair[0] != pair[1]), None)
+    at = min(len(found), len(other)) if same is None else same
+    raise CheckpointError(
+        f"{file} has {len(found):,} merges, {json_file} {len(other):,}, and merge {at:,} is not the same; delete "
+        "the file that does not belong to this model"
+    )
 
 
 def write_tokenizer_files(

@@ -166,8 +166,9 @@ class TokenizerJson:
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
     """A vocabulary with ids, not empty."""
     pairs = vocab if isinstance(vocab, dict) else {}
-    wrong = {token: number for token, number in pairs.items() if type(number) is not int or not 0 <= number <= _MAX_ID}
-    if wrong or not pairs:
+    numbers = pairs.values()
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > _MAX_ID:
+        wrong = {each: id for each, id in pairs.items() if type(id) is not int or not 0 <= id <= _MAX_ID}
         said = f"must be an object of tokens and their whole numbers, 0 to {_MAX_ID:,}"
         raise CheckpointError(f"{where} {said}, got {str(wrong or vocab)[:80]}")
     return pairs

@@ -25,13 +25,14 @@ def read_vocab(path: Path) -> dict[str, int]:
     lines = read_lines(path)
     if not lines:
         raise CheckpointError(f"{path} is empty; a vocabulary has one token a line")
-    vocab: dict[str, int] = {}
-    for number, line in enumerate(lines):
-        token = line.removesuffix("\r")
-        if not token:
-            raise CheckpointError(f"{path}:{number + 1} is empty; a vocabulary has one token a line")
-        if vocab.setdefault(token, number) != number:
-            raise CheckpointError(f"{path}:{number + 1} repeats {token!r}, which line {vocab[token] + 1} has already")
+    tokens = [line.removesuffix("\r") for line in lines]
+    vocab = dict(zip(tokens, range(len(tokens)), strict=True))
+    if "" in vocab:
+        raise CheckpointError(f"{path}:{tokens.index('') + 1} is empty; a vocabulary has one token a line")
+    if len(vocab) < len(tokens):
+        first: dict[str, int] = {}
+        number, token = next(pair for pair in enumerate(tokens) if first.setdefault(pair[1], pair[0]) != pair[0])
+        raise CheckpointError(f"{path}:{number + 1} repeats {token!r}, which line {first[token] + 1} has already")
     return vocab
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import nn
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError

@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.inference.pipelines import pipeline

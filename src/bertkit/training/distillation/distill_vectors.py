@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from bertkit.batch import Batch, collate
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
@@ -50,8 +50,8 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Columns
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.features import featurize_texts
 from bertkit.training.distillation.distill_settings import (
     DistillRecipe,
     VectorDistillation,

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.errors import ConfigError
 from bertkit.model.auto import class_named
 from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers

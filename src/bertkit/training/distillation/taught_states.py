@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.batch import collate
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.errors import ConfigError
 from bertkit.model.auto import AutoModel

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.sentence_config import Dense, Normalize, SentenceConfig
 from bertkit.data.counter_random import bits, stream, uniform
 from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bertkit.batch import Batch
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.inference.runs import Run

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check

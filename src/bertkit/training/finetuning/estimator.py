@@ -104,11 +104,11 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             CheckpointError: the start checkpoint cannot be used.
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
-        from bertkit.checkpoints.huggingface import checkpoint_folder
+        from bertkit.config.config_file import checkpoint_folder
         from bertkit.system.model_sources import resolve
-        from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.workflow import workflow_of
         from bertkit.tokenization import AutoTokenizer
+        from bertkit.tokenization.features import featurize_texts
         from bertkit.training.finetuning.fit import fit_classifier
         from bertkit.training.trainer.generators import seeded
 
@@ -151,8 +151,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, X: Texts) -> npt.NDArray[np.generic]:
         from bertkit.engine.inference_engine import InferenceEngine
-        from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.text.workflow import text_logits
+        from bertkit.tokenization.features import featurize_texts
 
         check_is_fitted(self, "model_")
         texts, pairs = _columns(X)
@@ -241,8 +241,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return loaded
 
     def _settings(self, start: Path) -> FinetuneConfig:
-        from bertkit.checkpoints.huggingface import config_path
         from bertkit.config.any_config import is_encoder_decoder
+        from bertkit.config.config_file import config_path
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
         from bertkit.training.trainer.precision import fastest_precision
 

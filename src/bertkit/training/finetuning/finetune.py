@@ -8,9 +8,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
-from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash

@@ -19,8 +19,9 @@ from typing import Any
 
 from bertkit.checkpoints.adapter_folder import base_fingerprint
 from bertkit.checkpoints.any_names import any_table
-from bertkit.checkpoints.huggingface import WEIGHTS, checkpoint_folder, config_path, find_weights, is_head
+from bertkit.checkpoints.huggingface import WEIGHTS, find_weights, is_head
 from bertkit.config.any_config import is_encoder_decoder, read_any_config
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.errors import ConfigError
 from bertkit.model.auto import class_named
 from bertkit.model.models import BertModel, HeadModel

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import Status, match
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.data.examples.denoising_batches import DenoisingVocabulary
 from bertkit.data.store.token_store import TokenStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.data.examples.denoising import DenoisingObjective
 from bertkit.errors import ConfigError

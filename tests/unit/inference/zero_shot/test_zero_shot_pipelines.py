@@ -20,7 +20,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.zero_shot.entailment import EntailmentPipeline, nli_labels
 from bertkit.inference.zero_shot.label_vectors import LabelVectorsPipeline
 from bertkit.inference.zero_shot.mask_pattern import MaskPatternPipeline, Pattern
-from bertkit.tasks.text.features import featurize_crossed
+from bertkit.tokenization.features import featurize_crossed
 from pipeline_helpers import save_tiny
 
 TASK = "zero-shot-classification"

@@ -19,10 +19,10 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks import Columns, Example, TextTask, score
 from bertkit.tasks.text.decoding import LabelDecision, cross_fitted_labels, decide_labels
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tasks.text.workflow import TextWorkflow, class_weights, encode_texts, label_entropy
 from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.features import featurize_texts
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, freeze_encoder, frozen_vectors

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bertkit.errors import ConfigError, InputError
 from bertkit.tasks import TASKS, load_split
-from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.features import featurize_texts
 from bertkit.tokenization.templates import ROBERTA
 
 WORDS = "the film was good and long but not too long to be dull".split()
