@@ -21,10 +21,7 @@ class Settings(BaseModel):
             finite.
     """
 
-    # A command imports more of these classes than it uses: a schema is built at the first use of its class.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
     @field_validator("*", mode="before")
     @classmethod
