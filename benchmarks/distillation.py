@@ -11,7 +11,7 @@ and milliseconds a text, minutes of training.
 - ``sst2``, ``tweets``: three seeds. ``mrpc``, ``qnli``: one; QNLI has no training file here, so the first half of its
   dev file is trained on and the second scored.
 - ``ner``: names in WNUT-17, one seed; what the teacher says of every word.
-- ``augment``: MRPC, three layers, with variants of each training text, which the teacher labels (nearest words by the
+- ``augment``: MRPC, with variants of each training text, which the teacher labels (nearest words by the
   teacher's vectors); beside ``mrpc`` it shows what they add.
 
 With ``--rows`` fewer rows are labelled, for the teacher as for the students, and with ``--unlabelled`` there are other
@@ -72,7 +72,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     cells = Cells(args.cells, ("part", "student", "seed", "rows", "unlabelled"))
     for part in args.parts:
-        for student in args.students if part != "augment" else ["3"]:
+        for student in args.students:
             for seed in range(min(args.seeds, PARTS[part][1])):
                 if (part, student, seed, args.rows, args.unlabelled) not in cells:
                     cells.add(run_cell(args, part, student, seed), args.threads)
