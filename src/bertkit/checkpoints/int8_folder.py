@@ -35,6 +35,7 @@ class Quantization:
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
     measured: figures of the gate.
+    sha256: of the file of weights; None: not known, and so not checked.
     """
 
     version: int
@@ -47,6 +48,7 @@ class Quantization:
     texts: Count
     unknown: Annotated[float, Field(ge=0.0, le=1.0)]
     measured: Measured
+    sha256: str | None = None
 
 
 class ByteProducts(Protocol):

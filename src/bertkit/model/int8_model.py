@@ -20,6 +20,7 @@ from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
+from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import write_json
 
@@ -39,7 +40,7 @@ def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None
     """Write config, weights and ``quantization.json`` of a model in 8 bits; errors as :func:`write_folder`."""
     config = model.config.replace(architectures=[type(model).__name__])
     write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, INT8_WEIGHTS)
-    write_json(folder / FACTS, asdict(facts))
+    write_json(folder / FACTS, asdict(replace(facts, sha256=sha256_file(folder / INT8_WEIGHTS))))
 
 
 def load_int8(
@@ -62,6 +63,11 @@ def load_int8(
         raise InputError(
             f"{folder} is a {facts.model_class} in 8 bits and cannot be loaded as {wanted}, whose head it lacks: "
             "fine-tune the original model, then quantize the result"
+        )
+    if facts.sha256 not in (None, sha256_file(folder / INT8_WEIGHTS)):
+        raise CheckpointError(
+            f"{folder / INT8_WEIGHTS} is not as bertkit wrote it (its checksum is in {FACTS}): it was edited or "
+            "damaged; copy the folder again, or quantize the original model again"
         )
     state = _read(folder / INT8_WEIGHTS)
     config = BertConfig.from_json_file(folder / CONFIG)

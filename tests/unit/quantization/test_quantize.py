@@ -167,6 +167,11 @@ def test_what_cannot_be_done_with_it(
         call(done.folder)
 
 
+def change_facts(folder: Path, **changes: object) -> None:
+    facts = json.loads((folder / "quantization.json").read_text())
+    (folder / "quantization.json").write_text(json.dumps({**facts, **changes}))
+
+
 def damage_scale(folder: Path) -> None:
     state = load_file(folder / "model.int8.safetensors")
     state["encoder.layer.1.ffn_up.scale"][3] = float("nan")
@@ -179,9 +184,10 @@ def drop_tensor(folder: Path) -> None:
     save_file(state, folder / "model.int8.safetensors")
 
 
-def other_version(folder: Path) -> None:
-    facts = json.loads((folder / "quantization.json").read_text())
-    (folder / "quantization.json").write_text(json.dumps({**facts, "version": 99}))
+def flip_bit(folder: Path) -> None:
+    content = bytearray((folder / "model.int8.safetensors").read_bytes())
+    content[-4] ^= 1
+    (folder / "model.int8.safetensors").write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -189,15 +195,27 @@ def other_version(folder: Path) -> None:
     [
         (damage_scale, "ffn_up.scale has values that are not finite"),
         (drop_tensor, r"does not fit config.json at 'encoder.layer.1.ffn_up.smooth'"),
-        (other_version, "of version 99"),
+        (lambda folder: change_facts(folder, version=99), "of version 99"),
         (lambda folder: (folder / "quantization.json").unlink(), "has no quantization.json"),
         (lambda folder: (folder / "model.int8.safetensors").write_bytes(b"x" * 100), "cannot be read"),
     ],
 )
 def test_damaged_folders(done: Quantized, tmp_path: Path, harm: Callable[[Path], None], message: str) -> None:
     shutil.copytree(done.folder, tmp_path / "copy")
+    change_facts(tmp_path / "copy", sha256=None)  # what is looked at beside the checksum
     harm(tmp_path / "copy")
     with pytest.raises(CheckpointError, match=message):
+        BertModel.from_pretrained(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("harm", [damage_scale, drop_tensor, flip_bit])
+def test_weights_that_have_changed(done: Quantized, tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    shutil.copytree(done.folder, tmp_path / "copy")
+    harm(tmp_path / "copy")
+    with pytest.raises(CheckpointError, match=r"is not as bertkit wrote it .*: it was edited or damaged"):
+        BertModel.from_pretrained(tmp_path / "copy")
+    if harm is flip_bit:  # the control: nothing else sees it
+        change_facts(tmp_path / "copy", sha256=None)
         BertModel.from_pretrained(tmp_path / "copy")
 
 
