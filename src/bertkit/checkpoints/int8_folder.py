@@ -35,7 +35,7 @@ class Quantization:
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
     measured: figures of the gate.
-    sha256: of the file of weights; None: not known, and so not checked.
+    sha256: of the weights file; None: unknown, so not checked.
     """
 
     version: int

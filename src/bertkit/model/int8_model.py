@@ -64,12 +64,7 @@ def load_int8(
             f"{folder} is a {facts.model_class} in 8 bits and cannot be loaded as {wanted}, whose head it lacks: "
             "fine-tune the original model, then quantize the result"
         )
-    if facts.sha256 not in (None, sha256_file(folder / INT8_WEIGHTS)):
-        raise CheckpointError(
-            f"{folder / INT8_WEIGHTS} is not as bertkit wrote it (its checksum is in {FACTS}): it was edited or "
-            "damaged; copy the folder again, or quantize the original model again"
-        )
-    state = _read(folder / INT8_WEIGHTS)
+    state = _read(folder / INT8_WEIGHTS, facts.sha256)
     config = BertConfig.from_json_file(folder / CONFIG)
     with no_weights():
         if facts.model_class == "BertModel" and not any(name.startswith("pooler.") for name in state):
@@ -97,8 +92,13 @@ def load_int8(
     return made.eval().to(find_device(device, "cpu"))
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path, sha256: str | None) -> dict[str, Tensor]:
     try:
+        if sha256 is not None and sha256_file(path) != sha256:
+            raise CheckpointError(
+                f"{path} is not as bertkit wrote it (its checksum is in {FACTS}): it was edited or damaged; copy the "
+                "folder again, or quantize the original model again"
+            )
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None

@@ -28,7 +28,8 @@ MAX_VOCABULARY_VALUES = 1_600_000
 MAX_DEPTH = 100
 #: Longer numbers are not sizes, and do not fit a float.
 MAX_DIGITS = 300
-_LONG_NUMBER = b"0" * (MAX_DIGITS + 1)  # with all digits as zeros it is found ten times as fast as by a pattern
+#: Searched for once all digits are zeros, which takes a tenth of the time of a regular expression.
+_LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _NESTING = {dict, list}
 #: macOS refuses to read 2 GiB or more at once.

@@ -208,6 +208,14 @@ def test_damaged_folders(done: Quantized, tmp_path: Path, harm: Callable[[Path],
         BertModel.from_pretrained(tmp_path / "copy")
 
 
+def test_weights_that_cannot_be_opened(done: Quantized, tmp_path: Path) -> None:
+    weights = Path(shutil.copytree(done.folder, tmp_path / "copy")) / "model.int8.safetensors"
+    weights.unlink()
+    weights.mkdir()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        BertModel.from_pretrained(tmp_path / "copy")
+
+
 @pytest.mark.parametrize("harm", [damage_scale, drop_tensor, flip_bit])
 def test_weights_that_have_changed(done: Quantized, tmp_path: Path, harm: Callable[[Path], None]) -> None:
     shutil.copytree(done.folder, tmp_path / "copy")

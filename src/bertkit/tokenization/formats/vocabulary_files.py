@@ -27,13 +27,15 @@ def read_vocab(path: Path) -> dict[str, int]:
         raise CheckpointError(f"{path} is empty; a vocabulary has one token a line")
     tokens = [line.removesuffix("\r") for line in lines]
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
-    if "" in vocab:
-        raise CheckpointError(f"{path}:{tokens.index('') + 1} is empty; a vocabulary has one token a line")
-    if len(vocab) < len(tokens):
-        first: dict[str, int] = {}
-        number, token = next(pair for pair in enumerate(tokens) if first.setdefault(pair[1], pair[0]) != pair[0])
-        raise CheckpointError(f"{path}:{number + 1} repeats {token!r}, which line {first[token] + 1} has already")
-    return vocab
+    if "" not in vocab and len(vocab) == len(tokens):
+        return vocab
+    first: dict[str, int] = {}
+    for number, token in enumerate(tokens):
+        if not token:
+            raise CheckpointError(f"{path}:{number + 1} is empty; a vocabulary has one token a line")
+        if first.setdefault(token, number) != number:
+            raise CheckpointError(f"{path}:{number + 1} repeats {token!r}, which line {first[token] + 1} has already")
+    raise AssertionError("a line is empty or repeated")
 
 
 def write_vocab(vocab: Mapping[str, int]) -> bytes:
