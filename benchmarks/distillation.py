@@ -1,4 +1,4 @@
-"""Students of a fine-tuned MiniLM-L6: three of its layers, and a new model of 2 x 128, with and without the teacher.
+"""Students of a fine-tuned MiniLM-L6: three of its layers, and new models of 2 x 128, with and without the teacher.
 
     python benchmarks/distillation.py --data ../shared/data --work distilled \
         --out benchmarks/results/distillation.md
@@ -16,9 +16,10 @@ and milliseconds a text, minutes of training.
 
 With ``--rows`` fewer rows are labelled, for the teacher as for the students, and with ``--unlabelled`` there are other
 texts, whose labels are not read, that the teacher teaches beside them; the student without a teacher has no use for
-those. For ``sst2`` and ``tweets`` they are other training texts, for ``qnli`` SQuAD's questions (v1.1 dev), each with
-the five sentences of its paragraph that share most words with it, except questions that are scored and paragraphs of
-which a sentence is scored.
+those. For ``sst2`` and ``tweets`` they are other training texts, for ``mrpc`` and ``qnli`` pairs of other sets
+(:data:`PAIRS`) of which neither text is scored; for ``qnli`` first of all SQuAD's questions (v1.1 dev), each with the
+five sentences of its paragraph that share most words with it, except questions that are scored and paragraphs of which
+a sentence is scored.
 
 ``benchmarks/results/distillation.jsonl`` has a line for each finished cell, and every run in a cell goes on where it
 was stopped; ``--parts``, ``--students`` and ``--seeds`` choose cells. Students of three layers begin with the
@@ -55,8 +56,20 @@ PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "augment": ("glue/MRPC", 1, ("augment=2",)),
     "ner": ("ner/wnut17", 1, ()),
 }
-#: Student -> its settings; the rate of new weights is higher.
-STUDENTS = {"3": ("learning_rate=1e-4",), "2x128": ("learning_rate=5e-4", "epochs=10")}
+#: Student -> what it begins with, its settings; the rate of new weights is higher.
+STUDENTS = {
+    "3": ("3", ("learning_rate=1e-4",)),
+    "2x128": ("2x128", ("learning_rate=5e-4", "epochs=10")),
+    "2x128-mimetic": ("2x128", ("learning_rate=5e-4", "epochs=4", "mimetic=true", "teacher_embeddings=true")),
+}
+#: Sets of pairs: file below --data, columns of the two texts.
+PAIRS = (
+    ("glue/MRPC/test.tsv.xz", "#1 String", "#2 String"),
+    *((f"glue/STS-B/{name}", "sentence1", "sentence2") for name in ("train.tsv.xz", "dev.tsv", "test.tsv")),
+    *((f"glue/RTE/{name}", "sentence1", "sentence2") for name in ("train.tsv.xz", "dev.tsv", "test.tsv.xz")),
+    ("glue/QQP/train_slice.tsv.xz", "question1", "question2"),
+    ("mnli_dev/dev_matched.tsv.xz", "premise", "hypothesis"),
+)
 LENGTH = 128
 HEADINGS = (
     *("part", "rows, unlabelled", "student", "teacher", "with it", "share", "without", "gain"),
@@ -89,7 +102,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--students", nargs="+", choices=list(STUDENTS), default=list(STUDENTS))
     parser.add_argument("--seeds", type=int, default=3, help="at most so many a part")
     parser.add_argument("--rows", type=int, help="labelled training rows; default: all")
-    parser.add_argument("--unlabelled", type=int, default=0, help="of sst2, tweets and qnli, texts without labels")
+    parser.add_argument("--unlabelled", type=int, default=0, help="texts without labels; not of ner")
     parser.add_argument("--settings", nargs="*", default=[], help="NAME=VALUE of recipe task, as epochs=1")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="Markdown file for the table")
@@ -104,8 +117,9 @@ def run_cell(args: argparse.Namespace, part: str, student: str, seed: int) -> di
     name = "mrpc" if part == "augment" else part
     data = data_of(args, name)
     rows = [] if args.rows is None else [f"max_train_rows={args.rows}"]
-    given = [f"max_length={LENGTH}", f"seed={seed}", "baseline=false", "precision=fp32", *STUDENTS[student]]
-    recipe = load_recipe("task").changed([*given, *PARTS[part][2], *rows, *args.settings], student)
+    start, own = STUDENTS[student]
+    given = [f"max_length={LENGTH}", f"seed={seed}", "baseline=false", "precision=fp32", *own]
+    recipe = load_recipe("task").changed([*given, *PARTS[part][2], *rows, *args.settings], start)
     teacher, mark = teacher_of(args, name, data), f"-{args.rows}" if args.rows else ""
     more = unlabelled_texts(args, name, data)
     mark += f"-{args.unlabelled}" if more else ""
@@ -156,18 +170,44 @@ def unlabelled_texts(args: argparse.Namespace, name: str, data: Path) -> list[Pa
     """A file of texts without labels: training texts, a line each, or a table of pairs."""
     from bertkit.tasks import TASKS, load_split
 
-    if not args.unlabelled:
+    if not args.unlabelled or name == "ner":
         return []
-    file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.{'tsv' if name == 'qnli' else 'txt'}"
+    columns = TASKS[name].columns
+    file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.{'tsv' if columns.text_pair else 'txt'}"
     if not file.exists():
         read = partial(load_split, TASKS[name], data)
-        if name == "qnli":
-            head, rows = ["question\tsentence"], question_pairs(args.data, read("dev"))
+        if columns.text_pair:
+            head = [f"{columns.text[0]}\t{columns.text_pair[0]}"]
+            rows = shuffled(question_pairs(args.data, read("dev"))) if name == "qnli" else []
+            rows += shuffled(other_pairs(args.data, read("dev")))
         else:
-            head, rows = [], [" ".join(example.text.split()) for example in read("train")]
-        chosen = np.random.default_rng(0).permutation(len(rows))[: args.unlabelled]
-        file.write_text("".join(f"{row}\n" for row in [*head, *(rows[number] for number in chosen)]), encoding="utf-8")
+            head, rows = [], shuffled([" ".join(example.text.split()) for example in read("train")])
+        file.write_text("".join(f"{row}\n" for row in [*head, *rows[: args.unlabelled]]), encoding="utf-8")
     return [file]
+
+
+def shuffled(rows: Sequence[str]) -> list[str]:
+    """In an order that is always the same."""
+    return [rows[number] for number in np.random.default_rng(0).permutation(len(rows))]
+
+
+def other_pairs(data: Path, scored: Sequence[Example]) -> list[str]:
+    """The pairs of :data:`PAIRS` of which neither text is scored."""
+    known = {plain(text) for example in scored for text in (example.text, example.text_pair or "")}
+    found = []
+    for name, *columns in PAIRS:
+        opened = lzma.open if name.endswith(".xz") else open
+        with opened(data / name, "rt", encoding="utf-8-sig") as file:
+            names = file.readline().rstrip("\n").split("\t")
+            first, second = map(names.index, columns)
+            for line in file:
+                fields = line.rstrip("\n").split("\t")
+                if len(fields) <= max(first, second):  # a row that is cut short
+                    continue
+                pair = fields[first].strip(), fields[second].strip()
+                if all(pair) and not any(plain(text) in known for text in pair):
+                    found.append("\t".join(pair))
+    return found
 
 
 def question_pairs(data: Path, scored: Sequence[Example]) -> list[str]:

@@ -27,6 +27,8 @@ from bertkit.training.pretraining.pretrain_settings import PretrainConfig, read_
 #: Folder of the recipes of the package.
 FOLDER = PRETRAINING / "distillation"
 _TABLES = ("distillation", "student", "training")
+#: Of [student], what says with what it begins; the rest is about new shapes.
+_SAYS = ("layers", "shape", "model")
 
 
 class Student(Settings):
@@ -47,6 +49,11 @@ class Student(Settings):
     teacher_embeddings: bool = Field(
         False, description="with shape: begin with the teacher's tables of embeddings, cut to the width by PCA"
     )
+    mimetic: bool = Field(
+        False,
+        description="with shape: attention begins with queries that equal the keys, so that tokens attend to their "
+        "like; learns to compare two texts from far fewer pairs",
+    )
 
     @classmethod
     def parse(cls, text: str) -> Student:
@@ -59,8 +66,8 @@ class Student(Settings):
 
     def check(self) -> None:
         """Raise ConfigError unless it says one thing."""
-        given = [name for name in ("layers", "shape", "model") if getattr(self, name) is not None]
-        own = [name for name in self.model_fields_set if name not in ("layers", "shape", "model")]
+        given = [name for name in _SAYS if getattr(self, name) is not None]
+        own = [name for name in self.model_fields_set if name not in _SAYS]
         if self.shape is None and any(getattr(self, name) for name in own):
             raise ConfigError(f"{' and '.join(sorted(own))}: for a new shape only; leave it out, or give shape as well")
         if len(given) != 1:
@@ -234,10 +241,14 @@ class DistillRecipe:
         """The recipe with another student, and with ``NAME=VALUE`` settings, values as in TOML or plain words.
 
         Raises:
-            ConfigError: no such setting in ``[distillation]`` or ``[training]``, or a value out of bounds.
+            ConfigError: no such setting in the three tables, or a value out of bounds.
         """
-        tables = {part: getattr(self, part).model_dump(exclude_unset=True) for part in ("distillation", "training")}
-        known = {name: part for part in reversed(tables) for name in type(getattr(self, part)).model_fields}
+        start = self.student if student is None else Student.parse(student)
+        parts = {"distillation": self.distillation, "training": self.training, "student": start or Student()}
+        tables = {name: part.model_dump(exclude_unset=True) for name, part in parts.items()}
+        known = {name: part for part in reversed(parts) for name in type(parts[part]).model_fields}
+        for name in _SAYS:
+            del known[name]
         for given in settings:
             name, mark, value = given.partition("=")
             place = known.get(name.strip().replace("-", "_"))
@@ -245,7 +256,8 @@ class DistillRecipe:
                 own = ", ".join(part for part in type(self.distillation).model_fields if part != "method")
                 raise ConfigError(
                     f"--set {given!r}{did_you_mean(name, known)}: write NAME=VALUE with a setting of recipe "
-                    f"{self.name}; it has {own}; of training: {', '.join(type(self.training).model_fields)}"
+                    f"{self.name}; it has {own}; of training: {', '.join(type(self.training).model_fields)}; of the "
+                    f"student: {', '.join(name for name in Student.model_fields if name not in _SAYS)}"
                 )
             tables[place][name.strip().replace("-", "_")] = _value_of(value.strip())
         kind = METHODS[self.method]
@@ -253,7 +265,7 @@ class DistillRecipe:
             self,
             distillation=kind.distillation(**tables["distillation"]),
             training=kind.training(**tables["training"]),
-            student=self.student if student is None else Student.parse(student),
+            student=Student(**tables["student"]) if tables["student"] else None,
         )
 
     def begins_with(self) -> Student:

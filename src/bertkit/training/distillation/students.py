@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
@@ -19,6 +20,7 @@ from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import AutoTokenizer
+from bertkit.training.distillation.corpus_losses import has_plain_attention, queries_keys_values
 from bertkit.training.distillation.distill_settings import Student
 from bertkit.training.distillation.taught_vectors import narrowing
 from bertkit.training.trainer.generators import seeded
@@ -48,7 +50,8 @@ def start_of(
 
     Raises:
         ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide, a teacher
-            whose embeddings are asked for and are narrower than the student.
+            whose embeddings are asked for and are narrower than the student, a mimetic start of attention that is not
+            BERT's.
         InputError: layers that the teacher does not have, or that cannot be taken apart.
     """
     if student.model is not None:
@@ -59,9 +62,12 @@ def start_of(
     if student.layers is None:
         with seeded(seed):
             model: Any = class_named(new_class)(smaller)  # type: ignore[arg-type]  # of an encoder's config
+            encoder = getattr(model, "bert", model)
+            if student.mimetic:
+                attend_to_like(encoder)
         made = f"new weights, {smaller.num_hidden_layers} layers of {smaller.hidden_size}"
         if student.teacher_embeddings:
-            take_embeddings(getattr(model, "bert", model), BertModel.from_pretrained(path))
+            take_embeddings(encoder, BertModel.from_pretrained(path))
             made += ", and the teacher's embeddings"
     else:
         whole = class_named(model_class).from_pretrained(path)
@@ -112,6 +118,30 @@ def take_embeddings(student: BertModel, teacher: BertModel) -> None:
             cut = rows if directions_DW is None else rows @ torch.from_numpy(directions_DW)
             with torch.no_grad():
                 table.weight.copy_(cut)
+
+
+def attend_to_like(student: BertModel) -> None:
+    """Let every token begin by attending to itself and to tokens like it, in whichever of two texts they stand.
+
+    Mimetic initialization (Trockman & Kolter 2023, section 3): pre-trained attention has learned such a diagonal, and
+    training on few examples does not find it. Queries and keys of a layer are one random rotation of the states, cut
+    into heads.
+    Deviates: the paper adds noise to the diagonal and gives values and output a negative one; here these stay random.
+
+    Raises:
+        ConfigError: attention that is not BERT's.
+    """
+    if not has_plain_attention(student):
+        raise ConfigError(
+            "mimetic: only for attention as in BERT, in layers with weights of their own, and not for "
+            f"{student.config.model_type}; leave it out"
+        )
+    for qkv in queries_keys_values(student, range(len(student.encoder.layer))):
+        assert isinstance(qkv.weight, Tensor)
+        width = qkv.weight.shape[1]
+        with torch.no_grad():
+            nn.init.orthogonal_(qkv.weight[:width])
+            qkv.weight[width : 2 * width] = qkv.weight[:width]
 
 
 def chosen_layers(layers: int | tuple[int, ...], shape: BertConfig) -> tuple[int, ...]:
