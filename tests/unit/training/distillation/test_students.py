@@ -11,7 +11,7 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.model.keep_layers import keep_layers, shape_with, spread_layers
 from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.training.distillation.distill_settings import Student, load_recipe, recipe_names
-from bertkit.training.distillation.students import small_shape, take_embeddings
+from bertkit.training.distillation.students import attend_to_like, small_shape, take_embeddings
 from training_helpers import TINY
 
 BATCH = pack([[1, 5, 2], [1, 7, 8, 9, 2]])
@@ -102,6 +102,52 @@ def test_settings_replace_those_of_the_recipe(tmp_path):
     file.write_text('[distillation]\nmethod = "task"\n')
     with pytest.raises(ConfigError, match="give --student 3"):
         load_recipe(file).begins_with()
+
+
+def test_settings_of_a_new_shape_can_be_set_by_themselves():
+    recipe = load_recipe("task").changed(["mimetic=true", "heads=4"], "2x128")
+    assert recipe.begins_with() == Student(shape="2x128", mimetic=True, heads=4)
+    again = load_recipe("tinybert-general").changed(["teacher_embeddings=true"]).begins_with()
+    assert again == Student(shape="4x312", heads=12, feed_forward=1200, teacher_embeddings=True)
+    with pytest.raises(ConfigError, match="mimetic: for a new shape only"):
+        load_recipe("task").changed(["mimetic=true"]).begins_with()
+    with pytest.raises(ConfigError, match="give --student 3"):
+        load_recipe("tinybert-task").changed().begins_with()
+    with pytest.raises(ConfigError, match=r"'mimetik=true'.*did you mean 'mimetic'.*of the student: heads"):
+        load_recipe("task").changed(["mimetik=true"])
+    with pytest.raises(ConfigError, match=r"'shape=2x128'.*write NAME=VALUE"):  # --student says this
+        load_recipe("task").changed(["shape=2x128"])
+
+
+def test_a_mimetic_student_attends_to_the_same_word_in_the_other_text():
+    words = torch.randperm(TINY.vocab_size - 3, generator=torch.Generator().manual_seed(0))[:11] + 3
+    first, second = words[:6].tolist(), words[6:].tolist()
+    second[2] = first[4]  # the one word that both have
+    batch = pack([[1, *first, 2, *second, 2]], [[0] * 8 + [1] * 6])
+    place, same = 5, 10
+
+    def share(*, mimetic: bool) -> float:
+        """Of the attention of a word to the other text, what goes to the same word there; mean over heads."""
+        torch.manual_seed(0)
+        model = BertModel(TINY.replace(hidden_size=64, num_attention_heads=2, num_hidden_layers=1)).eval()
+        if mimetic:
+            attend_to_like(model)
+        attentions = model.forward_packed(batch, output_attentions=True).attentions
+        assert attentions is not None
+        given_Ns = attentions[0][0][:, place].detach()
+        return float((given_Ns[:, same] / given_Ns[:, 8:13].sum(dim=-1)).mean())
+
+    assert share(mimetic=False) == pytest.approx(1 / 5, abs=0.02)
+    assert share(mimetic=True) > 0.5
+
+
+def test_a_mimetic_start_is_for_attention_as_in_bert():
+    for model_type in ("albert", "deberta-v2"):
+        model = BertModel(TINY.replace(model_type=model_type))
+        with pytest.raises(ConfigError, match=f"mimetic: only for attention as in BERT.*{model_type}"):
+            attend_to_like(model)
+    for model_type in ("electra", "roberta"):
+        attend_to_like(BertModel(TINY.replace(model_type=model_type)))
 
 
 def test_embeddings_of_a_teacher_keep_their_dot_products_at_another_width():
