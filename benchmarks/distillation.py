@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "sst2": ("glue/SST-2", 3, ()),
     "tweets": ("tweet_sentiment", 3, ()),
-    "mrpc": ("glue/MRPC", 1, ()),
+    "mrpc": ("glue/MRPC", 3, ()),
     "qnli": ("glue/QNLI", 1, ()),
     "augment": ("glue/MRPC", 1, ("augment=2",)),
     "ner": ("ner/wnut17", 1, ()),

@@ -215,7 +215,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_scores_several_labels_and_pairs(tmp_path, kind):
+def test_scores_several_labels_and_pairs(tmp_path, kind, capsys):
     how = KINDS[kind]
     columns = ("text", *(["text_pair"] if "pair" in how else []))
 
@@ -242,6 +242,14 @@ def test_scores_several_labels_and_pairs(tmp_path, kind):
     assert result.texts == {"labelled": 60, "unlabelled": 50}
     assert result.taught.task == "csv"
     assert set(result.teacher) >= set(result.taught.mean) - {"loss"}
+    for more, has_hint in ([], kind == "pairs"), (["mimetic=true", "teacher_embeddings=true"], False):
+        capsys.readouterr()
+        new, out = recipe.changed(["heads=2", *more], "1x16"), tmp_path / f"new{len(more)}"
+        distill_task([teacher], None, out, new, compare=False)
+        assert ("hint: 1x16 new layers rarely learn to compare" in capsys.readouterr().err) == has_hint
+        attention = load_file(out / "student/model.safetensors")
+        queries, keys = (attention[f"encoder.layer.0.attention.self.{name}.weight"] for name in ("query", "key"))
+        assert (queries == keys).all() == bool(more)
 
 
 def test_a_student_may_have_another_tokenizer(teacher, tmp_path):

@@ -47,6 +47,7 @@ from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
@@ -138,6 +139,12 @@ def distill_task(
             f"augment={given.distillation.augment}: variants are made of texts and pairs with a label, not of the rows "
             f"of task {learned.name}; set augment=0, and give more examples without labels"
         )
+    student = given.begins_with()
+    if isinstance(learned, TextTask) and learned.is_pair and student.shape is not None and not student.mimetic:
+        say(
+            f"hint: {student.shape} new layers rarely learn to compare two texts; with --set mimetic=true, --set "
+            "teacher_embeddings=true and some ten thousand pairs in --texts they do"
+        )
     opened = open_teachers(teachers, learned, device=place)
     facts: dict[str, Json] = {
         "recipe": given.name,
@@ -153,9 +160,7 @@ def distill_task(
     with run.claimed():
         run.check(facts)
         run.begin(facts)
-        start = start_of(
-            given.begins_with(), teachers[0], run.path / STUDENT, model_class=taught.model_class, seed=config.seed
-        )
+        start = start_of(student, teachers[0], run.path / STUDENT, model_class=taught.model_class, seed=config.seed)
         kept = run.path / OUTPUTS if outputs is None else Path(outputs)
         job = _Job(run, given, config, learned, taught, files, opened, kept, start, place)
         result = job.run(facts["teachers"], texts, compare=compare)
