@@ -8,8 +8,8 @@ training texts and on their labels, and once more on the labels alone, with the 
 is best on dev. The teacher of a task is fine-tuned once. Reported: dev scores beside the teacher's, size, operations
 and milliseconds a text, minutes of training.
 
-- ``sst2``, ``tweets``, ``mrpc``: three seeds. ``qnli``: one; QNLI has no training file here, so the first half of its dev
-  file is trained on and the second scored.
+- ``sst2``, ``tweets``, ``mrpc``: three seeds. ``qnli``: one; QNLI has no training file here, so the first half of its
+  dev file is trained on and the second scored.
 - ``ner``: names in WNUT-17, one seed; what the teacher says of every word.
 - ``augment``: MRPC, with variants of each training text, which the teacher labels (nearest words by the
   teacher's vectors); beside ``mrpc`` it shows what they add.
