@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -215,6 +216,22 @@ def bounded(what: str) -> Iterator[None]:
     spent, grown = time.process_time() - started, peak_bytes() - before
     assert spent < MAX_S, f"{what}: {spent:.1f} s"
     assert grown < MAX_BYTES, f"{what}: {grown:,} bytes"
+
+
+@contextmanager
+def counted_calls() -> Iterator[Callable[[], int]]:
+    """Calls and returns of functions in the block so far: its work, the same on any machine."""
+    number, before = 0, sys.getprofile()
+
+    def count(*_: object) -> None:
+        nonlocal number
+        number += 1
+
+    sys.setprofile(count)
+    try:
+        yield lambda: number
+    finally:
+        sys.setprofile(before)
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Student(Settings):
     mimetic: bool = Field(
         False,
         description="with shape: attention begins with queries that equal the keys, so that tokens attend to their "
-        "like; learns to compare two texts from far fewer pairs",
+        "like: for tasks of pairs of texts",
     )
 
     @classmethod

@@ -123,7 +123,7 @@ def take_embeddings(student: BertModel, teacher: BertModel) -> None:
 def attend_to_like(student: BertModel) -> None:
     """Let every token begin by attending to itself and to tokens like it, in whichever of two texts they stand.
 
-    Mimetic initialization (Trockman & Kolter 2023, section 3): pre-trained attention has learned such a diagonal, and
+    Mimetic initialization (Trockman & Kolter 2023): pre-trained attention has learned such a diagonal, and
     training on few examples does not find it. Queries and keys of a layer are one random rotation of the states, cut
     into heads.
     Deviates: the paper adds noise to the diagonal and gives values and output a negative one; here these stay random.
