@@ -164,8 +164,8 @@ class TaughtStates(TaughtNetwork):
         if settings.attention_weight and self.heads != theirs.num_attention_heads:
             raise ConfigError(
                 f"the student has {self.heads} attention heads, the teacher {theirs.num_attention_heads}, so attention "
-                "cannot be compared: give the student as many (heads under [student] of a recipe file), or set "
-                "attention_weight=0"
+                f"cannot be compared: give a new student as many (--set heads={theirs.num_attention_heads}; they must "
+                "divide its width), or set attention_weight=0"
             )
         with seeded(seed):
             self.project = nn.Linear(ours.hidden_size, theirs.hidden_size)
