@@ -1,4 +1,4 @@
-r"""Run a benchmark as on a processor with AVX2 and no AVX-512, for all that takes part in it.
+r"""Run a benchmark as on a processor with AVX2 and no AVX-512, for bertkit and its peers alike.
 
     python benchmarks/avx2_only.py --work avx2 --peers PEERS -- \
         python benchmarks/cpu_engine.py --peers-python avx2/peers/bin/python --models MiniLM-L6

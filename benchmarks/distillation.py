@@ -33,7 +33,6 @@ import lzma
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +42,7 @@ from beside_trainer import spread
 from cells import RESULTS, Cells, machines
 from machine import about, block, minilm_folder, publish
 from retrieval_data import FILE, Squad
+from sentence_training import read_table
 
 if TYPE_CHECKING:
     from bertkit.tasks.examples import Example
@@ -175,13 +175,13 @@ def unlabelled_texts(args: argparse.Namespace, name: str, data: Path) -> list[Pa
     columns = TASKS[name].columns
     file: Path = args.work / f"unlabelled-{name}-{args.unlabelled}.{'tsv' if columns.text_pair else 'txt'}"
     if not file.exists():
-        read = partial(load_split, TASKS[name], data)
         if columns.text_pair:
-            head = [f"{columns.text[0]}\t{columns.text_pair[0]}"]
-            rows = shuffled(question_pairs(args.data, read("dev"))) if name == "qnli" else []
-            rows += shuffled(other_pairs(args.data, read("dev")))
+            head, scored = [f"{columns.text[0]}\t{columns.text_pair[0]}"], load_split(TASKS[name], data, "dev")
+            rows = shuffled(question_pairs(args.data, scored)) if name == "qnli" else []
+            rows += shuffled(other_pairs(args.data, scored))
         else:
-            head, rows = [], shuffled([" ".join(example.text.split()) for example in read("train")])
+            train = load_split(TASKS[name], data, "train")
+            head, rows = [], shuffled([" ".join(example.text.split()) for example in train])
         file.write_text("".join(f"{row}\n" for row in [*head, *rows[: args.unlabelled]]), encoding="utf-8")
     return [file]
 
@@ -196,17 +196,10 @@ def other_pairs(data: Path, scored: Sequence[Example]) -> list[str]:
     known = {plain(text) for example in scored for text in (example.text, example.text_pair or "")}
     found = []
     for name, *columns in PAIRS:
-        opened = lzma.open if name.endswith(".xz") else open
-        with opened(data / name, "rt", encoding="utf-8-sig") as file:
-            names = file.readline().rstrip("\n").split("\t")
-            first, second = map(names.index, columns)
-            for line in file:
-                fields = line.rstrip("\n").split("\t")
-                if len(fields) <= max(first, second):  # a row that is cut short
-                    continue
-                pair = fields[first].strip(), fields[second].strip()
-                if all(pair) and not any(plain(text) in known for text in pair):
-                    found.append("\t".join(pair))
+        for row in read_table(data / name):
+            pair = [(row[column] or "").strip() for column in columns]  # None where a row is cut short
+            if all(pair) and not any(plain(text) in known for text in pair):
+                found.append("\t".join(pair))
     return found
 
 

@@ -246,7 +246,7 @@ def test_scores_several_labels_and_pairs(tmp_path, kind, capsys):
         capsys.readouterr()
         new, out = recipe.changed(["heads=2", *more], "1x16"), tmp_path / f"new{len(more)}"
         distill_task([teacher], None, out, new, compare=False)
-        assert ("hint: 1x16 new layers rarely learn to compare" in capsys.readouterr().err) == has_hint
+        assert ("hint: a new student of 1x16 rarely learns to compare" in capsys.readouterr().err) == has_hint
         attention = load_file(out / "student/model.safetensors")
         queries, keys = (attention[f"encoder.layer.0.attention.self.{name}.weight"] for name in ("query", "key"))
         assert (queries == keys).all() == bool(more)

@@ -142,8 +142,8 @@ def distill_task(
     student = given.begins_with()
     if isinstance(learned, TextTask) and learned.is_pair and student.shape is not None and not student.mimetic:
         say(
-            f"hint: {student.shape} new layers rarely learn to compare two texts; with --set mimetic=true, --set "
-            "teacher_embeddings=true and some ten thousand pairs in --texts they do"
+            f"hint: a new student of {student.shape} rarely learns to compare two texts; with --set mimetic=true, "
+            "--set teacher_embeddings=true and tens of thousands of pairs in --texts it does"
         )
     opened = open_teachers(teachers, learned, device=place)
     facts: dict[str, Json] = {
