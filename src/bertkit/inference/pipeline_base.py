@@ -239,10 +239,9 @@ def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, c
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
     """Refuse (InputError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
-    truncated = rows.truncated
-    if truncated.any():
-        too_long = np.flatnonzero(truncated)
-        row, others = int(too_long[0]), len(too_long) - 1
+    truncated = rows.truncated.tolist()
+    if True in truncated:
+        row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
         raise InputError(
             f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "

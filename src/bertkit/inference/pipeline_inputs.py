@@ -18,6 +18,8 @@ Shaped: TypeAlias = AnswerT | list[AnswerT] | Iterator[AnswerT]
 #: One text or pair as a caller may pass it, and what a pipeline of texts is called with.
 Item = str | tuple[str, str] | list[str] | Mapping[str, str]
 Inputs = Item | Iterable[Item]
+#: What is one input, although it has a length; a tuple, since a union would be made anew in each call.
+SINGLE = (str, bytes, Mapping)
 #: A text, and the second one of a pair.
 Text = tuple[str, str | None]
 
@@ -72,7 +74,7 @@ def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = F
     a collection, also a 2-tuple or 2-list. ``tuple_is_pair``: so is a bare tuple of two strings (tasks about pairs).
     """
     bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], str)
-    one = isinstance(inputs, str | bytes | Mapping) or bare_pair
+    one = isinstance(inputs, SINGLE) or bare_pair
     return request_of(inputs, lambda item, where: _read_item(item, where, pair_required), "text", one=one)
 
 

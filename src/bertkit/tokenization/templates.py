@@ -150,7 +150,8 @@ def _one_row(
         begins, between, num_special = template.begins, template.between, template.num_special(paired)
     before = sum(len(ids) for ids, _ in bodies) + num_special
     cls, sep = specials or (0, 0)
-    ids = np.full(sum(kept) + num_special, sep, np.int32)
+    ids = np.empty(sum(kept) + num_special, np.int32)
+    ids.fill(sep)
     ids[:begins] = cls
     second = begins + kept[0] + (specials is not None)
     start = begins

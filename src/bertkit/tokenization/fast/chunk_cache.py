@@ -31,6 +31,8 @@ MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
+#: Up to so many are looked up one by one.
+FEW_CHUNKS = 32
 #: Arrow splits text from this size on; for less, importing it takes longer than it saves.
 ARROW_CHARS = 1 << 19
 HAS_ARROW = find_spec("pyarrow") is not None
@@ -104,14 +106,30 @@ class ChunkEncoder:
                 # Interrupted with chunks that have a number but no ids: nothing numbered may be used again.
                 self._reset()
                 raise
+            if isinstance(numbers, list):
+                return *self._ids_of_few(numbers), more
             sizes = self._sizes[numbers]
             ids = self._ids[gather(self._starts[numbers], sizes)]
         lengths: Ints = sizes.cumsum()[numbers == 0]
         lengths[1:] -= lengths[:-1].copy()
         return ids, lengths, more
 
-    def _number(self, blocks: Iterator[str]) -> tuple[Ints, bool]:
-        """Numbers of the chunks of the next blocks, and whether there may be more blocks.
+    def _ids_of_few(self, numbers: list[int]) -> tuple[Ids, Ints]:
+        """Ids and lengths of texts with few chunks: a dozen calls of numpy would take longer than the chunks do."""
+        ids: list[int] = []
+        lengths: list[int] = []
+        starts, sizes, before = self._starts.item, self._sizes.item, 0
+        for number in numbers:
+            if number:
+                start = starts(number)
+                ids += self._ids[start : start + sizes(number)].tolist()
+            else:
+                lengths.append(len(ids) - before)
+                before = len(ids)
+        return np.array(ids, np.int32), np.array(lengths, np.int64)
+
+    def _number(self, blocks: Iterator[str]) -> tuple[Ints | list[int], bool]:
+        """Numbers of the chunks of the next blocks, a list where they are few, and whether there may be more blocks.
 
         A chunk that is not in the dictionary gets the next number as it is looked up. In large texts Arrow finds the
         distinct chunks first, so that only those become Python strings.
@@ -127,6 +145,8 @@ class ChunkEncoder:
         number = self._chunks.__getitem__
         if not batch or size < self.arrow_chars or not HAS_ARROW:
             chunks = [chunk for block in batch for chunk in block.split()]
+            if len(chunks) <= FEW_CHUNKS:
+                return list(map(number, chunks)), more
             return np.fromiter(map(number, chunks), np.int64, len(chunks)), more
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         # By way of buffers: pa.array() and to_numpy() would import pandas where it is installed, 40 MB of memory.
