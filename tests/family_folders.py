@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers
 import bertkit
 from bertkit import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
+from bertkit.config.encoder_decoder_config import CONFIG_CLASSES
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
 from bertkit.system.untrusted_files import read_object
 from bertkit.tokenization import (
@@ -89,7 +89,7 @@ def make(family: str, folder: Path, work: Path) -> None:
     torch.manual_seed(0)
     if family in WRITERS:
         ends = {"eos_token_id": made.eos_token_id, "decoder_start_token_id": made.pad_token_id}
-        config = ENCODER_DECODERS[family](**sizes, **ends)
+        config = CONFIG_CLASSES[family](**sizes, **ends)
         model: Any = {"bart": bertkit.BartForConditionalGeneration, "t5": bertkit.T5ForConditionalGeneration}[family]
         model(config).save_pretrained(folder)
         settings = {"num_beams": 2, "early_stopping": True, "no_repeat_ngram_size": 3, "temperature": 0.5, "top_k": 5}

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import read_config
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
 
-AnyConfig = BertConfig | EncoderDecoderConfig
+if TYPE_CHECKING:  # most models are encoders, and every command waits for what is imported
+    from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+
+AnyConfig: TypeAlias = "BertConfig | EncoderDecoderConfig"
 
 _OF_BART = {
     "BertModel": "BartModel",
@@ -54,7 +58,11 @@ def is_encoder_decoder(file: Path) -> bool:
 
 def config_class(model_type: Json) -> type[AnyConfig]:
     """The class for a ``model_type``; that of encoders for one that is unknown, which it refuses, or is not given."""
-    return ENCODER_DECODERS.get(model_type, BertConfig) if isinstance(model_type, str) else BertConfig
+    if model_type not in ENCODER_DECODERS:
+        return BertConfig
+    from bertkit.config.encoder_decoder_config import CONFIG_CLASSES
+
+    return CONFIG_CLASSES[str(model_type)]
 
 
 def read_any_config(file: Path) -> AnyConfig:

@@ -13,8 +13,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bertkit.config.config_file import ConfigFile
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
-from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
+from bertkit.config.families import (
+    ENCODER_DECODERS,
+    FAMILIES,
+    IGNORED_KEYS,
+    REQUIRED_VALUES,
+    SAME_ACTIVATIONS,
+    Family,
+)
 from bertkit.config.family_fields import FamilyFields, Probability, Size
 from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
 from bertkit.config.labels import check_labels, merged_labels

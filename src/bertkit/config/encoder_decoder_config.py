@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bertkit.config.config_file import ConfigFile
-from bertkit.config.families import IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
+from bertkit.config.families import ENCODER_DECODERS, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
 from bertkit.config.labels import check_labels, merged_labels
 from bertkit.config.tower import FEED_FORWARDS, Activation, Tower
@@ -385,8 +385,9 @@ class T5Config(EncoderDecoderConfig):
         return values
 
 
-#: The config of each ``model_type``.
-ENCODER_DECODERS: Mapping[str, type[EncoderDecoderConfig]] = {"bart": BartConfig, "mbart": BartConfig, "t5": T5Config}
+#: By ``model_type``.
+CONFIG_CLASSES: Mapping[str, type[EncoderDecoderConfig]] = {"bart": BartConfig, "mbart": BartConfig, "t5": T5Config}
+assert tuple(CONFIG_CLASSES) == ENCODER_DECODERS
 
 
 def _number(value: Json) -> Fixed:

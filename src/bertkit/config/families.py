@@ -300,6 +300,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
+#: The ``model_type`` of each kind of encoder-decoder; see :mod:`bertkit.config.encoder_decoder_config`.
+ENCODER_DECODERS = ("bart", "mbart", "t5")
+
 #: Keys of published config files that do not affect the arithmetic of an encoder with absolute positions: settings of
 #: generation and training, what a call returns, ids of special tokens, notes of the authors.
 IGNORED_KEYS = frozenset(

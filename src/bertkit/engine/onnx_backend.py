@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.explain import task_of_class
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
@@ -223,6 +222,8 @@ def is_export(path: Path) -> bool:
 def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:
     """CheckpointError where an export, of which this is the manifest, is of another class than is wanted."""
     if manifest["model"] != wanted:
+        from bertkit.checkpoints.explain import task_of_class
+
         raise CheckpointError(
             f"{folder} is an export of a {manifest['model']}, and this needs a {wanted}. A graph has one head: "
             f"export the model again with --task {task_of_class(wanted)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bertkit.config.config_file import config_path, read_config
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.errors import InputError
 from bertkit.system.untrusted_files import Json
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from bertkit.config.any_config import AnyConfig
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
@@ -186,10 +186,14 @@ def _open(
 
 def _check_class(task: str, wanted: str, model: Network) -> None:
     """Refuse (InputError; CheckpointError if its family has none) a model object that has not the task's head."""
-    config, name = getattr(model, "config", None), type(model).__name__
-    needed = class_for(wanted, config.model_type, name) if isinstance(config, EncoderDecoderConfig) else wanted
+    name, family = type(model).__name__, _family_of(getattr(model, "config", None))
+    needed = class_for(wanted, family, name) if family in ENCODER_DECODERS else wanted
     if wanted != ENCODER and needed not in {known.__name__ for known in type(model).__mro__}:
         raise InputError(f"task {task!r} needs a {needed}, got {name}")
+
+
+def _family_of(config: object) -> str:
+    return str(getattr(config, "model_type", ""))
 
 
 def _known(task: str) -> str:
@@ -234,7 +238,7 @@ def infer_task(model: Path | Network) -> str:
             return "text2text-generation"
     by_class = {entry.model_class: task for task, entry in reversed(TASKS.items())}
     for name in classes:
-        its = head_of(name) if isinstance(config, EncoderDecoderConfig) else name
+        its = head_of(name) if _family_of(config) in ENCODER_DECODERS else name
         if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(its):
             return task
     found = f"is a {shorten(classes)}" if classes else "names no class in its config.json"

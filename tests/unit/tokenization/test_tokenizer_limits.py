@@ -220,6 +220,23 @@ def test_results_do_not_depend_on_what_was_seen_before(
     assert max(map(len, new), default=0) <= 6
 
 
+@pytest.mark.parametrize("most", [2, 1 << 19])
+def test_few_chunks_are_looked_up_as_many_are(shared: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Also with empty texts, words of no token and of many, and a dictionary that is cleared again and again."""
+    sets = [["the cat", "", "unbelievably \x00 ok"], [""], ["中文 !!!"], ["a " * 30 + "tokenization"], ["the" * 40]]
+    found = []
+    for few in (0, 1 << 30):
+        monkeypatch.setattr(chunks, "FEW_CHUNKS", few)
+        fresh = BertTokenizer(vocab_file(shared, "uncased"))
+        fresh.limit_memory(most)
+        found.append([fresh.encode_ragged(texts) for texts in sets])
+    for many, one_by_one in zip(*found, strict=True):
+        assert many.ids.dtype == one_by_one.ids.dtype == np.int32
+        assert many.ids.tolist() == one_by_one.ids.tolist()
+        assert many.boundaries.tolist() == one_by_one.boundaries.tolist()
+        assert many.num_tokens_before.tolist() == one_by_one.num_tokens_before.tolist()
+
+
 @pytest.mark.slow
 def test_memory_is_bounded(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in which no word ever comes back."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, pack_padded
 from bertkit.config.config_file import config_path, read_config
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, BartConfig, EncoderDecoderConfig, T5Config
+from bertkit.config.encoder_decoder_config import CONFIG_CLASSES, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.model.generation.decoder_cache import DecoderCache
@@ -319,7 +319,7 @@ class AutoModelForSeq2SeqLM:
 #: The classes that write, by ``model_type``.
 WRITERS: Mapping[str, type[ConditionalGeneration]] = {
     kind: found
-    for kind, config_class in ENCODER_DECODERS.items()
+    for kind, config_class in CONFIG_CLASSES.items()
     for found in (BartForConditionalGeneration, T5ForConditionalGeneration)
     if found.config_class is config_class
 }

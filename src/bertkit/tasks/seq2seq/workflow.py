@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import config_path
-from bertkit.config.encoder_decoder_config import ENCODER_DECODERS, EncoderDecoderConfig
+from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
 from bertkit.engine.inference_engine import stop_nothing

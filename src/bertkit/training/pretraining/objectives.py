@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
@@ -20,7 +21,7 @@ from bertkit.training.pretraining.pretrain_settings import AnyObjective, Pretrai
 #: What is trained: words and pairs of sentences, words alone, or writing.
 Network = BertForPreTraining | BertForMaskedLM | ConditionalGeneration
 #: Where the initial model comes from: a config, a model in memory, or the folder, file or Hub name of a checkpoint.
-Model = AnyConfig | Network | str | Path
+Model: TypeAlias = "AnyConfig | Network | str | Path"
 
 #: The objective of a family of encoder-decoders, and why no other way to remove text will do.
 _DENOISES: Mapping[str, tuple[DenoisingObjective, str]] = {
