@@ -308,19 +308,13 @@ int bertkit_features(void) {
 }
 
 void bertkit_free(Encoder *e) {
-    for (int i = 0; e->layers && i < e->num_stored; i++) {
-        Layer *layer = &e->layers[i];
-        free_matrix(&layer->qkv), free_matrix(&layer->out), free_matrix(&layer->up), free_matrix(&layer->down);
-        for (int j = 0; j < 4; j++) free(layer->norm[j]);
-        free(layer->distance_keys), free(layer->distance_queries);
-    }
-    free(e->final_norm[0]), free(e->final_norm[1]);
     while (e->idle) {
         Workspace *next = e->idle->next;
         free_workspace(e->idle);
         e->idle = next;
     }
-    free(e->order), free(e->layers), free(e);
+    free_all(e->memory);
+    free(e);
 }
 
 /* An encoder without weights, which model.h's functions set; NULL: no memory. */
@@ -330,8 +324,8 @@ Encoder *bertkit_new(
     if (!e) return NULL;
     e->num_layers = layers, e->num_stored = stored, e->width = width, e->heads = heads, e->inner = inner;
     e->activation = activation, e->eps = eps, e->gated = gated;
-    e->order = calloc(layers, sizeof *e->order);
-    e->layers = calloc(stored, sizeof *e->layers);
+    e->order = zeros(&e->memory, layers * sizeof *e->order);
+    e->layers = zeros(&e->memory, stored * sizeof *e->layers);
     if (!e->order || !e->layers) {
         bertkit_free(e);
         return NULL;

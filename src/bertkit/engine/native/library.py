@@ -25,7 +25,7 @@ from bertkit.system.processor import SWITCH, own_products
 FOLDER = Path(__file__).parent
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
-SOURCES = (MAIN, "attention.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
+SOURCES = (MAIN, "attention.h", "memory.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 2

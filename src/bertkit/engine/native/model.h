@@ -2,13 +2,8 @@
 #ifndef BERTKIT_MODEL_H
 #define BERTKIT_MODEL_H
 
-#include <stdlib.h>
-
 #include "attention.h"
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "memory.h"
 
 typedef struct {
     Matrix qkv, out, up, down;
@@ -28,30 +23,13 @@ typedef struct {
     float *final_norm[2]; /* after the top layer; NULL: none */
     int *order; /* the stored layer at each depth */
     Layer *layers;
+    Block *memory; /* of all of these */
     struct Workspace *idle; /* see workspaces.h */
     int num_idle;
 } Encoder;
 
-/* Aligned memory with zeros, in huge pages if there are any: each call reads all weights, from front to back. */
-static void *zeros(size_t bytes) {
-    size_t step = bytes >= (4u << 20) ? (2u << 20) : 64;
-    void *memory = NULL;
-    bytes = (bytes + step - 1) / step * step;
-    if (posix_memalign(&memory, step, bytes ? bytes : step)) return NULL;
-#if defined(MADV_HUGEPAGE)
-    if (step > 64) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    memset(memory, 0, bytes);
-    return memory;
-}
-
-static void free_matrix(Matrix *m) {
-    void *all[] = {m->panels, m->bias, m->scale, m->offset, m->smooth, m->shift, m->apart, m->apart_weights};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
-static float *filled_up(const float *values, int count) {
-    float *copy = zeros((size_t)round_up(count, PANEL) * sizeof(float));
+static float *filled_up(Encoder *e, const float *values, int count) {
+    float *copy = zeros(&e->memory, (size_t)round_up(count, PANEL) * sizeof(float));
     if (copy && values) memcpy(copy, values, count * sizeof(float));
     return copy;
 }
@@ -69,11 +47,11 @@ static size_t place_of(const Matrix *m, int output, int input) {
     return panel + (size_t)(input / group * PANEL + output % PANEL) * group + input % group;
 }
 
-static void start_matrix(Matrix *m, int kind, int outputs, int inputs, const float *bias) {
+static void start_matrix(Encoder *e, Matrix *m, int kind, int outputs, int inputs, const float *bias) {
     m->kind = kind, m->outputs = outputs, m->inputs = inputs, m->unit = 1.0f;
     /* Vectors of three-byte weights are read with what stands behind them. */
-    m->panels = zeros((size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * WEIGHT_SIZE[kind] + 64);
-    m->bias = filled_up(bias, outputs);
+    m->panels = zeros(&e->memory, (size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * WEIGHT_SIZE[kind] + 64);
+    m->bias = filled_up(e, bias, outputs);
 }
 
 /* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
@@ -90,7 +68,7 @@ int bertkit_set_matrix(
     Encoder *e, int layer, int which, int kind, int outputs, int inputs, const void *weights, const float *bias,
     float unit) {
     Matrix *m = matrix_at(e, layer, which);
-    start_matrix(m, kind, outputs, inputs, bias);
+    start_matrix(e, m, kind, outputs, inputs, bias);
     if (!m->panels || !m->bias) return 0;
     m->unit = unit;
     const uint32_t *wide = weights;
@@ -113,14 +91,14 @@ int bertkit_set_bytes(
     const float *apart_weights) {
     Matrix *m = matrix_at(e, layer, which);
     int width = round_up(outputs, PANEL);
-    start_matrix(m, WEIGHTS_I8, outputs, inputs, bias);
-    m->scale = filled_up(scale, outputs);
-    m->smooth = filled_up(smooth, inputs);
-    m->shift = shift ? filled_up(shift, inputs) : NULL;
-    m->offset = shift ? NULL : zeros((size_t)width * sizeof(int32_t));
+    start_matrix(e, m, WEIGHTS_I8, outputs, inputs, bias);
+    m->scale = filled_up(e, scale, outputs);
+    m->smooth = filled_up(e, smooth, inputs);
+    m->shift = shift ? filled_up(e, shift, inputs) : NULL;
+    m->offset = shift ? NULL : zeros(&e->memory, (size_t)width * sizeof(int32_t));
     m->narrow = narrow, m->num_apart = num_apart;
-    m->apart = zeros((size_t)num_apart * sizeof(int32_t));
-    m->apart_weights = zeros((size_t)num_apart * width * sizeof(float));
+    m->apart = zeros(&e->memory, (size_t)num_apart * sizeof(int32_t));
+    m->apart_weights = zeros(&e->memory, (size_t)num_apart * width * sizeof(float));
     if (!m->panels || !m->bias || !m->scale || !m->smooth || !(m->shift || m->offset) || !m->apart || !m->apart_weights)
         return 0;
     for (int o = 0; o < outputs; o++) {
@@ -140,8 +118,8 @@ int bertkit_set_bytes(
 /* `which`: see Layer; of layer -1: after the top layer. 0: no memory. */
 int bertkit_set_norm(Encoder *e, int layer, int which, const float *scale, const float *shift) {
     float **norm = layer < 0 ? e->final_norm : e->layers[layer].norm + 2 * which;
-    norm[0] = filled_up(scale, e->width);
-    norm[1] = filled_up(shift, e->width);
+    norm[0] = filled_up(e, scale, e->width);
+    norm[1] = filled_up(e, shift, e->width);
     return norm[0] && norm[1];
 }
 
@@ -150,10 +128,10 @@ void bertkit_set_scores(Encoder *e, int layer, int half, int base) {
     e->layers[layer].half = half, e->layers[layer].base = base;
 }
 
-static float *head_panels(const Encoder *e, const float *rows, int num_rows) {
+static float *head_panels(Encoder *e, const float *rows, int num_rows) {
     int size = e->width / e->heads;
     long step = (long)round_up(num_rows, PANEL) * size;
-    float *panels = zeros(e->heads * step * sizeof(float));
+    float *panels = zeros(&e->memory, e->heads * step * sizeof(float));
     for (int h = 0; panels && h < e->heads; h++) transpose_keys(rows + h * size, e->width, num_rows, size, panels + h * step);
     return panels;
 }

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct Workspace {
     struct Workspace *next;
     Sizes sizes;
+    Block *memory;
     float *x, *qkv[2], *attended, *chosen_x, *chosen_q, *inner, *scratch;
     float *normed;   /* what the products of gated layers read */
     int32_t *places; /* of the tokens in their sequences, then of the chosen rows */
@@ -44,10 +45,8 @@ static int stride_of(int width) { return round_up(width, PANEL) + PANEL; }
 static int inner_stride_of(const Encoder *e) { return stride_of(e->gated ? 2 * e->inner : e->inner); }
 
 static void free_workspace(Workspace *w) {
-    void *all[] = {w->x, w->qkv[0], w->qkv[1], w->attended, w->chosen_x, w->chosen_q, w->inner, w->scratch, w->normed, w->places,
-                   w->x_converted, w->attended_converted, w->inner_converted,
-                   w->x_scales, w->attended_scales, w->inner_scales, w};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    free_all(w->memory);
+    free(w);
 }
 
 /* Columns of the products with the vectors of distances that a sequence of so many tokens needs. */
@@ -69,15 +68,16 @@ static Workspace *new_workspace(const Encoder *e, Sizes sizes) {
     size_t wide = stride_of(e->width), triple = stride_of(3 * e->width), inner = inner_stride_of(e);
     size_t rows = sizes.tokens, chosen = sizes.chosen, blocks = (size_t)sizes.members * BLOCK_ROWS;
     size_t scratch = sizes.members * scratch_of(e, sizes.longest);
-    int complete = (w->x = zeros(rows * wide * 4)) && (w->attended = zeros(rows * wide * 4)) &&
-        (w->qkv[0] = zeros((rows * triple + PANEL) * 4)) &&
-        (w->qkv[1] = zeros(sizes.members > 1 ? (rows * triple + PANEL) * 4 : 0)) &&
-        (w->chosen_x = zeros(chosen * wide * 4)) && (w->chosen_q = zeros(chosen * wide * 4)) &&
-        (w->normed = zeros(e->gated ? rows * wide * 4 : 0)) && (w->places = zeros((rows + chosen) * 4)) &&
-        (w->inner = zeros(blocks * inner * 4)) && (w->scratch = zeros(scratch * 4)) &&
-        (w->x_converted = zeros(rows * wide * 2)) && (w->attended_converted = zeros(rows * wide * 2)) &&
-        (w->inner_converted = zeros(blocks * inner * 2)) && (w->x_scales = zeros(rows * 4)) &&
-        (w->attended_scales = zeros(rows * 4)) && (w->inner_scales = zeros(blocks * 4));
+    Block **m = &w->memory;
+    int complete = (w->x = zeros(m, rows * wide * 4)) && (w->attended = zeros(m, rows * wide * 4)) &&
+        (w->qkv[0] = zeros(m, (rows * triple + PANEL) * 4)) &&
+        (w->qkv[1] = zeros(m, sizes.members > 1 ? (rows * triple + PANEL) * 4 : 0)) &&
+        (w->chosen_x = zeros(m, chosen * wide * 4)) && (w->chosen_q = zeros(m, chosen * wide * 4)) &&
+        (w->normed = zeros(m, e->gated ? rows * wide * 4 : 0)) && (w->places = zeros(m, (rows + chosen) * 4)) &&
+        (w->inner = zeros(m, blocks * inner * 4)) && (w->scratch = zeros(m, scratch * 4)) &&
+        (w->x_converted = zeros(m, rows * wide * 2)) && (w->attended_converted = zeros(m, rows * wide * 2)) &&
+        (w->inner_converted = zeros(m, blocks * inner * 2)) && (w->x_scales = zeros(m, rows * 4)) &&
+        (w->attended_scales = zeros(m, rows * 4)) && (w->inner_scales = zeros(m, blocks * 4));
     if (complete) return w;
     free_workspace(w);
     return NULL;
