@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -242,7 +243,7 @@ class Session:
 
     def run(self, rounds: int) -> None:
         """Prepare and start all processes, check their answers, measure."""
-        steps = len(self._alive()) * (2 + rounds)
+        steps = len(self._alive()) * (2 + rounds * len(self._figures()))
         with ExitStack() as stack, Progress(steps, label="benchmark", unit="steps") as bar:
             for mode in self._alive():
                 bar.advance(note=f"converting for {mode}")
@@ -259,10 +260,11 @@ class Session:
                 if found is not None and reference is not None:
                     self._report.systems[mode].quality = Quality.of(found, reference)
             for number in range(rounds):
-                modes = self._alive()
-                for mode in modes if number % 2 == 0 else modes[::-1]:
-                    bar.advance(note=f"round {number + 1}, {mode}")
-                    self._try(mode, self._round, processes[mode], number)
+                for what, measure in self._figures().items():
+                    modes = self._alive()
+                    for mode in modes if number % 2 == 0 else modes[::-1]:
+                        bar.advance(note=f"round {number + 1}, {what}, {mode}")
+                        self._try(mode, measure, processes[mode])
 
     def _alive(self) -> list[Mode]:
         return [mode for mode, system in self._report.systems.items() if system.error is None]
@@ -292,19 +294,37 @@ class Session:
             found.append(np.load(out))
         return found[0], found[1]
 
-    def _round(self, process: RuntimeProcess, number: int) -> None:
+    def _figures(self) -> dict[str, Callable[[RuntimeProcess], None]]:
+        """What a round measures, each of one system after the other.
+
+        Figures that are compared are taken within seconds, because a machine that others use too changes its speed.
+        """
+        single = {f"1 x {length}": partial(self._note_single, length) for length in self._lengths}
+        return {**single, "own texts": self._note_own, "all texts": self._note_passes, "a start": self._note_rest}
+
+    def _note_single(self, length: int, process: RuntimeProcess) -> None:
         time.sleep(REST_S)
-        system = self._report.systems[process.mode]
-        for length in self._lengths:
-            seconds = self._ask(process, "calls", texts=self._files[str(length)], budget=BUDGET_S)
-            system.note(f"single_{length}", statistics.median(seconds))
+        seconds = self._ask(process, "calls", texts=self._files[str(length)], budget=BUDGET_S)
+        self._report.systems[process.mode].note(f"single_{length}", statistics.median(seconds))
+
+    def _note_own(self, process: RuntimeProcess) -> None:
+        time.sleep(REST_S)
         seconds = self._ask(process, "calls", texts=self._files["singles"], budget=0)
+        system = self._report.systems[process.mode]
         system.note("single_own", statistics.median(seconds))
         system.note("single_own_p95", float(np.percentile(seconds, 95)))
+
+    def _note_passes(self, process: RuntimeProcess) -> None:
+        time.sleep(REST_S)
         for order in ORDERS[:1] if process.mode.is_ours else ORDERS:
-            system.note(f"pass_{order}", *self._ask(process, "pass", texts=self._files["texts"], order=order))
+            seconds = self._ask(process, "pass", texts=self._files["texts"], order=order)
+            self._report.systems[process.mode].note(f"pass_{order}", *seconds)
+
+    def _note_rest(self, process: RuntimeProcess) -> None:
+        system = self._report.systems[process.mode]
         system.figures["memory"] = [process.ask("memory")["bytes"]]  # the most so far, that of earlier rounds included
-        if number < COLD_STARTS:
+        if len(system.figures.get("cold_start", ())) < COLD_STARTS:
+            time.sleep(REST_S)
             system.note("cold_start", self._cold_start(process.mode))
 
     def _cold_start(self, mode: Mode) -> float:
