@@ -17,7 +17,7 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
-from bertkit.engine.fused_modules import can_fuse, check_closeness, fuse
+from bertkit.engine.fused_modules import FusedModel, can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
@@ -30,6 +30,7 @@ from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_sentences
 from bertkit.model.word_weights import word_weights
+from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.system.device import find_device
 from bertkit.system.processor import find_processor
@@ -76,7 +77,7 @@ class TorchBackend:
         self._shared = self._load is None
         self._lock = Lock()
         self._now = local()
-        self._fused: tuple[ConfiguredModel, Watch | None] | None = None
+        self._fused: tuple[ConfiguredModel, Watch | None, FusedModel | None] | None = None
         self._refused: str | None = None
         self._read(model if isinstance(model, ConfiguredModel) else model())
         facts = None if self._model is None else self._model.quantization
@@ -184,25 +185,30 @@ class TorchBackend:
     def _network(self, batch: Batch) -> ConfiguredModel:
         """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
         model = self._model
-        if self._shared and model is not None:
-            if (model.device, model.dtype) != (self._place, self._dtype):
-                self._fused = None
-                self._read(model)
-            if self.weight_type is None or model.training:
-                return eval_view(model)
-        return self._ready() or self._fuse(batch)
+        if self._shared and model is not None and (self._follow(model) or self.weight_type is None):
+            return eval_view(model)
+        view, _ = self._ready()
+        return view or self._fuse(batch)
 
-    def _ready(self) -> ConfiguredModel | None:
-        """The view with the library's encoder, if there is one and the model has not changed since."""
+    def _follow(self, model: ConfiguredModel) -> bool:
+        """Take note of another device or type; whether the model is in training mode, in which torch computes."""
+        if (model.device, model.dtype) != (self._place, self._dtype):
+            self._fused = None
+            self._read(model)
+        return model.training
+
+    def _ready(self) -> tuple[ConfiguredModel | None, FusedModel | None]:
+        """The view with the library's encoder, and its parts, if there is one and the model has not changed since."""
         fused = self._fused  # once: another thread may replace it
         if fused is None:
-            return None
-        view, watch = fused
-        return view if watch is None or watch.unchanged() else None
+            return None, None
+        view, watch, parts = fused
+        return (view, parts) if watch is None or watch.unchanged() else (None, None)
 
     def _fuse(self, batch: Batch) -> ConfiguredModel:
         with self._lock:
-            if ready := self._ready():
+            ready, _ = self._ready()
+            if ready:
                 return ready  # made by another thread
             if self._refused is not None:
                 raise ConfigError(self._refused)
@@ -221,7 +227,7 @@ class TorchBackend:
                 except ConfigError as error:
                     self._refused = str(error)
                     raise
-            self._fused = (view, watch)
+            self._fused = (view, watch, FusedModel.of(view))
             if not self._shared:
                 self._model = None
             return view
@@ -238,21 +244,34 @@ class TorchBackend:
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
+        hidden = self._without_torch(pack, wanted)
+        values = self._computed(pack, wanted) if hidden is None else {"last_hidden_state": hidden}
+        if self.place.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
+            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)}
+        return values
+
+    def _without_torch(self, pack: Pack, wanted: Wanted) -> Floats | None:
+        """The hidden vectors of an encoder that the library computes alone; None: torch has to, or says why not."""
+        model = self._model
+        if wanted.outputs != ("last_hidden_state",) or (self._shared and model is not None and self._follow(model)):
+            return None
+        _, parts = self._ready()
+        return None if parts is None else parts.hidden(pack, first_token=wanted.first_token)
+
+    def _computed(self, pack: Pack, wanted: Wanted) -> dict[str, Floats]:
+        """What torch computes, in part by the library; of vectors on a CPU that are to be pooled, all."""
         device = self.place
         batch = batch_of(pack, wanted)
         try:
-            with torch.inference_mode(), self._autocast():
+            with self._limited(), torch.inference_mode(), self._autocast():
                 found = _outputs(self._network(batch), batch if device.type == "cpu" else batch.to(device), wanted)
-                values = {name: x.float().cpu().numpy() for name, x in found.items()}
+                return {name: x.float().cpu().numpy() for name, x in found.items()}
         except torch.OutOfMemoryError as error:
             raise ResourceError(
                 f"out of memory on {device} with a batch of {len(pack.ids):,} tokens in "
                 f"{len(pack.lengths)} sequences: {str(error).splitlines()[0]}. Use truncation=True with a "
                 "smaller max_length, or device='cpu'"
             ) from None
-        if device.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
-            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)}
-        return values
 
     def num_threads(self, num_packs: int) -> int:
         """On a CPU as many threads as torch uses, if each gets several packs.
@@ -266,17 +285,22 @@ class TorchBackend:
             return 1
         return threads if len(self._openmp) else 1
 
+    def in_thread(self, alone: bool) -> AbstractContextManager[None]:
+        """Keeps the computation to the calling thread, or to the number that was asked for."""
+        self._now.threads = (self.threads or torch.get_num_threads()) if alone else 1
+        _, _, parts = self._fused or (None, None, None)
+        return nullcontext() if alone and parts is not None else self._limited()  # which takes its time
+
     @contextmanager
-    def in_thread(self, alone: bool) -> Iterator[None]:
-        """Keeps the computation to the calling thread, or to the number that was asked for.
+    def _limited(self) -> Iterator[None]:
+        """Torch's operations in this thread use as many threads as they may.
 
         Torch's threads wait in a loop for a while after an operation, and would take the cores from the library's. So
         where the library computes the layers, torch does the little that is left in one thread.
         """
         threads = torch.get_num_threads()  # also sets torch up in this thread, which would overrule a limit set before
-        count = (self.threads or threads) if alone else 1
-        self._now.threads = count
-        limit = count if self.weight_type is None or self._projects_to_words else 1
+        only_rest = self.weight_type is not None and not self._projects_to_words
+        limit = 1 if only_rest else getattr(self._now, "threads", 1)
         if limit == threads:
             yield
             return

@@ -14,6 +14,7 @@ from bertkit.batch import pack
 from bertkit.engine.backend import Pack, Wanted
 from bertkit.engine.native.library import native_library
 from bertkit.engine.torch_backend import TorchBackend
+from bertkit.errors import InputError
 from family_helpers import SHAPES, V, odd, pair
 from parity_measures import ENGINE_LIMITS
 
@@ -51,6 +52,32 @@ def test_the_library_computes_what_the_modules_do(shape: str, sizes: str, tmp_pa
                 right = expected if asked.pooling is None else given.pool(expected, asked.pooling)
                 assert np.abs(found - right).max() <= ENGINE_LIMITS[precision] * max(1.0, np.abs(right).max())
             assert backend.weight_type is not None, "torch computed it"
+
+
+@pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_torch_around_it_the_library_gives_the_same_bits(shape: str, tmp_path: Path) -> None:
+    _, model = pair(shape, "BertModel", tmp_path, max_position_embeddings=400)
+    assert isinstance(model, BertModel)
+    backend = TorchBackend(lambda: copy.deepcopy(model))
+    asked = [Wanted(("last_hidden_state",), pooling) for pooling in (None, ("cls",))]
+    assert backend._without_torch(rows_of((5,)), asked[0]) is None  # it is not packed yet
+    for lengths in BATCHES:
+        given = rows_of(lengths)
+        for wanted in asked:
+            modules = backend._computed(given, wanted)["last_hidden_state"]
+            alone = backend._without_torch(given, wanted)
+            if model.embeddings.projection is not None:
+                assert alone is None
+                continue
+            assert alone is not None
+            assert alone.dtype == np.float32
+            np.testing.assert_array_equal(alone, modules)
+    ids = rows_of((3, 4)).ids
+    ids[4] = model.config.vocab_size
+    for outside in range(2):
+        with pytest.raises(InputError, match=f"input_ids has {ids[4]}, outside 0"):
+            backend.compute(Pack(ids, np.zeros(7, np.int64), (3, 4)), asked[outside])
 
 
 def test_another_window_is_left_to_torch(tmp_path: Path) -> None:
