@@ -5,6 +5,7 @@ Letters of the array shapes: T tokens of a pack, B rows, R tokens that were chos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -85,16 +86,16 @@ class Pack:
         if mode in ("cls", "lasttoken"):
             return x_TD[[start + skipped if mode == "cls" else end - 1 for start, end in self.spans()]]
         found_BD = np.empty((len(self.lengths), x_TD.shape[1]), np.float32)
-        for row, (start, end) in enumerate(self.spans()):  # reduceat would take three times as long
+        for found_D, (start, end) in zip(found_BD, self.spans(), strict=True):  # reduceat takes three times as long
+            size = end - start - skipped
             if mode == "weightedmean":
                 weights_S = np.arange(1 + skipped, 1 + end - start, dtype=np.float32)
-                np.matmul(weights_S / weights_S.sum(), x_TD[start + skipped : end], out=found_BD[row])
-            else:
-                reduce = np.maximum.reduce if mode == "max" else np.add.reduce
-                reduce(x_TD[start + skipped : end], axis=0, out=found_BD[row])
-        if mode in ("mean", "mean_sqrt_len_tokens"):
-            sizes_B = np.array(self.lengths, np.float32) - skipped
-            found_BD /= (sizes_B if mode == "mean" else np.sqrt(sizes_B))[:, None]
+                np.matmul(weights_S / weights_S.sum(), x_TD[start + skipped : end], out=found_D)
+                continue
+            reduce = np.maximum.reduce if mode == "max" else np.add.reduce
+            reduce(x_TD[start + skipped : end], axis=0, out=found_D)
+            if mode != "max":
+                found_D /= size if mode == "mean" else math.sqrt(size)
         return found_BD
 
 
