@@ -264,6 +264,7 @@ class Session:
                     modes = self._alive()
                     for mode in modes if number % 2 == 0 else modes[::-1]:
                         bar.advance(note=f"round {number + 1}, {what}, {mode}")
+                        time.sleep(REST_S)
                         self._try(mode, measure, processes[mode])
 
     def _alive(self) -> list[Mode]:
@@ -297,25 +298,22 @@ class Session:
     def _figures(self) -> dict[str, Callable[[RuntimeProcess], None]]:
         """What a round measures, each of one system after the other.
 
-        Figures that are compared are taken within seconds, because a machine that others use too changes its speed.
+        Figures that are compared are measured within seconds, because the speed of a shared machine changes.
         """
         single = {f"1 x {length}": partial(self._note_single, length) for length in self._lengths}
         return {**single, "own texts": self._note_own, "all texts": self._note_passes, "a start": self._note_rest}
 
     def _note_single(self, length: int, process: RuntimeProcess) -> None:
-        time.sleep(REST_S)
         seconds = self._ask(process, "calls", texts=self._files[str(length)], budget=BUDGET_S)
         self._report.systems[process.mode].note(f"single_{length}", statistics.median(seconds))
 
     def _note_own(self, process: RuntimeProcess) -> None:
-        time.sleep(REST_S)
         seconds = self._ask(process, "calls", texts=self._files["singles"], budget=0)
         system = self._report.systems[process.mode]
         system.note("single_own", statistics.median(seconds))
         system.note("single_own_p95", float(np.percentile(seconds, 95)))
 
     def _note_passes(self, process: RuntimeProcess) -> None:
-        time.sleep(REST_S)
         for order in ORDERS[:1] if process.mode.is_ours else ORDERS:
             seconds = self._ask(process, "pass", texts=self._files["texts"], order=order)
             self._report.systems[process.mode].note(f"pass_{order}", *seconds)
@@ -324,7 +322,6 @@ class Session:
         system = self._report.systems[process.mode]
         system.figures["memory"] = [process.ask("memory")["bytes"]]  # the most so far, that of earlier rounds included
         if len(system.figures.get("cold_start", ())) < COLD_STARTS:
-            time.sleep(REST_S)
             system.note("cold_start", self._cold_start(process.mode))
 
     def _cold_start(self, mode: Mode) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import pairwise
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack
 from bertkit.engine.closeness import NEAR_ENOUGH, closeness
 from bertkit.engine.fused_positions import scores_of, tables_of
-from bertkit.engine.module_views import computing_parts, hooks_of, module_view
+from bertkit.engine.module_views import Watch, computing_parts, hooks_of, module_view
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.native_encoder import (
     ACTIVATIONS,
@@ -89,14 +89,16 @@ class FusedEncoder(nn.Module):
         if rows is not None:
             chosen = rows.rows.numpy().astype(np.int32)
             chosen_starts = np.concatenate([[0], np.cumsum(rows.lengths)]).astype(np.int32)
-        return torch.from_numpy(self.compute(x_TD.numpy(), layout.lengths, chosen, chosen_starts)), [], []
+        return torch.from_numpy(self.compute(x_TD.numpy(), layout.boundaries, chosen, chosen_starts)), [], []
 
     def compute(
-        self, x_TD: Floats, lengths: tuple[int, ...], chosen: Ids | None = None, chosen_starts: Ids | None = None
+        self, x_TD: Floats, boundaries: tuple[int, ...], chosen: Ids | None = None, chosen_starts: Ids | None = None
     ) -> Floats:
         """The same for arrays; see :class:`~bertkit.engine.native.native_encoder.NativeEncoder`."""
-        starts = np.array((0, *accumulate(lengths)), np.int32)
-        tables = None if self.tables_for is None else self.tables_for(max(lengths))
+        starts = np.array(boundaries, np.int32)
+        tables = None
+        if self.tables_for is not None:
+            tables = self.tables_for(max(end - start for start, end in pairwise(boundaries)))
         return self.native(x_TD, starts, chosen, chosen_starts, threads=self.num_threads(), positions=tables)
 
 
@@ -158,9 +160,25 @@ class FusedModel(NamedTuple):
         if x_TD is None or 0 in pack.lengths:
             return None
         if not first_token:
-            return self.encoder.compute(x_TD, pack.lengths)
+            return self.encoder.compute(x_TD, pack.boundaries)
         firsts = np.array(pack.boundaries, np.int32)
-        return self.encoder.compute(x_TD, pack.lengths, firsts[:-1], np.arange(len(firsts), dtype=np.int32))
+        return self.encoder.compute(x_TD, pack.boundaries, firsts[:-1], np.arange(len(firsts), dtype=np.int32))
+
+
+class Fused(NamedTuple):
+    """A view of a model with the library's encoder.
+
+    watch: notices changes of the model; None where nobody else has it.
+    parts: those of an encoder that the library computes alone.
+    """
+
+    view: ConfiguredModel
+    watch: Watch | None
+    parts: FusedModel | None
+
+    def is_current(self) -> bool:
+        """Whether the model has not changed since."""
+        return self.watch is None or self.watch.unchanged()
 
 
 def can_fuse(model: ConfiguredModel) -> bool:

@@ -17,7 +17,7 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
-from bertkit.engine.fused_modules import FusedModel, can_fuse, check_closeness, fuse
+from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
@@ -77,7 +77,7 @@ class TorchBackend:
         self._shared = self._load is None
         self._lock = Lock()
         self._now = local()
-        self._fused: tuple[ConfiguredModel, Watch | None, FusedModel | None] | None = None
+        self._fused: Fused | None = None
         self._refused: str | None = None
         self._read(model if isinstance(model, ConfiguredModel) else model())
         facts = None if self._model is None else self._model.quantization
@@ -187,29 +187,20 @@ class TorchBackend:
         model = self._model
         if self._shared and model is not None and (self._follow(model) or self.weight_type is None):
             return eval_view(model)
-        view, _ = self._ready()
-        return view or self._fuse(batch)
+        fused = self._fused  # once: another thread may replace it
+        return fused.view if fused is not None and fused.is_current() else self._fuse(batch)
 
     def _follow(self, model: ConfiguredModel) -> bool:
-        """Take note of another device or type; whether the model is in training mode, in which torch computes."""
+        """Notice another device or type. Returns whether the model is in training mode, in which torch computes."""
         if (model.device, model.dtype) != (self._place, self._dtype):
             self._fused = None
             self._read(model)
         return model.training
 
-    def _ready(self) -> tuple[ConfiguredModel | None, FusedModel | None]:
-        """The view with the library's encoder, and its parts, if there is one and the model has not changed since."""
-        fused = self._fused  # once: another thread may replace it
-        if fused is None:
-            return None, None
-        view, watch, parts = fused
-        return (view, parts) if watch is None or watch.unchanged() else (None, None)
-
     def _fuse(self, batch: Batch) -> ConfiguredModel:
         with self._lock:
-            ready, _ = self._ready()
-            if ready:
-                return ready  # made by another thread
+            if self._fused is not None and self._fused.is_current():
+                return self._fused.view  # made by another thread
             if self._refused is not None:
                 raise ConfigError(self._refused)
             model, library = self._model or self._loaded(), native_library()
@@ -227,7 +218,7 @@ class TorchBackend:
                 except ConfigError as error:
                     self._refused = str(error)
                     raise
-            self._fused = (view, watch, FusedModel.of(view))
+            self._fused = Fused(view, watch, FusedModel.of(view))
             if not self._shared:
                 self._model = None
             return view
@@ -255,8 +246,10 @@ class TorchBackend:
         model = self._model
         if wanted.outputs != ("last_hidden_state",) or (self._shared and model is not None and self._follow(model)):
             return None
-        _, parts = self._ready()
-        return None if parts is None else parts.hidden(pack, first_token=wanted.first_token)
+        fused = self._fused
+        if fused is None or fused.parts is None or not fused.is_current():
+            return None
+        return fused.parts.hidden(pack, first_token=wanted.first_token)
 
     def _computed(self, pack: Pack, wanted: Wanted) -> dict[str, Floats]:
         """What torch computes, in part by the library; of vectors on a CPU that are to be pooled, all."""
@@ -288,12 +281,13 @@ class TorchBackend:
     def in_thread(self, alone: bool) -> AbstractContextManager[None]:
         """Keeps the computation to the calling thread, or to the number that was asked for."""
         self._now.threads = (self.threads or torch.get_num_threads()) if alone else 1
-        _, _, parts = self._fused or (None, None, None)
-        return nullcontext() if alone and parts is not None else self._limited()  # which takes its time
+        fused = self._fused
+        without_torch = alone and fused is not None and fused.parts is not None
+        return nullcontext() if without_torch else self._limited()
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Torch's operations in this thread use as many threads as they may.
+        """Limits the threads of torch's operations in this thread.
 
         Torch's threads wait in a loop for a while after an operation, and would take the cores from the library's. So
         where the library computes the layers, torch does the little that is left in one thread.

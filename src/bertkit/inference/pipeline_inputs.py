@@ -18,7 +18,7 @@ Shaped: TypeAlias = AnswerT | list[AnswerT] | Iterator[AnswerT]
 #: One text or pair as a caller may pass it, and what a pipeline of texts is called with.
 Item = str | tuple[str, str] | list[str] | Mapping[str, str]
 Inputs = Item | Iterable[Item]
-#: What is one input, although it has a length; a tuple, since a union would be made anew in each call.
+#: Types of one input, although it has a length. A tuple, because a union would be built on every call.
 SINGLE = (str, bytes, Mapping)
 #: A text, and the second one of a pair.
 Text = tuple[str, str | None]

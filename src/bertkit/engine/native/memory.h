@@ -1,8 +1,8 @@
 /* Memory that is given out from front to back, filled with zeros, and freed as a whole.
  *
- * It comes in large blocks of huge pages, where the system has them: each call reads all weights from front to back, and
- * with pages of 4 kB the processor would look up where they are some thousand times. What is never given out of a block
- * takes no memory.
+ * It comes in large blocks, of huge pages where the system has them: each call reads all weights from front to back, and
+ * with pages of 4 kB the processor would have to look up the places of thousands. The part of a block that is never given
+ * out takes no memory.
  */
 #ifndef BERTKIT_MEMORY_H
 #define BERTKIT_MEMORY_H
@@ -22,15 +22,15 @@ typedef struct Block {
     size_t size, used; /* bytes, this header included */
 } Block;
 
-static size_t whole(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
+static size_t whole_steps(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
 /* So many zero bytes, aligned to 64; NULL: no memory. */
 static void *zeros(Block **memory, size_t bytes) {
-    const size_t header = whole(sizeof(Block), 64);
+    const size_t header = whole_steps(sizeof(Block), 64);
     Block *block = *memory;
-    bytes = whole(bytes, 64);
+    bytes = whole_steps(bytes, 64);
     if (!block || block->size - block->used < bytes) {
-        size_t size = whole(header + bytes > BLOCK_BYTES ? header + bytes : BLOCK_BYTES, HUGE_PAGE);
+        size_t size = whole_steps(header + bytes > BLOCK_BYTES ? header + bytes : BLOCK_BYTES, HUGE_PAGE);
         void *found = NULL;
         if (posix_memalign(&found, HUGE_PAGE, size)) return NULL;
 #if defined(MADV_HUGEPAGE)

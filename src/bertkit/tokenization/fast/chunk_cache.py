@@ -31,7 +31,7 @@ MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
-#: Up to so many are looked up one by one.
+#: Up to this many chunks are looked up one by one.
 FEW_CHUNKS = 32
 #: Arrow splits text from this size on; for less, importing it takes longer than it saves.
 ARROW_CHARS = 1 << 19
