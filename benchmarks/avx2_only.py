@@ -63,7 +63,7 @@ def main() -> None:
     source = Path(__file__).with_suffix(".c")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", answers, source], check=True)
     flags.write_text(NEWER.sub("", Path("/proc/cpuinfo").read_text(encoding="utf-8")), encoding="utf-8")
-    compiler.write_text('#!/bin/sh\nexec gcc "$@" -march=x86-64-v3\n', encoding="utf-8")
+    compiler.write_text('#!/bin/sh\nexec gcc "$@" -march=znver3\n', encoding="utf-8")
     compiler.chmod(0o755)
     environment = {**os.environ, **SWITCHES, "LD_PRELOAD": str(answers), "CC": str(compiler)}
     environment["XDG_CACHE_HOME"] = str(work / "cache")

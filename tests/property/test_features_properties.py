@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.batch import collate, pack
-from bertkit.engine.rows import pack_by_length
+from bertkit.engine.rows import FEWEST_TOKENS, pack_by_length
 from bertkit.errors import InputError
 from bertkit.ragged import Ragged, boundaries_of, concatenate
 
@@ -27,6 +28,37 @@ def test_every_row_is_in_one_pack_and_packs_are_full(lengths: list[int], max_tok
         assert sum(lengths[row] for row in [*rows, following[0]]) > max_tokens
     order = [row for rows in packs for row in rows]
     assert order == sorted(order, key=lambda row: (-lengths[row], row)), "longest first, equal ones in their order"
+
+
+def finished_last(lengths: list[int], packs: list[list[int]], workers: int) -> int:
+    """When the last of the workers has finished, each of which takes the next pack when it is free: tokens are time."""
+    free = [0] * workers
+    for rows in packs:
+        heapq.heapreplace(free, free[0] + sum(lengths[row] for row in rows))
+    return max(free)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 300), min_size=1, max_size=200),
+    max_tokens=st.integers(1, 2000),
+    workers=st.integers(2, 9),
+)
+@settings(max_examples=300, deadline=None)
+def test_workers_finish_together(lengths: list[int], max_tokens: int, workers: int) -> None:
+    packs = pack_by_length(np.array(lengths, dtype=np.int64), max_tokens, workers)
+    order = [row for rows in packs for row in rows]
+    assert order == sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    assert all(len(rows) == 1 or sum(lengths[row] for row in rows) <= max_tokens for rows in packs)
+    late = finished_last(lengths, packs, workers) - sum(lengths) / workers
+    assert late <= max(FEWEST_TOKENS, max(lengths))
+
+
+def test_full_packs_leave_workers_waiting() -> None:
+    lengths = [100] * 90
+    full = pack_by_length(np.array(lengths), 1000)
+    shared = pack_by_length(np.array(lengths), 1000, 2)
+    assert finished_last(lengths, full, 2) == 5000
+    assert finished_last(lengths, shared, 2) == 4500
 
 
 def feature_set(lengths: list[int], seed: int, labels: np.ndarray | None = None) -> Ragged:

@@ -117,7 +117,7 @@ class Reporting:
         self.max_tokens, self.threads = max_tokens, threads
         self.seen: list[tuple[int, int]] = []
 
-    def num_threads(self, num_packs: int) -> int:
+    def num_threads(self, lengths: np.ndarray) -> int:
         return self.threads
 
     def in_thread(self, alone: bool) -> Any:

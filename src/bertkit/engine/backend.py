@@ -168,8 +168,8 @@ class Backend(Protocol):
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32; several threads may call at once."""
 
-    def num_threads(self, num_packs: int) -> int:
-        """How many threads should compute so many packs, each its own; 1: the caller's thread, one after the other."""
+    def num_threads(self, lengths: Ints) -> int:
+        """How many threads should compute rows of these lengths, each packs of its own; 1: the caller's thread."""
 
     def in_thread(self, alone: bool) -> AbstractContextManager[None]:
         """Held around :meth:`compute` in a thread that is ``alone``, or one of several."""

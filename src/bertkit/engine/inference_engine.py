@@ -171,9 +171,10 @@ class InferenceEngine:
                 found = self._compute(Pack.of(rows), wanted, read)
             advance(1)
             return list(found)
-        packs = pack_by_length(rows.lengths, self.max_tokens)
+        threads = self.backend.num_threads(rows.lengths)
+        packs = pack_by_length(rows.lengths, self.max_tokens, threads)
         values: list[ResultT | None] = [None] * len(rows)
-        for numbers, results in zip(packs, self._computed(packs, rows, wanted, read), strict=True):
+        for numbers, results in zip(packs, self._computed(packs, threads, rows, wanted, read), strict=True):
             for number, value in zip(numbers, results, strict=True):
                 values[number] = value
             advance(len(numbers))
@@ -205,19 +206,18 @@ class InferenceEngine:
             return self.run(rows, wanted, read, advance)
 
     def _computed(
-        self, packs: Sequence[Sequence[int]], rows: Ragged, wanted: Wanted, read: Read[ResultT]
+        self, packs: Sequence[Sequence[int]], threads: int, rows: Ragged, wanted: Wanted, read: Read[ResultT]
     ) -> Iterator[Sequence[ResultT]]:
-        """The results of each pack, in order."""
-        num_threads = self.backend.num_threads(len(packs))
+        """The results of each pack, in order, computed by so many threads."""
 
         def compute(numbers: Sequence[int]) -> Sequence[ResultT]:
-            with self.backend.in_thread(alone=num_threads == 1):
+            with self.backend.in_thread(alone=threads == 1):
                 return self._compute(Pack.of(rows, numbers), wanted, read)
 
-        if num_threads == 1:
+        if threads == 1:
             yield from map(compute, packs)
             return
-        pool = ThreadPoolExecutor(num_threads)
+        pool = ThreadPoolExecutor(threads)
         try:
             yield from pool.map(compute, packs)
         finally:

@@ -196,7 +196,7 @@ class OnnxBackend:
                 values[name] = x if mask is None else x[mask]
         return values
 
-    def num_threads(self, num_packs: int) -> int:
+    def num_threads(self, lengths: Ints) -> int:
         """ONNX Runtime has threads of its own."""
         return 1
 

@@ -32,22 +32,31 @@ class WindowSize:
 TEXTS = WindowSize(items=2048, first=64, characters=8_000_000)
 #: Of items that are many rows each, or rows of full length: questions, tagged sentences.
 QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
+#: Of the smallest packs for several workers: each pack reads all weights.
+FEWEST_TOKENS = 64
 
 
-def pack_by_length(lengths: Ints, max_tokens: int) -> list[list[int]]:
+def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[list[int]]:
     """Row numbers in packs of at most ``max_tokens`` tokens, each as full as possible; the longest rows first.
 
     So memory runs out at once or not at all. Rows of equal length keep their order.
+
+    Several ``workers``, of which each takes the next pack when it has finished one, would leave each other alone with
+    the last packs. For them a pack has at most half of a worker's share of the tokens that are left (guided
+    self-scheduling, Polychronopoulos & Kuck 1987), down to ``FEWEST_TOKENS``.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     packs = []
-    start = 0
+    start = used = 0
     while start < len(order):
-        used = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, used + max_tokens, side="right")))
+        most = max_tokens
+        if workers > 1:
+            share = (int(ends[-1]) - used) // workers
+            most = min(max_tokens, max(share // 2, FEWEST_TOKENS))
+        end = max(start + 1, int(np.searchsorted(ends, used + most, side="right")))
         packs.append(order[start:end].tolist())
-        start = end
+        start, used = end, int(ends[end - 1])
     return packs
 
 

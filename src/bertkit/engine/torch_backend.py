@@ -21,6 +21,7 @@ from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, check_clos
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
+from bertkit.engine.rows import FEWEST_TOKENS
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
@@ -30,7 +31,7 @@ from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_sentences
 from bertkit.model.word_weights import word_weights
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.system.console import say
 from bertkit.system.device import find_device
 from bertkit.system.processor import find_processor
@@ -40,6 +41,8 @@ MAX_TOKENS_PER_BATCH = 1024
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
+#: Tokens of each thread that works on packs of its own, in terms of the longest row, or of ``FEWEST_TOKENS``.
+LEAST_WORK = 8
 #: What the library keeps weights as on a CPU; with "auto" in 32 bits those that stay in its cache.
 WEIGHT_TYPES: dict[Precision, WeightType] = {
     "auto": "float24",
@@ -266,15 +269,15 @@ class TorchBackend:
                 "smaller max_length, or device='cpu'"
             ) from None
 
-    def num_threads(self, num_packs: int) -> int:
-        """On a CPU as many threads as torch uses, if each gets several packs.
+    def num_threads(self, lengths: Ints) -> int:
+        """On a CPU as many threads as torch uses, if each has far more to do than the longest row.
 
-        Threads that share a batch wait for each other after every operation of every layer; with two threads that each
-        work on their own, a window takes a tenth less time. The last packs of a window leave threads idle, so a small
-        window is computed in the usual way.
+        Threads that share a pack wait for each other in every layer, after each operation where torch computes; those
+        that work on their own wait once, for whichever has the last pack.
         """
         threads = self.threads or torch.get_num_threads()
-        if self.place.type != "cpu" or threads == 1 or num_packs < 4 * threads:
+        least = LEAST_WORK * threads * max(int(lengths.max()), FEWEST_TOKENS)
+        if self.place.type != "cpu" or threads == 1 or lengths.sum() < least:
             return 1
         return threads if len(self._openmp) else 1
 

@@ -16,14 +16,19 @@ static void transpose_keys(const float *keys, int stride, int tokens, int size, 
     }
 }
 
-/* Scores in powers of two become weights before division by their sum, whose inverse is returned. */
+/* From LANES - n on: what hides all but n scores of a vector when it is added. */
+static const float HIDDEN[2 * LANES] = {[LANES ... 2 * LANES - 1] = -INFINITY};
+
+/* Scores in powers of two become weights before division by their sum, whose inverse is returned. The last vector is
+ * filled up in a register: to load what was stored in pieces, the processor would wait until all of it is in the cache.
+ */
 static float softmax_row(float *scores, int tokens) {
-    int width = round_up(tokens, PANEL);
-    for (int t = tokens; t < width; t++) scores[t] = -INFINITY;
-    vec most = load(scores);
-    for (int t = LANES; t < width; t += LANES) most = max_(most, load(scores + t));
-    vec top = splat(max_of(most)), sums = splat(0.0f);
-    for (int t = 0; t < width; t += LANES) {
+    int last = (tokens - 1) / LANES * LANES;
+    vec rest = load(scores + last) + load(HIDDEN + LANES - (tokens - last)), most = rest;
+    for (int t = 0; t < last; t += LANES) most = max_(most, load(scores + t));
+    vec top = splat(max_of(most)), sums = exp2_(rest - top);
+    store(scores + last, sums);
+    for (int t = 0; t < last; t += LANES) {
         vec weight = exp2_(load(scores + t) - top);
         store(scores + t, weight);
         sums = sums + weight;
