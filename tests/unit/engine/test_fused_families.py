@@ -73,6 +73,8 @@ def test_without_torch_around_it_the_library_gives_the_same_bits(shape: str, tmp
             assert alone is not None
             assert alone.dtype == np.float32
             np.testing.assert_array_equal(alone, modules)
+    empty = rows_of((3, 0, 4))  # which the modules judge
+    assert backend._without_torch(empty, asked[0]) is None
     ids = rows_of((3, 4)).ids
     ids[4] = model.config.vocab_size
     for outside in range(2):

@@ -46,6 +46,15 @@ def watch(monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
     monkeypatch.setattr(TorchBackend, "compute", watched)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [([10] * 102, 1), ([10] * 103, 2), ([512] * 15, 1), ([512] * 16, 2), ([4096] * 9, 1)]
+)
+def test_threads_work_on_their_own_where_each_has_much_to_do(
+    lengths: list[int], expected: int, embed: Any, threads: None
+) -> None:
+    assert embed.engine.backend.num_threads(np.array(lengths)) == expected
+
+
 def test_results_do_not_depend_on_the_number_of_threads(
     embed: Any, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

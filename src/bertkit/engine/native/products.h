@@ -56,7 +56,7 @@ typedef union {
 typedef struct {
     const char *rows, *weights;
     long row_stride, step; /* from one row, and from the weights of one step, to the next */
-    int steps;
+    int steps, adds;       /* adds: to the sums that the tile has */
     const char *ahead;     /* what to prefetch at the first step; each later one is `ahead_step` further on */
     long ahead_step;
     float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
@@ -99,11 +99,11 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
 #define UNROLLED _Pragma("GCC unroll 16")
 #endif
 
-/* A tile with weights of a kind. With `add`, the sums are added to those that it has. With `decodes`, weights in fewer
- * bits are also stored as floats, which costs little while the products are computed.
+/* A tile with weights of a kind. With `fetches`, weights further on are prefetched. With `decodes`, those in fewer bits are
+ * also stored as floats, which costs little while the products are computed.
  */
 INLINE void sum_steps(
-    const int rows, const int kind, const int narrow, const int add, const int decodes, const Operands *o, Tile *tile) {
+    const int rows, const int kind, const int narrow, const int fetches, const int decodes, const Operands *o, Tile *tile) {
     const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
     long on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
     UNRELATED(on[3]);
@@ -112,16 +112,18 @@ INLINE void sum_steps(
         UNRELATED(fours[r / 4]);
     }
     vec sums[TILE_ROWS][2];
-    UNROLLED for (int r = 0; r < rows; r++) {
-        sums[r][0] = add ? load(tile->sums[r]) : splat(0.0f);
-        sums[r][1] = add ? load(tile->sums[r] + LANES) : splat(0.0f);
-    }
+    UNROLLED for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
+    if (o->adds)
+        UNROLLED for (int r = 0; r < rows; r++) {
+            sums[r][0] = load(tile->sums[r]);
+            sums[r][1] = load(tile->sums[r] + LANES);
+        }
     const int half = LANES * WEIGHT_SIZE[kind] * STEP_INPUTS[kind];
     const long step = o->step, ahead_step = o->ahead_step;
     const char *weights = o->weights, *end = weights + o->steps * step, *ahead = o->ahead;
     float *decoded = o->decoded;
     for (; weights != end; weights += step) {
-        if (add) {
+        if (fetches) {
             __builtin_prefetch(ahead);
             if (2 * half > LINE) __builtin_prefetch(ahead + LINE);
             ahead += ahead_step;
@@ -167,7 +169,7 @@ INLINE void sum_steps(
     __attribute__((noinline)) static void NAME(int rows, const Operands *o, Tile *tile) { \
         switch (rows) { FOR_EACH_COUNT(COUNT, __VA_ARGS__) } \
     }
-/*       kind, narrow, add, decodes */
+/*       kind, narrow, fetches, decodes */
 TILES_OF(new_tile, WEIGHTS_F32, 0, 0, 0)
 TILES_OF(tile_f32, WEIGHTS_F32, 0, 1, 0)
 TILES_OF(tile_f24, WEIGHTS_F24, 0, 1, 0)
@@ -226,9 +228,8 @@ static void sum_tiles(
     if (m->kind == WEIGHTS_F32 && !several) first_tile = new_tile; /* the processor fetches floats better by itself */
     if (decodes) first_tile = m->kind == WEIGHTS_F24 ? decoding_f24 : decoding_f16;
     SumTile next_tile = decodes ? tile_f32 : first_tile;
-    memset(sums, 0, (end - t) * sizeof *sums);
     for (int from = 0; from < whole; from += part, packed += part * step) {
-        Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = room};
+        Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = room, .adds = from > 0};
         o.steps = whole - from < part ? whole - from : part;
         o.ahead = packed + (several ? o.steps * step : BYTES_AHEAD);
         o.ahead_step = (step + end - t - 1) / (end - t); /* all tiles together fetch the next part */
@@ -266,30 +267,30 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
         const char *weights = (const char *)(m->apart_weights + (long)from * width + column);
         long step = width * (long)sizeof(float);
         Operands o = {.rows = (const char *)inputs, .weights = weights, .row_stride = sizeof inputs[0], .step = step,
-                      .steps = depth, .ahead = weights + AT_ONCE * step, .ahead_step = step};
+                      .steps = depth, .adds = 1, .ahead = weights + AT_ONCE * step, .ahead_step = step};
         tile_f32(rows, &o, tile);
     }
 }
 
 /* A tile becomes rows of the result: scaled, with bias, activation and residual. */
 INLINE void finish_tile(
-    const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int activation,
+    const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int bytes, const int activation,
     const float *residual, float *y, int y_stride) {
     int column = panel * PANEL;
     Tile apart;
-    if (m->num_apart) apart_tile(m, x, row, rows, column, &apart);
+    if (bytes && m->num_apart) apart_tile(m, x, row, rows, column, &apart);
+    vec unit = splat(m->unit), bias[2] = {load(m->bias + column), load(m->bias + column + LANES)};
     for (int r = 0; r < rows; r++) {
         for (int half = 0; half < 2; half++) {
             int c = column + half * LANES;
-            vec sums, bias = load(m->bias + c);
-            if (m->kind == WEIGHTS_I8) {
+            vec sums;
+            if (bytes) {
                 sums = load_sums(tile->counts[r] + half * LANES);
                 if (m->offset) sums = sums - load_sums(m->offset + c);
-                sums = fma_(sums, splat(x->scales[row + r]) * load(m->scale + c), bias);
+                sums = fma_(sums, splat(x->scales[row + r]) * load(m->scale + c), bias[half]);
                 if (m->num_apart) sums = sums + load(apart.sums[r] + half * LANES);
             } else {
-                sums = load(tile->sums[r] + half * LANES);
-                sums = fma_(sums, splat(m->unit), bias);
+                sums = fma_(load(tile->sums[r] + half * LANES), unit, bias[half]);
             }
             sums = activated(sums, activation);
             long place = (long)(row + r) * y_stride + c;
@@ -314,7 +315,8 @@ static void multiply(
                 switch (activation) {
 #define CASE(A) \
     case A: \
-        finish_tile(m, x, start, count, panel, &sums[u - t], A, residual, y, y_stride); \
+        if (m->kind == WEIGHTS_I8) finish_tile(m, x, start, count, panel, &sums[u - t], 1, A, residual, y, y_stride); \
+        else finish_tile(m, x, start, count, panel, &sums[u - t], 0, A, residual, y, y_stride); \
         break;
                     CASE(NO_ACTIVATION) CASE(GELU) CASE(GELU_TANH) CASE(RELU)
 #undef CASE
