@@ -9,8 +9,8 @@ AVX-512 alone, so WORK gets a copy of it in which every ``cpuid`` instruction of
 a switch: torch, oneDNN and MKL an environment variable, the compiler ``-march``, bertkit ``/proc/cpuinfo``, over which
 another file is mounted for the command alone. Linux on x86-64, as root, with gcc and objdump.
 
-What runs is AVX2 code, on a processor that has more: its caches, clock and memory are its own. Zen 4 computes a 512-bit
-product in two halves, and the same number of products a cycle either way.
+What runs is AVX2 code, bertkit's compiled for a Zen 3, on a processor that has more: its caches, clock and memory are
+its own. Zen 4 computes a 512-bit product in two halves, and the same number of products a cycle either way.
 """
 
 from __future__ import annotations

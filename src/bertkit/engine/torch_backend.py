@@ -41,7 +41,7 @@ MAX_TOKENS_PER_BATCH = 1024
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
-#: Tokens of each thread that works on packs of its own, in terms of the longest row, or of ``FEWEST_TOKENS``.
+#: Threads work on packs of their own where the share of each is so many times the longest row, or ``FEWEST_TOKENS``.
 LEAST_WORK = 8
 #: What the library keeps weights as on a CPU; with "auto" in 32 bits those that stay in its cache.
 WEIGHT_TYPES: dict[Precision, WeightType] = {
