@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.batch import collate, pack
-from bertkit.engine.rows import FEWEST_TOKENS, pack_by_length
+from bertkit.engine.rows import SMALLEST_PACK, pack_by_length
 from bertkit.errors import InputError
 from bertkit.ragged import Ragged, boundaries_of, concatenate
 
@@ -50,7 +50,7 @@ def test_workers_finish_together(lengths: list[int], max_tokens: int, workers: i
     assert order == sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     assert all(len(rows) == 1 or sum(lengths[row] for row in rows) <= max_tokens for rows in packs)
     late = finished_last(lengths, packs, workers) - sum(lengths) / workers
-    assert late <= max(FEWEST_TOKENS, max(lengths))
+    assert late <= max(SMALLEST_PACK, max(lengths))
 
 
 def test_full_packs_leave_workers_waiting() -> None:

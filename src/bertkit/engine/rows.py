@@ -32,8 +32,8 @@ class WindowSize:
 TEXTS = WindowSize(items=2048, first=64, characters=8_000_000)
 #: Of items that are many rows each, or rows of full length: questions, tagged sentences.
 QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
-#: Of the smallest packs for several workers: each pack reads all weights.
-FEWEST_TOKENS = 64
+#: Tokens of the smallest packs for several workers: each pack reads all weights.
+SMALLEST_PACK = 64
 
 
 def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[list[int]]:
@@ -43,7 +43,7 @@ def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[lis
 
     Several ``workers``, of which each takes the next pack when it has finished one, would leave each other alone with
     the last packs. For them a pack has at most half of a worker's share of the tokens that are left (guided
-    self-scheduling, Polychronopoulos & Kuck 1987), down to ``FEWEST_TOKENS``.
+    self-scheduling, Polychronopoulos & Kuck 1987), down to ``SMALLEST_PACK``.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
@@ -53,7 +53,7 @@ def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[lis
         most = max_tokens
         if workers > 1:
             share = (int(ends[-1]) - used) // workers
-            most = min(max_tokens, max(share // 2, FEWEST_TOKENS))
+            most = min(max_tokens, max(share // 2, SMALLEST_PACK))
         end = max(start + 1, int(np.searchsorted(ends, used + most, side="right")))
         packs.append(order[start:end].tolist())
         start, used = end, int(ends[end - 1])

@@ -21,7 +21,7 @@ from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, check_clos
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import WeightType
-from bertkit.engine.rows import FEWEST_TOKENS
+from bertkit.engine.rows import SMALLEST_PACK
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
@@ -41,7 +41,7 @@ MAX_TOKENS_PER_BATCH = 1024
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
-#: Threads work on packs of their own where the share of each is so many times the longest row, or ``FEWEST_TOKENS``.
+#: Threads work on packs of their own where the share of each is so many times the longest row, or ``SMALLEST_PACK``.
 LEAST_WORK = 8
 #: What the library keeps weights as on a CPU; with "auto" in 32 bits those that stay in its cache.
 WEIGHT_TYPES: dict[Precision, WeightType] = {
@@ -276,7 +276,7 @@ class TorchBackend:
         that work on their own wait once, for whichever has the last pack.
         """
         threads = self.threads or torch.get_num_threads()
-        least = LEAST_WORK * threads * max(int(lengths.max()), FEWEST_TOKENS)
+        least = LEAST_WORK * threads * max(int(lengths.max()), SMALLEST_PACK)
         if self.place.type != "cpu" or threads == 1 or lengths.sum() < least:
             return 1
         return threads if len(self._openmp) else 1

@@ -16,7 +16,7 @@ static void transpose_keys(const float *keys, int stride, int tokens, int size, 
     }
 }
 
-/* From LANES - n on: what hides all but n scores of a vector when it is added. */
+/* Added from LANES - n on, it hides all but the first n scores of a vector. */
 static const float HIDDEN[2 * LANES] = {[LANES ... 2 * LANES - 1] = -INFINITY};
 
 /* Scores in powers of two become weights before division by their sum, whose inverse is returned. The last vector is

@@ -56,7 +56,7 @@ typedef union {
 typedef struct {
     const char *rows, *weights;
     long row_stride, step; /* from one row, and from the weights of one step, to the next */
-    int steps, adds;       /* adds: to the sums that the tile has */
+    int steps, adds;       /* adds: whether to the sums that the tile has */
     const char *ahead;     /* what to prefetch at the first step; each later one is `ahead_step` further on */
     long ahead_step;
     float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
@@ -274,9 +274,9 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
 
 /* A tile becomes rows of the result: scaled, with bias, activation and residual. */
 INLINE void finish_tile(
-    const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int bytes, const int activation,
+    const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int activation,
     const float *residual, float *y, int y_stride) {
-    int column = panel * PANEL;
+    int column = panel * PANEL, bytes = m->kind == WEIGHTS_I8;
     Tile apart;
     if (bytes && m->num_apart) apart_tile(m, x, row, rows, column, &apart);
     vec unit = splat(m->unit), bias[2] = {load(m->bias + column), load(m->bias + column + LANES)};
@@ -315,8 +315,7 @@ static void multiply(
                 switch (activation) {
 #define CASE(A) \
     case A: \
-        if (m->kind == WEIGHTS_I8) finish_tile(m, x, start, count, panel, &sums[u - t], 1, A, residual, y, y_stride); \
-        else finish_tile(m, x, start, count, panel, &sums[u - t], 0, A, residual, y, y_stride); \
+        finish_tile(m, x, start, count, panel, &sums[u - t], A, residual, y, y_stride); \
         break;
                     CASE(NO_ACTIVATION) CASE(GELU) CASE(GELU_TANH) CASE(RELU)
 #undef CASE
