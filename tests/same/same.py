@@ -33,8 +33,8 @@ from same_compare import Difference, compare_outputs, judge, read_expected
 from same_data import write_all
 from same_jobs import JOBS, Job
 
-#: The commit of the first release.
-BASE = "47da807"
+#: The commit that results are compared with.
+BASE = "8e782f98"
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 #: What ``--break`` adds to a job of the present tree; each must then be reported as different.
