@@ -18,10 +18,10 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.styles import Font
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import read_texts
 from bertkit.tasks import TASKS, Columns, csv_task, load_split, splits_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.reading.text_rows import read_texts
 
 IMDB = TASKS["imdb"]
 TEXTS = ["Zoë’s café, naïve", "a; b", "plain", "more"]
