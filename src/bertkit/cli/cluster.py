@@ -164,6 +164,8 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
 
 def text_rows(file: Path, columns: TextColumns) -> TextRows:
     """The texts of a file or of standard input, one or more; the empty ones are counted and left out."""
+    from bertkit.tasks.examples import place_of
+
     if columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     from_stdin = str(file) == STANDARD_STREAM
@@ -175,4 +177,4 @@ def text_rows(file: Path, columns: TextColumns) -> TextRows:
         raise DataError(f"{name} has no texts")
     if empty := len(every) - len(rows):
         say(f"left out {counted(empty, 'empty text')} of {name}")
-    return TextRows([row.text for row in rows], [f"{short}:{row.line}" for row in rows], rows, taken)
+    return TextRows([row.text for row in rows], [place_of(short, row.line) for row in rows], rows, taken)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.json_files import printable
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import Columns, place_of
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.text_rows import read_texts
 
@@ -43,7 +43,8 @@ def texts_with_ids(path: Path, columns: Columns, column: str | None) -> Iterator
         if name is None and column is None:
             yield SourceText(source, row.line, None, row.text)
         elif isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-            raise DataError(f"{source}:{row.line}: column {column or ID!r} holds {name!r:.40}, expected the row's id")
+            where = place_of(source, row.line)
+            raise DataError(f"{where}: column {column or ID!r} holds {name!r:.40}, expected the row's id")
         else:
             yield SourceText(source, row.line, str(name), row.text)
 

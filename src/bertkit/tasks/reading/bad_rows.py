@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks.examples import Located, SkippedRow
+from bertkit.tasks.examples import Located, SkippedRow, place_of
 
 OnError = Literal["raise", "skip"]
 #: Bad rows that an error message lists.
@@ -31,19 +31,21 @@ class BadRows:
     """Collects the bad rows of one file, so far ``skipped``.
 
     With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names them
-    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out.
+    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out. ``unit``: see :func:`place_of`.
     """
 
-    def __init__(self, on_error: OnError = "raise", *, gather: bool = False) -> None:
+    def __init__(self, on_error: OnError = "raise", *, gather: bool = False, unit: str = "object") -> None:
         if on_error not in ("raise", "skip"):
             raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
         self.skipped: list[SkippedRow] = []
+        self._unit = unit
         self._raises = on_error == "raise"
         self.at_once = self._raises and not gather
 
     def report(self, path: Path, row: int, kind: str, message: str) -> None:
         """Note a row that cannot be used, or raise DataError if the first one is to raise."""
-        found = SkippedRow(f"{path}:{row}", kind, f"{path}:{row}: {message}")
+        where = place_of(path, row, self._unit)
+        found = SkippedRow(where, row, kind, f"{where}: {message}")
         if self.at_once:
             raise DataError(found.message)
         self.skipped.append(found)

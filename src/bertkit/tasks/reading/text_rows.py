@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import Columns, place_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
@@ -68,5 +68,5 @@ def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Seq
         texts = [record.get(name) for name in names]
         for column, value in zip(names, texts, strict=True):
             if not isinstance(value, str):
-                raise DataError(f"{source}:{line}: column {column!r} holds {value!r:.40}, expected a text")
+                raise DataError(f"{place_of(source, line)}: column {column!r} holds {value!r:.40}, expected a text")
         yield FileRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, line)

@@ -20,7 +20,7 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import HALF_PAIR, JsonTable, find_column, open_table, read_json
-from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
+from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
@@ -48,7 +48,7 @@ def read_questions(
     ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
     """
     must_be_readable(path, question_rules(task))
-    bad = BadRows(on_error, gather=True)
+    bad = BadRows(on_error, gather=True, unit=QUESTION)
     raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
     rows: list[SpanExample] = []
     places: dict[str, str] = {}

@@ -130,7 +130,7 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
     bad.finish(path, len(rows), f"{path} has no sentence")
-    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples
