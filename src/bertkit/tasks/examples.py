@@ -72,12 +72,13 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row that cannot be used: its place and number, the kind of fault, the whole message."""
+    """A row that cannot be used: its place and number, the kind of fault, the message, and what could be done."""
 
     where: str
     row: int
     kind: str
     message: str
+    advice: str = ""
 
 
 class Examples(list[ExampleT], Generic[ExampleT]):

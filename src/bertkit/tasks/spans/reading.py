@@ -19,7 +19,7 @@ from bertkit.tasks.examples import Columns, Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
-from bertkit.tasks.reading.tables import HALF_PAIR, JsonTable, find_column, open_table, read_json
+from bertkit.tasks.reading.tables import HALF_PAIR, REMOVE, JsonTable, find_column, open_table, read_json
 from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.
@@ -122,7 +122,7 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
     for name, value in (("id", identity), ("question", raw.fields.get("question")), ("context", raw.context)):
         texts[name] = text_in(repr(name), value)
         if half_pair_at(texts[name]) is not None:
-            raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
+            raise RowError("half a character", f"{name!r}: {HALF_PAIR}. {REMOVE}")
     return SpanExample(
         id=texts["id"],
         question=texts["question"],
