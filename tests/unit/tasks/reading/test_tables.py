@@ -10,6 +10,7 @@ import os
 import time
 from datetime import date
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,6 +38,39 @@ def texts(path: Path, **options: str) -> list[str]:
     task = csv_task(path, **options)  # type: ignore[arg-type]
     assert task.labels == ("0", "1")
     return [row.text for row in load_split(task, path, "train")]
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;\r"])
+@pytest.mark.parametrize("quoting", ["csv", "none"])
+def test_a_first_line_may_say_the_separator(
+    first: str, quoting: Literal["csv", "none"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(f"{first}\ntext,label;label\na,b;good\n;bad\nb;bad\n", encoding="utf-8")
+    task = csv_task(path, text="text,label", quoting=quoting, on_error="skip")
+    rows = load_split(task, path, "train", on_error="skip")
+    assert [(row.text, row.row) for row in rows] == [("a,b", 3), ("b", 5)]
+    assert rows.skipped[0].where == f"{path}:4"
+    path.write_text(f"{first}\ntext|label\na|good\nb|bad\n", encoding="utf-8")
+    assert csv_task(path, delimiter="|").columns.text == ("text",)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_column_in_another_case_is_taken_and_said(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    as_csv = suffix == "csv"
+    path.write_text("TEXT,Label\na,1\nb,0\n" if as_csv else '{"TEXT": "a", "Label": 1}\n{"TEXT": "b", "Label": 0}\n')
+    for split in ("train", "test"):
+        assert [(row.text, row.label) for row in load_split(IMDB, path, split)] == [("a", 1), ("b", 0)]  # type: ignore[arg-type]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))[1]] == ["a", "b"]
+    told = capsys.readouterr().err
+    assert told.count(f"{path}: column 'TEXT' is taken for 'text'") == 1
+    assert told.count(f"{path}: column 'Label' is taken for 'label'") == 1
+    path.write_text("TEXT,Text,label\na,b,1\n" if as_csv else '{"TEXT": "a", "Text": "b", "label": 1}\n')
+    with pytest.raises(DataError, match=r"no text column 'text'.*\['TEXT', 'Text', 'label'\]"):
+        load_split(IMDB, path, "train")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
