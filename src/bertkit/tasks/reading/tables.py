@@ -7,29 +7,24 @@ and are passed over, as every CSV reader does.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import date, time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
-from bertkit.tasks.reading.lines import COMPRESSIONS, DAMAGED, Lines, open_binary, read_text
+from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 
 #: Line and cells of a row; Parquet may hold anything.
 Values = tuple[int, tuple[Any, ...]]
-#: Longest CSV field in characters. A longer one is a sign of a quote left open, and could fill the memory.
-MAX_FIELD = 10_000_000
 #: Columns that a message lists.
 SHOWN_COLUMNS = 20
 #: How a delimiter is typed on a command line.
@@ -67,6 +62,8 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     elif kind == ".parquet":
         table = ParquetTable(path)
     elif kind == ".xlsx":
+        from bertkit.tasks.reading.excel import ExcelTable
+
         table = ExcelTable(path)
     elif kind in (".csv", ".tsv"):
         table = DelimitedTable(path, bad, layout, tabs=kind == ".tsv")
@@ -331,14 +328,6 @@ def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, (json.JSONDecodeError, RecursionError)) else "a number has too many digits"
 
 
-def _source(path: Path) -> BinaryIO:
-    """What a reader can open: the path, or the content of a compressed file."""
-    if path.suffix.casefold() not in COMPRESSIONS:
-        return path.open("rb")  # Arrow takes paths in UTF-8 only
-    with open_binary(path) as stream:
-        return io.BytesIO(stream.read())
-
-
 class ParquetTable:
     """A Parquet file; rows are counted from 1."""
 
@@ -349,7 +338,7 @@ class ParquetTable:
 
         self.path = path
         try:
-            self._file = pq.ParquetFile(_source(path))
+            self._file = pq.ParquetFile(seekable(path))
             self.columns = tuple(self._file.schema_arrow.names)
         except (pa.ArrowException, *DAMAGED) as error:
             raise DataError(f"{path}: not a readable Parquet file: {error}") from None
@@ -367,58 +356,3 @@ class ParquetTable:
                     yield row, values
         except (pa.ArrowException, ValueError, OSError) as error:  # ValueError: wrong UTF-8, times too fine for Python
             raise DataError(f"{self.path}: cannot read the rows after row {row}: {error}") from None
-
-
-class ExcelTable:
-    """The first sheet of an Excel workbook that is not empty; its first row that is not empty names the columns.
-
-    Cells are read as the text that a CSV file would hold, formulas as the values that were saved with them, and rows
-    have the numbers that Excel shows.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        header = next(self._cells(), None)
-        if header is None:
-            raise DataError(f"{path} is empty: expected a sheet with a header and rows")
-        used = [place for place, name in enumerate(header[1]) if name.strip()]
-        self.columns = tuple(header[1][place].strip() for place in used)
-        self._places = dict(zip(self.columns, used, strict=True))
-
-    def rows(self, names: Sequence[str]) -> Iterator[Values]:
-        """As :meth:`Table.rows`; empty rows are passed over."""
-        places = [self._places[name] for name in names]
-        cells = self._cells()
-        next(cells)
-        for row, values in cells:
-            yield row, tuple(values[place] if place < len(values) else "" for place in places)
-
-    def _cells(self) -> Iterator[tuple[int, list[str]]]:
-        """Number and cells of each row of the sheet that has any."""
-        from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
-
-        row, found = 0, False
-        try:
-            book = load_workbook(_source(self.path), read_only=True, data_only=True)
-            try:
-                for sheet in book.worksheets:
-                    for row, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-                        if any(value is not None for value in values):
-                            found = True
-                            yield row, [_text(value) for value in values]
-                    if found:
-                        return
-            finally:
-                book.close()
-        except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, TypeError, *DAMAGED) as error:
-            raise DataError(f"{self.path}: not a readable Excel workbook (.xlsx), after row {row}: {error}") from None
-
-
-def _text(value: object) -> str:
-    """A cell as a CSV file would hold it."""
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value.isoformat() if isinstance(value, (date, time)) else str(value)
