@@ -234,7 +234,7 @@ def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path)
     code, out, err = run(*scores, good, "--json")
     assert code == 0, err
     assert json.loads(out)["scores"]["accuracy"] == 1.0
-    assert run(*scores, good)[1].startswith("csv, good.csv (160 rows)")
+    assert run(*scores, good)[1].startswith("csv, dev (32 rows)"), "the rows held out, in a copy of the training file"
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="cp1252")
     assert run(*scores, good)[0] == 3, "the encoding of the training file is not that of every file"
     assert run(*scores, good, "--encoding", "cp1252")[0] == 0
