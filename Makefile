@@ -2,7 +2,7 @@
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
-# make same       compare with the first release, run side by side; some minutes
+# make same       compare with an earlier commit, run side by side; some minutes
 # make campaign   the long-running tests
 # make wheels     dist/: bertkit (metadata) and bertkit-lite (the code), of the same version
 PYTHON ?= python3
