@@ -10,7 +10,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import cache_root
 from bertkit.system.processor import SWITCH, level, own_products
 
@@ -96,16 +96,7 @@ def why_not() -> str | None:
     return found if isinstance(found, str) else None
 
 
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+_lock = ForkSafeLock()
 
 
 def _outcome() -> NativeLibrary | str:
