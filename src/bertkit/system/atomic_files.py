@@ -22,6 +22,8 @@ from safetensors import SafetensorError
 
 from bertkit.errors import ConfigError, ResourceError
 
+#: Of a folder that one process at a time writes to.
+LOCK = ".lock"
 #: The system's errors for a file without room -> the reason, where it is not the number of free bytes.
 _NO_SPACE = {
     errno.ENOSPC: None,
@@ -45,7 +47,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def make_folder(path: Path) -> None:
     """Create a folder and its parents; an existing one is fine."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with _writable(path.parent):
+            path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ConfigError(f"{path} is a file, or lies in one; give the name of a folder") from None
     except OSError as error:
@@ -230,9 +233,11 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
 
     The lock ends with this process at the latest, and what a killed process left of it binds nobody. ``busy`` is the
-    message of the ConfigError if another process holds it.
+    message of the ConfigError if another process holds it; a folder that cannot be written is a ResourceError.
     """
-    with path.open("ab") as lock:
+    with _writable(path.parent):
+        opened = path.open("ab")
+    with opened as lock:
         held = try_lock(lock)
         try:  # another process may have removed the file since it was opened
             held = held and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
@@ -244,6 +249,35 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def claimed_folder(folder: Path, busy: str) -> Iterator[None]:
+    """Be the only process that writes to a folder during a ``with`` block; made if missing, removed if it stays empty.
+
+    Errors as :func:`make_folder` and :func:`held_lock`.
+    """
+    make_folder(folder)
+    try:
+        with held_lock(folder / LOCK, busy):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """ResourceError that says what to do, where the system does not let the block write to a folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise ResourceError(
+            f"cannot write to {folder}: {error.strerror}. Change its permissions, or work in a folder of your own, "
+            "for example in a copy of this one"
+        ) from None
 
 
 def sha256_file(path: Path) -> str:

@@ -23,7 +23,7 @@ from bertkit.system.atomic_files import draft_folder, remove_old_drafts
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import cache_root
-from bertkit.system.processor import SWITCH, own_products
+from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
 #: Name of the folders in which libraries are built.
@@ -32,6 +32,8 @@ DRAFT = "build"
 MAIN = "encoder.c"
 SOURCES = (MAIN, "attention.h", "memory.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
+#: Flags for a lower processor than this one; see ``SWITCH``.
+LEVEL_FLAGS = {"avx2": ("-mavx2", "-mfma", "-mf16c"), "plain": ("-DBERTKIT_PLAIN_C",)}
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 2
 SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
@@ -133,7 +135,7 @@ def library_file(folder: Path) -> Path:
 
 def _processor() -> str:
     """What code for this very processor depends on: a cache may be shared by machines of several kinds."""
-    facts = [platform.system(), platform.machine(), *FLAGS]
+    facts = [platform.system(), platform.machine(), *FLAGS, *_level_flags()]
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             lines = file.read(16_384).splitlines()  # of the first processor
@@ -141,6 +143,10 @@ def _processor() -> str:
         return " ".join([*facts, platform.processor()])
     kept = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
     return "\n".join([*facts, *dict.fromkeys(line for line in lines if line.startswith(kept))])
+
+
+def _level_flags() -> tuple[str, ...]:
+    return LEVEL_FLAGS.get(level() or "", ())
 
 
 def compilers() -> Iterator[tuple[str, ...]]:
@@ -161,7 +167,7 @@ def _build(folder: Path, name: str) -> Path:
             say("compiling the encoder for this processor: once, some seconds")
         with draft_folder(folder / DRAFT, 0o700) as scratch:
             draft = scratch / f"{name}.so"
-            failure = compile_library(compiler, draft) or _test(draft)
+            failure = compile_library(compiler, draft, _level_flags()) or _test(draft)
             if failure is None:
                 return keep_library(draft, folder, name)
         tried.append(f"{' '.join(compiler)}: {failure}")

@@ -229,7 +229,7 @@ def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> E
 def _counts(network: Network, batch: Batch) -> dict[str, float]:
     """Numerators and denominators of the metrics, summed over one batch."""
     if isinstance(network, ConditionalGeneration):
-        logits_RV, labels_R = network.judge(batch)
+        logits_RV, labels_R = network.logits_at_targets(batch)
         return _counted("denoising", token_loss(logits_RV, labels_R).total, logits_RV, labels_R)
     out = network.forward_packed(batch)
     assert out.loss_terms is not None
