@@ -14,6 +14,7 @@ from torch import Tensor
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.checkpoints.rules import ModelConfig
+from bertkit.checkpoints.safetensors_format import sort_metadata
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
@@ -59,6 +60,8 @@ def write_folder(
         folder.mkdir(parents=True, exist_ok=True)
         with disk_guard(folder, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
             save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
+            if metadata:
+                sort_metadata(weights)
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
