@@ -10,7 +10,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
 from dataclasses import dataclass
@@ -19,14 +18,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import cache_root
-from bertkit.system.processor import SWITCH, own_products
+from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
 SOURCES = (MAIN, "attention.h", "memory.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
+#: Flags for a lower processor than this one; see ``SWITCH``.
+LEVEL_FLAGS = {"avx2": ("-mavx2", "-mfma", "-mf16c"), "plain": ("-DBERTKIT_PLAIN_C",)}
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 2
 SECONDS_TO_COMPILE = 120
@@ -94,16 +96,7 @@ def why_not() -> str | None:
     return found if isinstance(found, str) else None
 
 
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+_lock = ForkSafeLock()
 
 
 def _outcome() -> NativeLibrary | str:
@@ -147,7 +140,7 @@ def library_file(folder: Path) -> Path:
 
 def _processor() -> str:
     """What code for this very processor depends on: a cache may be shared by machines of several kinds."""
-    facts = [platform.system(), platform.machine(), *FLAGS]
+    facts = [platform.system(), platform.machine(), *FLAGS, *_level_flags()]
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             lines = file.read(16_384).splitlines()  # of the first processor
@@ -155,6 +148,10 @@ def _processor() -> str:
         return " ".join([*facts, platform.processor()])
     kept = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
     return "\n".join([*facts, *dict.fromkeys(line for line in lines if line.startswith(kept))])
+
+
+def _level_flags() -> tuple[str, ...]:
+    return LEVEL_FLAGS.get(level() or "", ())
 
 
 def compilers() -> Iterator[tuple[str, ...]]:
@@ -175,7 +172,7 @@ def _build(target: Path) -> None:
             say("compiling the encoder for this processor: once, some seconds")
         with TemporaryDirectory(dir=target.parent) as folder:
             draft = Path(folder) / target.name
-            failure = compile_library(compiler, draft)
+            failure = compile_library(compiler, draft, _level_flags())
             if failure is None:
                 draft.replace(target)  # whole, whoever else builds it meanwhile
                 return
