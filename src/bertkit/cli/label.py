@@ -82,7 +82,7 @@ def label(
         if model is None:
             vectors = _of_words(texts)
         else:
-            vectors = encoding.vectors(model, texts, [places[text] for text in texts], common)
+            vectors = encoding.vectors(encoding.encoder(model, common), texts, [places[text] for text in texts])
         same = len(rows.texts) - len(texts)
         equal = f" ({same:,} more are equal to one of them)" if same else ""
         say(f"{len(texts):,} texts{equal}, {len(known.given):,} labels in {out}")
