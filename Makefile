@@ -71,7 +71,7 @@ same: setup
 	$(BIN)/python tests/same/same.py
 
 campaign: setup
-	$(PYTEST) -m campaign
+	$(PYTEST) -m campaign --hypothesis-profile campaign
 
 wheels: | $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite
