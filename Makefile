@@ -5,7 +5,7 @@
 # make lower      the engine's and the model's tests as lower processors compute, and without the encoder in C
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
-# make same       compare with the first release, run side by side; some minutes
+# make same       compare with an earlier commit, run side by side; some minutes
 # make campaign   the long-running tests
 # make wheels     dist/: bertkit (metadata) and bertkit-lite (the code), of the same version
 PYTHON ?= python3
@@ -80,7 +80,7 @@ same: setup
 	$(BIN)/python tests/same/same.py
 
 campaign: setup
-	$(PYTEST) -m campaign
+	$(PYTEST) -m campaign --hypothesis-profile campaign
 
 wheels: | $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite

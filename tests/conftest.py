@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from bertkit.system.console import set_quiet
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Where the slowest tests of the last run stand, and how many.
 DURATIONS, SHOWN = REPOSITORY / "build" / "test-durations.md", 50
+
+hypothesis.settings.register_profile("change", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("change")  # that of --hypothesis-profile takes its place
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Properties belong to the campaign as well, with more examples: ``make campaign`` asks for that profile."""
+    if config.getoption("--hypothesis-profile") == "campaign":
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("campaign")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
