@@ -118,7 +118,7 @@ def _main(tokens: list[str]) -> int:
     _fill_closed_streams()
     prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
     try:
-        code = copy_context().run(_run, tokens)  # --quiet ends with the command
+        code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -178,7 +178,8 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
     return app
 
 
-def _run(tokens: list[str]) -> int:
+def run_command(tokens: list[str]) -> int:
+    """Run one command in the current context; returns its exit code, and leaves its errors to the caller."""
     from cyclopts import CycloptsError
 
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
