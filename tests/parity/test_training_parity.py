@@ -253,7 +253,7 @@ Losses = np.ndarray[Any, Any]
 
 
 def drawn_losses(kind: Kind, folder: Path, dropout: float) -> tuple[Callable[[], Losses], Callable[[], Losses]]:
-    """What draws losses of one batch in training mode, bertkit's and those of transformers, with new masks each time."""
+    """What draws losses of one batch in training mode, with new masks each time: bertkit's, and transformers'."""
     ours, peer = models(kind, folder, torch.float32, dropout)
     data, rows = Data(kind, torch.float32), list(range(ROWS))
     batch, padded = data.packed(rows), data.padded(rows)
