@@ -25,6 +25,9 @@ from bertkit.cli.demo import demo_finetune, demo_included, demo_pretrain, demo_s
 from bertkit.errors import DataError
 from bertkit.system.model_sources import INCLUDED
 
+#: See ``conftest.py``.
+DRAWS = True
+
 
 @pytest.fixture(scope="module")
 def sentences() -> list[demo_text.Sentence]:
