@@ -23,6 +23,9 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from kinds_data import sentences, tagger_start
 from training_helpers import read_rows
 
+#: See ``conftest.py``.
+DRAWS = True
+
 QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "precision": "fp32", "batch_size": 16, "max_length": 24}
 
 Run = Callable[..., tuple[int, str, str]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from bertkit.system.console import Progress, say
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.text_clusters import Clustering
+    from bertkit.inference.retrieval.text_vectors import TextEncoder
     from bertkit.ragged import Floats
     from bertkit.tasks.reading.text_rows import FileRow
 
@@ -45,11 +46,11 @@ class Encoding:
     ] = False
     max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
 
-    def vectors(self, model: str, texts: list[str], places: list[str], common: Computing) -> Floats:
-        """Of length 1, in order; ``places`` says where each text is."""
-        from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
+    def encoder(self, model: str, common: Computing) -> TextEncoder:
+        """A model that makes vectors of length 1."""
+        from bertkit.inference.retrieval.text_vectors import TextEncoder
 
-        encoder = TextEncoder(
+        return TextEncoder(
             model,
             pooling=self.pooling,
             prompt=self.prompt,
@@ -57,6 +58,11 @@ class Encoding:
             device=common.device,
             **common.engine,
         )
+
+    def vectors(self, encoder: TextEncoder, texts: list[str], places: list[str]) -> Floats:
+        """The vectors of texts, in order; ``places`` says where each text is."""
+        from bertkit.inference.retrieval.text_vectors import refuse_truncated
+
         with Progress(len(texts), label="encoding", unit="texts") as bar:
             encoded = encoder.encode(texts, advance=bar.advance)
         if not self.truncate:
@@ -130,8 +136,9 @@ def clustered(
     encoding: Encoding,
     columns: TextColumns,
     common: Computing,
+    words: int = 0,
 ) -> tuple[TextRows, Clustering]:
-    """The texts of a file, and their clusters."""
+    """The texts of a file, and their clusters, each with so many words."""
     from bertkit.inference.predict_files import FORMATS
 
     if out is not None:
@@ -139,8 +146,16 @@ def clustered(
         if out.exists():
             raise ConfigError(f"--out {out} exists already; remove it or choose another name")
     rows = text_rows(file, columns)
-    vectors = encoding.vectors(model, rows.texts, rows.places, common)
-    return rows, clusters.of(rows, vectors, common.seed)
+    encoder = encoding.encoder(model, common)
+    vectors = encoding.vectors(encoder, rows.texts, rows.places)
+    found = clusters.of(rows, vectors, common.seed)
+    if not words:
+        return rows, found
+    from bertkit.inference.retrieval.topic_words import words_of_classes
+
+    listed = words_of_classes(rows.texts, vectors, found.assigned, lambda texts: encoder.encode(texts).vectors, words)
+    named = [replace(each, words=own) for each, own in zip(found.clusters, listed, strict=True)]
+    return rows, replace(found, clusters=named)
 
 
 def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computing) -> None:

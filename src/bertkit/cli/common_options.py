@@ -18,7 +18,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, ResourceError
-from bertkit.system.console import set_quiet, standard_input
+from bertkit.system.console import for_stream, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def check_format(out: Path, endings: Collection[str]) -> None:
 
 def check_writable(out: Path, folder: Path) -> None:
     """Raise ResourceError if the output ``out`` cannot be written to an existing folder."""
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise ResourceError(f"--out {out} cannot be written: {folder} is read-only, or not yours to write to")
 
 
@@ -375,9 +375,8 @@ def write_json(value: JsonLike) -> None:
 
 
 def write_line(line: str, end: str = "\n") -> None:
-    """Write one line to stdout, or with another ``end`` a part of one, escaping what its encoding cannot represent."""
+    """Write one line to stdout, or with another ``end`` a part of one, as :func:`for_stream` writes it."""
     if sys.stdout is None:
         raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + end)
+    sys.stdout.write(for_stream(line + end, sys.stdout))
     sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -10,7 +10,7 @@ from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, ner_task_of, open_run
-from bertkit.metrics.scores import interval_of
+from bertkit.metrics.intervals import interval_text
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
@@ -55,9 +55,8 @@ class Evaluation:
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
         lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {scores}"]
         if self.interval is not None:
-            low, high = self.interval
             main = self.protocol["main_metric"]
-            lines.append(f"  {main}: 95 % interval {low:.4f} to {high:.4f} (examples resampled)")
+            lines.append(f"  {main}: 95 % interval {interval_text(self.interval)} (examples resampled)")
         lines += [f"  {line}" for line in self.table.splitlines()]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -133,7 +132,7 @@ def evaluate_run(
             "hardware": hardware(loaded.engine.device),
         },
         predictions=scored.rows,
-        interval=interval_of(scored.bootstrap),
+        interval=scored.interval,
         notes=list(scored.remarks),
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache

@@ -459,9 +459,9 @@ def test_results_are_written_beside_their_texts_without_running_ahead() -> None:
 def test_a_demo_that_is_stopped_starts_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*_: Any) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
         raise Interrupted("saved. Run the same command with --resume to continue", 2)
 
-    monkeypatch.setattr("bertkit.cli.demo.demo_finetune.show", stopped)
+    monkeypatch.setattr("bertkit.cli.demo.demo_script.fine_tune", stopped)
     assert main(["demo"]) == 130
     assert capsys.readouterr().err == "bertkit demo: stopped; run it again for the whole demo, it starts over\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
+from disk_helpers import read_only
 from pipeline_helpers import WORDS, save_tiny
 
 TEXTS = ["a good film", "the end was dull", "a very bad scene", "great start", "it is not good"]
@@ -166,3 +167,11 @@ def test_texts_that_cannot_be_grouped(command: str, run: Any, model: str, tmp_pa
     assert run(command, "long.txt", "--model", model, "--truncate") is not None
     assert "does not exist" in run(command, "missing.txt", "--model", model, code=3)
     assert "single texts" in run(command, "long.txt", "--model", model, "--text-pair", "x", code=2)
+
+
+def test_an_index_that_cannot_be_written_is_searched_and_the_rest_says_what_to_do(model: str, run: Any) -> None:
+    run("search", "build", "index", "a.txt", "--model", model)
+    with read_only(Path("index")):
+        assert run("search", "query", "index", "a good film", "--top-k", "1").split("\t")[1] == "a.txt:1"
+        told = run("search", "update", "index", "a.txt", code=5)
+    assert "cannot write to index: Permission denied. Change its permissions, or work in a folder of your own" in told

@@ -34,7 +34,7 @@ from bertkit.inference.retrieval.index_files import (
 )
 from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
-from bertkit.system.atomic_files import held_lock, make_folder
+from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import Progress, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.paths import user_path
@@ -44,7 +44,6 @@ BLOCK_TEXTS = 8192
 #: Texts whose vectors are computed at once; when it is stopped, those before are kept.
 TEXTS_AT_ONCE = 512
 BLOCK_CHARACTERS = 64 << 20
-LOCK = ".lock"
 
 
 class Located(NamedTuple):
@@ -132,9 +131,7 @@ class IndexWriter:
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        make_folder(self.path)
-        busy = f"another process is changing {self.path}; wait for it"
-        self._held.enter_context(held_lock(self.path / LOCK, busy))
+        self._held.enter_context(claimed_folder(self.path, f"another process is changing {self.path}; wait for it"))
         self._signals = self._held.enter_context(Interrupts())
         return self
 
@@ -144,8 +141,6 @@ class IndexWriter:
         if (manifest := getattr(self, "manifest", None)) and not manifest.finished and not manifest.blocks:
             (self.path / MANIFEST).unlink(missing_ok=True)  # nothing to go on with
         self._held.close()
-        with contextlib.suppress(OSError):  # it is not empty
-            self.path.rmdir()
 
     def build(self, texts: Iterable[Located], model: str, number_type: NumberType = "float32") -> Changes:
         """A new index of some texts; called again after a kill, it keeps what is finished and is right.

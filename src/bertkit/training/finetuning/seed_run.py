@@ -15,7 +15,6 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import counted
 from bertkit.inference.protocol import short_name, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
-from bertkit.metrics.scores import interval_of
 from bertkit.model.adapters import add_adapters
 from bertkit.model.text_comparison import TextComparison
 from bertkit.ragged import Ragged
@@ -274,7 +273,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         label_entropy=trained.label_entropy,
         dead=trained.dead and not short,
         seconds=round(at.seconds, 2),
-        interval=interval_of(scored.bootstrap),
+        interval=scored.interval,
         remarks=(*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])),
     )
     write_json(folder / METRICS, asdict(result))
