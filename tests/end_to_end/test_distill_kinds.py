@@ -29,7 +29,6 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import read_log
 from distillation_data import StopAt
-from finetune_data import no_pictures
 from kinds_data import sentences, tagger_start, write_choices, write_questions
 from pipeline_helpers import save_tiny
 
@@ -40,6 +39,14 @@ KINDS: dict[str, tuple[dict[str, Any], int, int, str]] = {
     "swag": ({"max_length": 24, "batch_size": 8, "learning_rate": 3e-3}, 12, 30, "2x16"),
     "squad": ({"max_length": 40, "doc_stride": 12}, 6, 4, "1x32"),
 }
+
+
+#: Where the kinds differ in nothing that is tested: two of them in the campaign.
+one_kind = pytest.mark.parametrize(
+    "taught",
+    [pytest.param(kind, marks=[] if kind == "ner" else pytest.mark.campaign) for kind in KINDS],
+    indirect=True,
+)
 
 
 def write(task: str, file: Path, count: int, seed: int) -> Path:
@@ -56,12 +63,6 @@ def write(task: str, file: Path, count: int, seed: int) -> Path:
 
 def start_of(task: str, folder: Path) -> Path:
     return tagger_start(folder) if task == "ner" else save_tiny(folder, BertModel, initializer_range=0.05)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_pictures():
-    with no_pictures():
-        yield
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -108,6 +109,7 @@ def test_the_teacher_scores_as_its_own_run_does(taught, tmp_path):
     assert {name: pytest.approx(score, abs=1e-6) for name, score in own.items()} == dict(result.teacher)
 
 
+@one_kind
 def test_a_killed_run_goes_on_bit_for_bit(taught, tmp_path, monkeypatch):
     task, teacher, few, more = taught
     recipe = recipe_for(task, "1", epochs=1, checkpoint_every_s=0)
@@ -121,6 +123,7 @@ def test_a_killed_run_goes_on_bit_for_bit(taught, tmp_path, monkeypatch):
     assert ours.read_bytes() == theirs.read_bytes()
 
 
+@one_kind
 def test_states_follow_first_and_the_head_of_the_teacher_stays(taught, tmp_path):
     task, teacher, few, more = taught
     recipe = replace(
@@ -135,6 +138,7 @@ def test_states_follow_first_and_the_head_of_the_teacher_stays(taught, tmp_path)
     assert all((before[name] == after[name]).all() for name in heads)
 
 
+@one_kind
 def test_variants_are_refused_for_what_is_no_text_with_a_label(taught, tmp_path):
     task, teacher, few, _ = taught
     recipe = replace(recipe_for(task), distillation=TaskDistillation(augment=2))
@@ -200,6 +204,7 @@ def test_teachers_of_other_kinds_and_labels_are_refused(taught, tmp_path):
             distill_task([teacher], tmp_path, tmp_path / "out", recipe_for(task), task=ner_task(tmp_path))
 
 
+@one_kind
 def test_the_command_distills_a_tagger(taught, tmp_path, capsys):
     task, teacher, few, more = taught
     settings = [f"--set={name}={value}" for name, value in {**QUICK, **KINDS[task][0], "epochs": 1}.items()]

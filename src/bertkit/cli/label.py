@@ -70,8 +70,6 @@ def label(
         raise ConfigError("standard input gives the answers, so the texts must be in a file")
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out {out}: labels are written as .jsonl")
-    if every < 0:
-        raise ConfigError(f"--every must be at least 0, got {every}")
     rows = text_rows(file, columns)
     places = dict(zip(reversed(rows.texts), reversed(rows.places), strict=True))  # of equal texts the first
     texts = list(dict.fromkeys(rows.texts))
@@ -82,7 +80,7 @@ def label(
         if model is None:
             vectors = _of_words(texts)
         else:
-            vectors = encoding.vectors(model, texts, [places[text] for text in texts], common)
+            vectors = encoding.vectors(encoding.encoder(model, common), texts, [places[text] for text in texts])
         same = len(rows.texts) - len(texts)
         equal = f" ({same:,} more are equal to one of them)" if same else ""
         say(f"{len(texts):,} texts{equal}, {len(known.given):,} labels in {out}")

@@ -40,7 +40,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     make_folder(path.parent)
     with disk_guard(path.parent, len(data), what=path.name):
-        replace_file(path, data, _draft(path))
+        remove_old_drafts(path)
+        replace_file(path, data, draft_of(path))
 
 
 def make_folder(path: Path) -> None:
@@ -86,17 +87,25 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     check_new_folder(path)
     make_folder(path.parent)
-    _remove_old_drafts(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
+    with draft_folder(path) as draft:
+        try:
+            yield draft
+            if path.exists():
+                path.rmdir()
+            draft.replace(path)
+            sync_folder(path.parent)
+        except ResourceError as error:
+            raise ResourceError(str(error).replace(str(draft), str(path))) from error
+
+
+@contextlib.contextmanager
+def draft_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
+    """A new folder beside ``path`` for the ``with`` block, removed at its end, as are those of killed processes."""
+    remove_old_drafts(path)
+    draft = draft_of(path)
     try:
-        draft.mkdir()
+        draft.mkdir(mode)
         yield draft
-        if path.exists():
-            path.rmdir()
-        draft.replace(path)
-        sync_folder(path.parent)
-    except ResourceError as error:
-        raise ResourceError(str(error).replace(str(draft), str(path))) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -107,7 +116,8 @@ def new_file(path: Path) -> Iterator[Path]:
 
     If the block fails, nothing of the draft is left, and an old file is kept; a full disk is a ResourceError.
     """
-    draft = _draft(path)
+    remove_old_drafts(path)
+    draft = draft_of(path)
     try:
         with disk_guard(path.parent, 0, what=path.name):
             yield draft
@@ -129,7 +139,9 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
     An OSError is as the system raises it; if the disk was full all old files are kept.
     """
-    _replace(folder, contents, {name: _draft(folder / name) for name in contents})
+    for name in contents:
+        remove_old_drafts(folder / name)
+    _replace(folder, contents, {name: draft_of(folder / name) for name in contents})
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, Path]) -> None:
@@ -145,13 +157,13 @@ def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, P
         raise
 
 
-def _draft(path: Path) -> Path:
-    """Where this process writes a file before it is renamed; removes what processes that were killed have left."""
-    _remove_old_drafts(path)
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def draft_of(path: Path) -> Path:
+    """Where this call writes a file or folder before it is renamed."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
 
 
-def _remove_old_drafts(path: Path) -> None:
+def remove_old_drafts(path: Path) -> None:
+    """Remove the drafts of a file or folder whose processes were killed."""
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         writer = old.name.split(".")[-2]
         if not writer.isdigit() or _is_running(int(writer)):

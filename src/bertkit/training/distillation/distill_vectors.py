@@ -35,7 +35,6 @@ from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
 from bertkit.errors import DataError
 from bertkit.inference.protocol import model_hash, versions
-from bertkit.inference.retrieval.source_texts import source_texts
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.nearest import directions
@@ -50,6 +49,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Columns
+from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
 from bertkit.training.distillation.distill_run import (
@@ -321,7 +321,7 @@ class _Job:
 
 def _texts_of(data: str | Path | Sequence[str], config: VectorTraining) -> list[str]:
     """The different texts that are not blank, in an order drawn from the seed: those held out are the first."""
-    read = (row.text for row in source_texts(Path(data), Columns(()))[1]) if isinstance(data, str | Path) else data
+    read = (row.text for row in read_texts(Path(data), Columns(()))[1]) if isinstance(data, str | Path) else data
     texts = list(dict.fromkeys(text for text in read if text.strip()))
     if len(texts) < 20:
         raise DataError(
