@@ -117,13 +117,13 @@ def distill_task(
     learned = task_of_teacher(teachers[0], named)
     taught = taught_workflow(learned, Lesson(given.distillation.temperature, given.distillation.soft_weight))
     taught.check_settings(config)
-    if given.distillation.augment and not taught.has_texts:
+    if given.distillation.augment and not taught.varies:
         raise ConfigError(
             f"augment={given.distillation.augment}: variants are made of texts and pairs with a label, not of the rows "
             f"of task {learned.name}; set augment=0, and give more examples without labels"
         )
     student = given.begins_with()
-    if taught.has_texts and taught.task.is_pair and student.shape is not None and not student.mimetic:
+    if taught.compares_texts and student.shape is not None and not student.mimetic:
         say(
             f"hint: a new student of {student.shape} rarely learns to compare two texts; with --set mimetic=true, "
             "--set teacher_embeddings=true and tens of thousands of pairs in --texts it does"
