@@ -44,7 +44,7 @@ Model = Annotated[ModelArgument, Parameter(alias="-m")]
 TrainedModel = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
 MaxLength = Annotated[
-    int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")
+    int | None, Parameter(help="Maximum tokens per text; default: as in training, or the model's limit.")
 ]
 Corpus = Annotated[
     str,
@@ -194,11 +194,9 @@ class Computing(Common):
 
     precision: Annotated[
         Literal["auto", "fp32", "fp16", "bf16", "int8"],
-        Parameter(help="Arithmetic of the model; auto: the fastest on this machine with the answers of fp32."),
+        Parameter(help="Arithmetic of the model; auto: the fastest on this machine that gives the answers of fp32."),
     ] = "auto"
-    threads: Annotated[
-        int | None, Parameter(help="Processor threads that one call may use; default: one per core.")
-    ] = None
+    threads: Annotated[int | None, Parameter(help="CPU threads per call; default: one per core.")] = None
 
     def begin(self) -> None:
         """As always, but without torch, which an exported model does not need; nothing here is random."""

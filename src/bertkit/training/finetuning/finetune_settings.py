@@ -67,25 +67,25 @@ class FinetuneConfig(ReadingSettings):
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
     layer_decay: float | None = Field(
-        None, gt=0, le=1, description="learning-rate factor from a layer to the one below"
+        None, gt=0, le=1, description="learning-rate factor from one layer to the one below"
     )
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     seeds: int = Field(1, ge=1, le=1000, description="runs, with seed, seed + 1, ...")
     freeze_encoder: bool = Field(False, description="train only the head, on features computed once")
     lora: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="train LoRA adapters of this rank (8 is usual) and the head; the run folder holds them alone",
+        description="train LoRA adapters of this rank (8 is usual) and the head; the run folder holds only these",
     )
     lora_targets: str | None = Field(
         None, description="LoRA: linear layers with adapters, as in query,value; default all-linear"
     )
     lora_alpha: float | None = Field(
-        None, gt=0, description=f"LoRA: adapters are added alpha / rank times; default {LORA_ALPHA:g}"
+        None, gt=0, description=f"LoRA: adapters are scaled by alpha / rank; default {LORA_ALPHA:g}"
     )
-    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA: dropout of what the adapters read")
-    lora_rank_stabilized: bool = Field(False, description="LoRA: adapters are added alpha / sqrt(rank) times (rsLoRA)")
+    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA: dropout on the adapters' input")
+    lora_rank_stabilized: bool = Field(False, description="LoRA: adapters are scaled by alpha / sqrt(rank) (rsLoRA)")
     patience: int | None = Field(
         None,
         ge=0,
@@ -106,7 +106,10 @@ class FinetuneConfig(ReadingSettings):
         "before the seeds run",
     )
     restarts: int = Field(
-        3, ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"
+        3,
+        ge=0,
+        le=100,
+        description="total number of dead runs that are replaced by the next seed; never with freeze_encoder",
     )
     precision: Precision | None = Field(
         None,
@@ -126,7 +129,7 @@ class FinetuneConfig(ReadingSettings):
         "unlabelled texts; auto compares them, and TF-IDF",
     )
     few_shot_pairs: int = Field(
-        20, ge=2, le=10_000, description="with few_shot: pairs for each text, half of them of one label"
+        20, ge=2, le=10_000, description="with few_shot: pairs per text, half of them with the same label"
     )
     unlabelled: str | None = Field(
         None,
