@@ -23,6 +23,9 @@ from bertkit.cli.demo import demo_script, demo_text
 from bertkit.errors import DataError
 from bertkit.system.model_sources import INCLUDED
 
+#: See ``conftest.py``.
+DRAWS = True
+
 
 @pytest.fixture(scope="module")
 def sentences() -> list[demo_text.Sentence]:
