@@ -115,7 +115,7 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         (("--against", "none", "--precision", "int4"), 2, "unknown precision 'int4' (did you mean 'int8'?)"),
         (("--against", "none", "--rounds", 0), 2, "--rounds 0 is below 1"),
         (("--against", "none", "--threads", 0), 2, "--threads 0 is below 1"),
-        (("--device", "cuda"), 2, "--device cuda has no meaning"),
+        (("--device", "cuda"), 2, "--device cuda has no effect"),
         (("--out", tmp_path / "speed.pdf"), 2, "the name must end in .png"),
         (("--against", "none", "--precision", "int8"), 2, "precision int8: it needs the model in 8 bits"),
         (("--int8", classifier), 2, "is not in 8 bits; make it with: bertkit quantize"),

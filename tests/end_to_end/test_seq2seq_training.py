@@ -164,7 +164,7 @@ def test_what_makes_no_sense_is_refused(start: Path, data: Path, tmp_path: Path)
     ):
         with pytest.raises(ConfigError, match=told):
             finetune(columns(), data, start, out, FinetuneConfig(**settings))
-    with pytest.raises(ConfigError, match="max_target_length=9 would do nothing in task sst2"):
+    with pytest.raises(ConfigError, match="max_target_length=9 has no effect in task sst2"):
         finetune("sst2", data, start, out, FinetuneConfig(max_target_length=9))
     encoder = tmp_path / "encoder"
     shutil.copytree(start, encoder)

@@ -102,9 +102,9 @@ def _draw(report: BenchmarkReport, out: Path) -> None:
     bars = report.bars()
     if bars:
         relative_times(bars, report.bar_groups(), str(REFERENCE), out)
-        say(f"drew {out}")
+        say(f"wrote {out}")
     else:
-        say(f"did not draw {out}: too little was measured")
+        say(f"no plot was written to {out}: too little was measured")
 
 
 def _listed(names: str | None) -> list[str] | None:

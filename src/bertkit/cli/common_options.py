@@ -152,7 +152,7 @@ class Output:
     def refuse_device(self, why: str) -> None:
         """ConfigError for a ``--device`` other than the CPU, in a command that says ``why`` it has no choice of one."""
         if self.device not in (None, "cpu"):
-            raise ConfigError(f"{why}, so --device {self.device} has no meaning; leave it out")
+            raise ConfigError(f"{why}, so --device {self.device} has no effect; leave it out")
 
     def report(self, result: Report, **more: JsonLike) -> None:
         """Write a result as text, or with ``--json`` as one object: ``more``, then its own fields."""
@@ -363,7 +363,7 @@ def seconds_of(duration: str) -> float:
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     total = 3600 * hours + 60 * minutes + seconds
     if total <= 0:
-        raise ConfigError(f"a duration must be over 0 seconds, got {duration!r}")
+        raise ConfigError(f"a duration must be above 0 seconds, got {duration!r}")
     return total
 
 

@@ -54,7 +54,7 @@ def distill(
     student: Annotated[
         str | None,
         Parameter(
-            help="What it begins with: 3 (so many layers of the teacher), 0,2,5 (these), 2x128 (new, layers x width), "
+            help="Initial student: 3 (three of the teacher's layers), 0,2,5 (these), 2x128 (new, layers x width), "
             "or a model. Default: as the recipe says."
         ),
     ] = None,

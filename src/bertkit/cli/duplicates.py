@@ -1,4 +1,4 @@
-"""``bertkit duplicates``: texts that say the same."""
+"""``bertkit duplicates``: duplicate and near-duplicate texts."""
 
 from __future__ import annotations
 

@@ -117,7 +117,9 @@ def embed(
     """
     if sparse:
         if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
-            raise ConfigError("options of dense vectors, such as --pooling and --normalize, have no use with --sparse")
+            raise ConfigError(
+                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
+            )
         _embed_sparse(text, model, out, reading, common)
         return
     if out is not None:

@@ -62,7 +62,7 @@ def generate(
             --num-return-sequences 3 "Write me."
     """
     if stream and common.json:
-        raise ConfigError("--stream writes words as they come, --json whole objects; leave one out")
+        raise ConfigError("--stream writes words as they are generated, --json whole objects; leave one out")
     texts = read_texts(text, source)
     common.begin()
     from bertkit.inference.generation_tasks import RESULTS, kind_of

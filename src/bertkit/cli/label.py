@@ -67,7 +67,7 @@ def label(
     common.begin()
     names = _names(labels)
     if str(file) == STANDARD_STREAM:
-        raise ConfigError("standard input gives the answers, so the texts must be in a file")
+        raise ConfigError("answers are read from standard input, so the texts must be in a file")
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out {out}: labels are written as .jsonl")
     rows = text_rows(file, columns)
@@ -92,7 +92,7 @@ def label(
 def _names(labels: str) -> tuple[str, ...]:
     names = tuple(filter(None, map(str.strip, labels.split(","))))
     if len(names) < 2 or len(set(names)) < len(names):
-        raise ConfigError(f"--labels {labels!r}: expected two labels or more, with commas between, each once")
+        raise ConfigError(f"--labels {labels!r}: expected two or more different labels, separated by commas")
     if wrong := [name for name in names if name in ("u", "s", "q") or name.isdecimal()]:
         raise ConfigError(f"--labels: {wrong[0]!r} would be read as a key; give the label another name")
     return names

@@ -110,10 +110,10 @@ def _refuse(
         if names and not allowed:
             raise ConfigError(f"--{names[0].replace('_', '-')} is not for 'search {action}'; leave it out")
     if columns.text_pair:
-        raise ConfigError("an index is of single texts; leave --text-pair out")
+        raise ConfigError("an index holds single texts; leave --text-pair out")
     if not text and action != "info":
         what = "files to read" if reads_files else "ids to remove" if action == "delete" else "query"
-        raise ConfigError(f"search {action} needs {what}; name them behind the index")
+        raise ConfigError(f"search {action} needs {what}; name them after the index")
     if text and action == "info":
         raise ConfigError(f"search info takes an index only, got {text[0]!r}")
 

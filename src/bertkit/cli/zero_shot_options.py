@@ -60,5 +60,5 @@ def words_of(labels: str) -> dict[str, list[str]]:
             raise ConfigError(f"--labels has {name!r} twice; give each label once")
         found[name] = [word.strip() for word in words.split("|")] if given else [name]
     if not found:
-        raise ConfigError("--labels is empty; give labels with commas between them, such as 'sports, politics'")
+        raise ConfigError("--labels is empty; give labels separated by commas, such as 'sports, politics'")
     return found

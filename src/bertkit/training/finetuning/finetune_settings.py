@@ -140,21 +140,25 @@ class FinetuneConfig(ReadingSettings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.freeze_encoder and self.precision not in (None, "fp32"):
-            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
+            raise ValueError(
+                f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
+            )
         if self.few_shot and self.precision not in (None, "fp32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
-            raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+            raise ValueError("layer_decay cannot be combined with freeze_encoder, which trains no layer")
         if self.freeze_encoder and self.lora:
-            raise ValueError("lora has no meaning with freeze_encoder, which trains the head alone; choose one of them")
+            raise ValueError(
+                "lora cannot be combined with freeze_encoder, which trains only the head; choose one of them"
+            )
         if self.protocol == "original" and self.lora:
-            raise ValueError("lora has no meaning with protocol 'original', which trains the whole model")
+            raise ValueError("lora cannot be combined with protocol 'original', which trains the whole model")
         given = [name for name in LORA_FIELDS if name != "lora" and name in self.model_fields_set]
         if self.lora is None and any(getattr(self, name) != type(self).model_fields[name].default for name in given):
-            raise ValueError(f"{given[0]} has no meaning without lora, the rank of the adapters; add lora=8")
+            raise ValueError(f"{given[0]} needs lora, the rank of the adapters; add lora=8")
         others = [name for name in FEW_SHOT_FIELDS if getattr(self, name) != type(self).model_fields[name].default]
         if others and not self.few_shot:
-            raise ValueError(f"{others[0]} has no meaning without few_shot; add it")
+            raise ValueError(f"{others[0]} needs few_shot; add it")
         if (self.few_shot_method == "pseudo" and self.unlabelled is None) or (
             self.unlabelled is not None and self.few_shot_method not in ("auto", "pseudo")
         ):
@@ -164,9 +168,9 @@ class FinetuneConfig(ReadingSettings):
             )
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
-                raise ValueError(f"few_shot does not go together with {name}={getattr(self, name)!r}; leave one out")
+                raise ValueError(f"few_shot cannot be combined with {name}={getattr(self, name)!r}; leave one out")
         if self.protocol == "original" and self.patience:
-            raise ValueError("patience has no meaning with protocol 'original', which keeps the last epoch")
+            raise ValueError("patience cannot be combined with protocol 'original', which keeps the last epoch")
         return self
 
     def adapters(self, base: str, revision: str | None) -> AdapterConfig | None:

@@ -318,7 +318,7 @@ def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
 )
 def test_a_setting_that_would_do_nothing_is_refused(name: str, settings: dict[str, Any]) -> None:
     task = TokenTask("ner", ("PER",)) if name == "ner" else get_task(name)
-    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* would do nothing in task {name}: it is for "):
+    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* has no effect in task {name}: it is for "):
         workflow_of(task).check_settings(FinetuneConfig(**settings))
     workflow_of(task).check_settings(FinetuneConfig())
 
