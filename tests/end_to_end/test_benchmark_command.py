@@ -149,7 +149,7 @@ def test_a_picture_of_nothing_is_not_drawn(
     monkeypatch.setattr(measure.Session, "run", lambda self, rounds: None)
     code, out, err = run(classifier, "--against", "none", "--out", tmp_path / "speed.png")
     assert (code, "Too little was measured for any advice." in out) == (0, True)
-    assert f"did not draw {tmp_path / 'speed.png'}: too little was measured" in err
+    assert f"no plot was written to {tmp_path / 'speed.png'}: too little was measured" in err
     assert not (tmp_path / "speed.png").exists()
 
 

@@ -220,7 +220,7 @@ class PretrainConfig(Settings):
         useless = FOR_DENOISING if self.noise is None else FOR_MASKED_WORDS
         for name in useless:
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
-                raise ConfigError(f"{name}={value!r} would do nothing with objective={self.objective!r}; leave it out")
+                raise ConfigError(f"{name}={value!r} has no effect with objective={self.objective!r}; leave it out")
         if self.noise is not None and (self.compile or self.parallel == "fsdp"):
             given = "compile=True" if self.compile else "parallel='fsdp'"
             raise ConfigError(f"{given} works on the layers of encoders only; leave it out for BART and T5")

@@ -333,7 +333,7 @@ def test_settings_that_a_task_understands_are_taken() -> None:
 
 
 def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="label_all_pieces=True would do nothing"):
+    with pytest.raises(ConfigError, match="label_all_pieces=True has no effect"):
         finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**QUICK, label_all_pieces=True))
     assert not (tmp_path / "run" / SETTINGS).exists()
 
