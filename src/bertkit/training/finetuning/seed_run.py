@@ -274,7 +274,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         dead=trained.dead and not short,
         seconds=round(at.seconds, 2),
         interval=scored.interval,
-        remarks=(*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])),
+        remarks=[*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])],
     )
     write_json(folder / METRICS, asdict(result))
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
