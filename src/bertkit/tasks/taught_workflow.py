@@ -1,4 +1,4 @@
-"""A kind of task with a teacher: the workflow of the kind, trained on what the teacher says as well.
+"""A kind of task with a teacher: the workflow of the kind, trained on the teacher's outputs as well.
 
 What a teacher says of an example is some rows of numbers, its units: one for a text, a word, a choice, or a token of
 its windows. Letters of the array shapes: U units, C numbers of each, R rows of a student.
@@ -42,7 +42,7 @@ USELESS: Mapping[str, tuple[object, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaughtRows:
-    """Encoded examples, some without labels, with what the teacher says of them.
+    """Encoded examples, some without labels, with the teacher's outputs.
 
     teacher: float32 ``(U, C)``, logits; NaN where it says nothing.
     boundaries: int64 ``(R + 1,)``; row r owns the units ``boundaries[r] : boundaries[r + 1]``.
@@ -73,7 +73,7 @@ class TaughtRows:
         return self.encoded.truncated
 
     def teacher_of(self, rows: Sequence[int]) -> Floats:
-        """What the teacher says of these rows."""
+        """The teacher's outputs for these rows."""
         chosen = np.asarray(rows, dtype=np.int64)
         starts = self.boundaries[chosen]
         found: Floats = self.teacher[gather(starts, self.boundaries[chosen + 1] - starts)]
@@ -199,7 +199,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     def check_settings(self, settings: ReadingSettings) -> None:
         for name, (value, why) in USELESS.items():
             if getattr(settings, name, value) != value:
-                raise ConfigError(f"{name}={getattr(settings, name)!r} has no meaning with a teacher: {why}")
+                raise ConfigError(f"{name}={getattr(settings, name)!r} cannot be combined with a teacher: {why}")
         super().check_settings(settings)
 
     def prepare_training(
