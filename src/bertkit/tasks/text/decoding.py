@@ -176,7 +176,7 @@ def prediction_rows(
 
 def rows_at_once(logits: npt.NDArray[np.floating]) -> int:
     """How many rows of logits ``(n, C)`` are computed with at once."""
-    return max(1, NUMBERS_AT_ONCE // logits.shape[1])
+    return max(1, NUMBERS_AT_ONCE // int(logits.shape[1]))
 
 
 def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, float]:
