@@ -7,7 +7,7 @@ its windows. Letters of the array shapes: U units, C numbers of each, R rows of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,8 +116,8 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
     #: Whether a teacher reads an example with the student's tokenizer and settings, without which their units differ.
     reads_alike: ClassVar[bool] = False
-    #: Whether an example is a text or a pair and its label, so that files without labels may be lists of texts.
-    has_texts: ClassVar[bool] = False
+    #: Whether other examples can be made by replacing words: an :class:`Example`, whose label is of the whole text.
+    varies: ClassVar[bool] = False
     #: See :class:`Judge`.
     labels_alone: ClassVar[bool] = False
     #: What is compared in a unit, as :func:`soft_losses` calls it.
@@ -130,6 +130,20 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     @abstractmethod
     def texts(self, example: Any) -> tuple[str, ...]:
         """All that a teacher reads of an example."""
+
+    @property
+    def compares_texts(self) -> bool:
+        """Whether all that is to be learned is how two texts relate."""
+        return False
+
+    def read_unlabelled(self, file: Path, seen: Collection[Hashable]) -> tuple[Sequence[Any], int]:
+        """The different examples of a file whose :meth:`texts` were not seen, and how many it has.
+
+        No answer is read.
+        """
+        read = self.read_file(file, "test")
+        fresh = {self.texts(example): example for example in reversed(read) if self.texts(example) not in seen}
+        return list(fresh.values())[::-1], len(read)
 
     @abstractmethod
     def blank(self, example: Any) -> Any:
