@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
-
-import numpy as np
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.families import ENCODER_DECODERS
@@ -20,11 +18,11 @@ from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
-from bertkit.ragged import GroupSet, Ragged, concatenate
+from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
+from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.features import Truncation, featurize_texts
+from bertkit.tokenization.features import Text, featurize_mixed
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -153,13 +151,12 @@ class Pipeline:
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
-        cut: Truncation = "longest_first",
     ) -> Shaped[AnswerT]:
         """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
         truncate, limit = self._read_limits(truncation, max_length)
 
         def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
-            rows = _encode(texts, self.tokenizer, limit, cut)
+            rows = featurize_mixed(texts, self.tokenizer, limit)
             if not truncate:
                 check_lengths(rows, limit, first)
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
@@ -223,18 +220,6 @@ def shown(
         return
     with Progress(total, label=label, unit=unit) as bar:
         yield bar.advance
-
-
-def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, cut: Truncation) -> Ragged:
-    pairs = [pair for _, pair in texts if pair is not None]
-    if len(pairs) in (0, len(texts)):
-        singles = [text for text, _ in texts]
-        return featurize_texts(singles, pairs or None, tokenizer, max_length=limit, truncation=cut)
-    # Single texts and pairs mixed: two sets one after the other, then the rows in the order of the stream.
-    alone = [row for row, (_, pair) in enumerate(texts) if pair is None]
-    doubles = [row for row, (_, pair) in enumerate(texts) if pair is not None]
-    parts = [_encode([texts[row] for row in rows], tokenizer, limit, cut) for rows in (alone, doubles)]
-    return concatenate(parts).select(np.argsort(alone + doubles))
 
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import DataError
 from bertkit.metrics.scores import bootstrap_draws
+from bertkit.tasks.answering import Decision, EncodedT, OutputsT, Predicted
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
-from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow
+from bertkit.tasks.workflow import AnyWorkflow, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
 ALL = "hash of all"

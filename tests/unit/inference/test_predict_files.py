@@ -22,7 +22,8 @@ from bertkit.cli import main
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference import runs
-from bertkit.inference.predict_files import flat, predict_file
+from bertkit.inference.predict_files import predict_file
+from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
 from bertkit.tasks import Columns
@@ -90,18 +91,42 @@ def test_tables_keep_the_columns_too(model: Path, tmp_path: Path, suffix: str) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", out.name]
 
 
-def test_a_table_of_answers_of_other_kinds_and_of_several_labels() -> None:
-    several = flat({"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False})
-    assert (several["predicted"], several["probability"]) == ("x|y", "0.7500|0.5000")
-    answer = flat({"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]})
-    assert answer == {
-        "id": "q1",
-        "predicted": "Paris",
-        "start": 3,
-        "words": "a|b",
-        "entities": '[{"type": "PER"}]',
-        "empty": False,
-    }
+def test_a_table_of_answers_of_other_kinds_and_of_several_labels(tmp_path: Path) -> None:
+    several = {"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False}
+    answer = {"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]}
+    choice = {"choices": ["a", "b, c"], "predicted": 1, "probabilities": [0.25, 0.75], "truncated": True}
+    for number, row in enumerate((several, answer, choice)):
+        write_rows([row], tmp_path / f"{number}.csv")
+    assert table(tmp_path / "0.csv") == [
+        {
+            "text": "a",
+            "predicted": "x|y",
+            "probability": "0.7500|0.5000",
+            "p_x": "0.75",
+            "p_y": "0.5",
+            "truncated": "False",
+            "empty": "False",
+        }
+    ]
+    assert table(tmp_path / "1.csv") == [
+        {
+            "id": "q1",
+            "predicted": "Paris",
+            "start": "3",
+            "words": "a|b",
+            "entities": '[{"type": "PER"}]',
+            "empty": "False",
+        }
+    ]
+    assert table(tmp_path / "2.csv") == [
+        {
+            "choices": "a|b, c",
+            "predicted": "1",
+            "probabilities": "[0.25, 0.75]",
+            "truncated": "True",
+            "empty": "False",
+        }
+    ]
 
 
 def test_long_and_empty_texts_are_told_and_marked(
@@ -181,7 +206,8 @@ def table(path: Path) -> list[dict[str, Any]]:
 def test_tables_have_the_columns_of_all_rows(
     model: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.inference.predict_files.ROW_GROUP", 2)
+    monkeypatch.setattr("bertkit.inference.row_files.ROW_GROUP", 2)
+    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=2, first=1, characters=100))
     source, out = tmp_path / "in.jsonl", tmp_path / f"out{suffix}"
     lines: list[dict[str, Any]] = [{"text": "good", "n": None}, {"text": "bad", "n": 1}, {"text": "end", "late": "x"}]
     source.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"text": "a", "n": 0.5}]), encoding="utf-8")
@@ -191,13 +217,18 @@ def test_tables_have_the_columns_of_all_rows(
     assert [str(row["n"] or "") for row in rows] == ["", "1" if suffix == ".csv" else "1.0", "", "0.5"]
 
 
-def test_what_parquet_cannot_hold_is_named_and_not_lost(model: Path, tmp_path: Path) -> None:
+def test_what_parquet_cannot_hold_is_named_before_anything_is_predicted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
     source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": "one"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"column 'n' does not fit .*\.jsonl.* rows are in .*out\.parquet\.partial"):
-        predict_file(model, source, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.Run, "answers", None)
+        with pytest.raises(DataError, match=r"column 'n' does not fit .*\.jsonl"):
+            predict_file(model, source, out)
     assert not out.exists()
-    assert [row["n"] for row in read_rows(tmp_path / "out.parquet.partial")] == [1, "one"]
+    source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": 2}\n', encoding="utf-8")
+    assert predict_file(model, source, out) == 2, "an unfinished file without rows is no obstacle"
 
 
 def test_no_column_is_written_over_nor_read_as_ours(
@@ -260,13 +291,13 @@ def test_predict_run_draws_no_more_characters_than_a_window_has(model: Path, mon
     monkeypatch.setattr(runs, "TEXTS", WindowSize(items=100, first=1, characters=8))
     sizes: list[int] = []
 
-    class Watched(runs.Classifier):
-        def predict(self, texts: Any, *others: Any) -> Any:
-            sizes.append(len(texts))
-            return super().predict(texts, *others)
+    class Watched(runs.Run):
+        def answers(self, examples: Any, **others: Any) -> Any:
+            sizes.append(len(examples))
+            return super().answers(examples, **others)
 
     loaded = load_run(model)
-    names = ("path", "workflow", "engine", "tokenizer", "config")
+    names = ("path", "workflow", "engine", "tokenizer", "config", "shape")
     watched = Watched(**{name: getattr(loaded, name) for name in names})
     assert len(list(predict_run(watched, ["good", "film"] * 3))) == 6
     assert sizes == [2, 2, 2]

@@ -25,7 +25,8 @@ from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample
 from bertkit.tasks.spans.workflow import N_BEST, SpanOutputs, SpanWorkflow
-from bertkit.tasks.text.workflow import TextRows, TextWorkflow
+from bertkit.tasks.text.features import TextRows
+from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tasks.tokens.features import IGNORED, TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample
 from bertkit.tasks.tokens.workflow import TokenWorkflow
