@@ -5,6 +5,7 @@
     BertkitError
     ├── ConfigError        (ValueError)    a setting or a command-line value is wrong          exit code 2
     ├── InputError         (ValueError)    a call's arguments or texts are wrong                exit code 2
+    │   └── LongTextError  (ValueError)    a text has more tokens than are read                 exit code 3
     ├── DataError          (ValueError)    a corpus, data file, row or label is wrong           exit code 3
     ├── CheckpointError    (ValueError)    a model, tokenizer or run folder does not fit        exit code 4
     ├── TrainingError      (RuntimeError)  training cannot go on (a loss that is not finite)    exit code 4
@@ -38,6 +39,12 @@ class ConfigError(BertkitError, ValueError):
 
 class InputError(BertkitError, ValueError):
     """A call is wrong: an empty batch, a text that is too long, tensors of the wrong shape or type."""
+
+
+class LongTextError(InputError):
+    """A text has more tokens than the model reads or the caller allows. The message names it, and how to cut it."""
+
+    exit_code = 3
 
 
 class DataError(BertkitError, ValueError):

@@ -10,7 +10,7 @@ import numpy as np
 from bertkit.engine.backend import LOGITS
 from bertkit.engine.inference_engine import rows_of
 from bertkit.engine.rows import WindowSize
-from bertkit.errors import InputError
+from bertkit.errors import InputError, LongTextError
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.metrics.probabilities import softmax
@@ -105,7 +105,7 @@ def _check_lengths(features: GroupSet, limit: int, first: int) -> None:
     if len(too_long):
         row = int(too_long[0])
         own = features.sequences.num_tokens_before[features.groups[row] : features.groups[row + 1]]
-        raise InputError(
+        raise LongTextError(
             f"question {first + row} (counted from 0) has {int(own.max()):,} tokens with its longest choice, special "
             f"tokens included; the limit is {limit:,}. Shorten it, or pass truncation=True to cut its context"
         )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.engine.onnx_backend import FILES, MANIFEST, OnnxBackend, Variant, open_session, read_manifest
-from bertkit.errors import InputError
+from bertkit.errors import InputError, LongTextError
 from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer
 
@@ -64,7 +64,7 @@ class OnnxModel:
             raise InputError("there is no text to run the model on")
         if not truncation and ragged.truncated.any():
             row = int(np.argmax(ragged.truncated))
-            raise InputError(
+            raise LongTextError(
                 f"text {row} has {ragged.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
                 f"{limit:,}. Shorten it, or pass truncation=True to read only its beginning"
             )

@@ -17,7 +17,7 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, LongTextError
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
@@ -223,12 +223,12 @@ def shown(
 
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
-    """Refuse (InputError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
+    """Refuse (LongTextError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
     truncated = rows.truncated.tolist()
     if True in truncated:
         row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
-        raise InputError(
+        raise LongTextError(
             f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "
             f"included; the limit is {limit:,}{more}. Shorten it, or pass truncation=True (on the command line: "
             "--truncate) to read only its beginning"

@@ -13,7 +13,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.engine.rows import WindowSize
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, LongTextError
 from bertkit.inference.pipeline_base import Pipeline, shown
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.text_classification import FUNCTIONS
@@ -150,7 +150,7 @@ def _check_lengths(rows: GroupSet, limit: int, first: int) -> None:
     if len(too_long):
         place = int(too_long[0])
         query = int(np.searchsorted(rows.groups, place, side="right")) - 1
-        raise InputError(
+        raise LongTextError(
             f"query {first + query} with its document {place - int(rows.groups[query])} (both counted from 0) has "
             f"{int(rows.sequences.num_tokens_before[place]):,} tokens, special tokens included; the limit is "
             f"{limit:,}. Pass truncation=True (on the command line: --truncate) to cut long texts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Network
-from bertkit.errors import ConfigError, shorten
+from bertkit.errors import ConfigError, InputError, shorten
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.ragged import Floats, Ints, Ragged
@@ -58,6 +58,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return read_tagged(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> TaggedExample:
+        words = item.get("tokens")
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            raise InputError(f"'tokens' of {where} must be a list of words, got {type(words).__name__}")
+        listed = tuple(words)
+        if not all(isinstance(word, str) for word in listed):
+            raise InputError(f"'tokens' of {where} holds something that is no word: {listed!r:.60}")
+        return TaggedExample(listed, joiner=self.task.joiner)
 
     def hold_out(self, train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
         return hold_out_sentences(train, share, seed)
