@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from bertkit.errors import ConfigError, DataError, needs_bertkit
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.reading.text_rows import Samples
 from bertkit.tasks.run_rows import to_jsonl
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 ROW_GROUP = 4096
 OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 Row = dict[str, Json]
-#: Of each column of a table a value of each type that it holds, as far as that is known.
-Samples = Mapping[str, Mapping[type, Json]]
 #: Cells by column, as many of each as there are rows.
 Table = dict[str, list[Json | tuple[float, ...]]]
 NO_ROWS = "the input has no rows, so there is nothing to predict"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from bertkit.errors import InputError
 from bertkit.metrics.scores import METRICS, check_metrics
+from bertkit.tasks.examples import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ChoiceExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

@@ -136,14 +136,15 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         if unknown is not None:
             message = (
                 f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
-                f"the types are {shorten(task.types, limit=12)}{RUNNING_TEXT if split == 'test' else ''}"
+                f"the types are {shorten(task.types, limit=12)}"
             )
-            bad.report(path, sentence.lines[unknown.start], "unknown type", message)
+            advice = RUNNING_TEXT if split == "test" else ""
+            bad.report(path, sentence.lines[unknown.start], "unknown type", message, advice)
             continue
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
     bad.finish(path, len(rows), f"{path} has no sentence")
-    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples
