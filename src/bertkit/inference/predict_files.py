@@ -51,9 +51,10 @@ def predict_file(
 ) -> int:
     """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
 
-    Rows are collected as JSON lines in ``OUT.partial``; when all are there, ``OUT`` is written. Called again after a
-    stop, it keeps the finished rows and resumes, if model and input are still the same. Texts are read as a stream; the
-    file of a run of another kind of task (questions, tokens, choices) is read as a whole and predicted part by part.
+    Rows are collected in ``OUT.partial``, in the format of ``OUT``; when all are there, ``OUT`` is written. Called
+    again after a stop, it keeps the finished rows and resumes, if model and input are still the same. Texts are read as
+    a stream; the file of a run of another kind of task (questions, tokens, choices) is read as a whole and predicted
+    part by part.
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.

@@ -161,14 +161,21 @@ def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, s
     return config.model_copy(update={"max_length": longest})
 
 
+def how_to_read(folder: Path) -> tuple[AnyWorkflow, ReadingSettings] | None:
+    """The workflow of a run folder's task, and how it reads; None for a checkpoint that bertkit did not train."""
+    task = read_task(folder)
+    if task is None:
+        return None
+    workflow = workflow_of(task)
+    return workflow, _reading(folder, read_settings(folder), workflow, workflow.read_shape(folder))
+
+
 def settings_for_use(folder: Path) -> dict[str, Any]:
     """Of a run folder what :func:`open_run` needs beside the model: the task, and how it reads. Empty for others."""
-    settings, task = read_settings(folder), read_task(folder)
-    if task is None:
+    found = how_to_read(folder)
+    if found is None:
         return {}
-    workflow = workflow_of(task)
-    reading = _reading(folder, settings, workflow, workflow.read_shape(folder))
-    return {"task": settings["task"], "config": reading.model_dump(exclude_defaults=True)}
+    return {"task": read_settings(folder)["task"], "config": found[1].model_dump(exclude_defaults=True)}
 
 
 def load_run(run: str | Path, *, device: Device = None, revision: str | None = None) -> Run:
