@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy as np
 from bertkit.engine.backend import LOGITS
 from bertkit.engine.inference_engine import rows_of
 from bertkit.engine.rows import WindowSize
-from bertkit.errors import InputError, LongTextError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.errors import InputError
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_groups
 from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.metrics.probabilities import softmax
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample
 
@@ -72,12 +72,10 @@ class MultipleChoicePipeline(Pipeline):
             raise InputError("choices= and start= go with a single context; in a list, each question carries its own")
         request = request_of(inputs, ChoiceExample.of, "question", one=isinstance(inputs, Mapping | ChoiceExample))
 
-        def encode(
-            questions: list[ChoiceExample], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Choice]]]:
+        def encode(questions: list[ChoiceExample], first: int) -> Encoding[Floats, Choice]:
             features = featurize_choices(questions, self.tokenizer, limit, labelled=False)
             if not truncate:
-                _check_lengths(features, limit, first)
+                check_groups(features, limit, first, "question", "choice")
 
             def answers(logits: list[Floats]) -> Iterator[Choice]:
                 values = np.concatenate(logits)
@@ -98,14 +96,3 @@ class MultipleChoicePipeline(Pipeline):
             return sum(len(first) + len(second) for first, second in question.pairs)
 
         return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress, size=WINDOW)
-
-
-def _check_lengths(features: GroupSet, limit: int, first: int) -> None:
-    too_long = np.flatnonzero(features.truncated)
-    if len(too_long):
-        row = int(too_long[0])
-        own = features.sequences.num_tokens_before[features.groups[row] : features.groups[row + 1]]
-        raise LongTextError(
-            f"question {first + row} (counted from 0) has {int(own.max()):,} tokens with its longest choice, special "
-            f"tokens included; the limit is {limit:,}. Shorten it, or pass truncation=True to cut its context"
-        )

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
+
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.families import ENCODER_DECODERS
 from bertkit.config.reading_settings import read_decision
@@ -27,8 +29,9 @@ from bertkit.tokenization.features import Text, featurize_mixed
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
-#: A window of items and the number of its first one, to rows, and to what turns one result per row into the answers.
-Encode = Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]]
+#: Rows, and what turns one result per row into answers; made of a window of items and the number of its first one.
+Encoding = tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]
+Encode = Callable[[list[ItemT], int], Encoding[ResultT, AnswerT]]
 
 
 class TextRow(NamedTuple):
@@ -155,7 +158,7 @@ class Pipeline:
         """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
         truncate, limit = self._read_limits(truncation, max_length)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[ResultT, AnswerT]:
             rows = featurize_mixed(texts, self.tokenizer, limit)
             if not truncate:
                 check_lengths(rows, limit, first)
@@ -223,13 +226,26 @@ def shown(
 
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
-    """Refuse (LongTextError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
+    """Refuse (LongTextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
+    _refuse_long(rows, limit, lambda row: f"text {first_index + row} (counted from 0)")
+
+
+def check_groups(rows: GroupSet, limit: int, first_index: int, what: str, part: str) -> None:
+    """The same for rows of several sequences: queries (``what``), each with its documents (``part``)."""
+
+    def name(place: int) -> str:
+        row = int(np.searchsorted(rows.groups, place, side="right")) - 1
+        return f"{what} {first_index + row} with its {part} {place - int(rows.groups[row])} (both counted from 0)"
+
+    _refuse_long(rows.sequences, limit, name)
+
+
+def _refuse_long(rows: Ragged | GroupSet, limit: int, name: Callable[[int], str]) -> None:
     truncated = rows.truncated.tolist()
     if True in truncated:
         row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
         raise LongTextError(
-            f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "
-            f"included; the limit is {limit:,}{more}. Shorten it, or pass truncation=True (on the command line: "
-            "--truncate) to read only its beginning"
+            f"{name(row)} has {rows.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
+            f"{limit:,}{more}. Shorten it, or pass truncation=True (on the command line: --truncate) to cut it"
         )

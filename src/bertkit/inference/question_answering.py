@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,9 +12,9 @@ from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import CheckpointError, InputError, LongTextError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
 from bertkit.tasks.spans.task import SpanExample, is_question
@@ -106,9 +106,7 @@ class QuestionAnsweringPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align_to_words)
 
-        def windows_of(
-            questions: list[SpanExample], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterator[Answer]]]:
+        def windows_of(questions: list[SpanExample], first: int) -> Encoding[Floats, Answer]:
             windows = featurize_spans(questions, self.tokenizer, settings)
             if not truncation:
                 _check_questions(windows, settings, first)

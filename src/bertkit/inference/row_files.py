@@ -30,6 +30,7 @@ OWN = "bertkit_"  # before the name of a field of ours where the input has a col
 Row = dict[str, Json]
 #: Cells by column, as many of each as there are rows.
 Table = dict[str, list[Json | tuple[float, ...]]]
+_MISFIT = "a .parquet file cannot hold this; choose a name that ends in .jsonl"
 NO_ROWS = "the input has no rows, so there is nothing to predict"
 
 
@@ -170,7 +171,7 @@ class ParquetFile(TableFile):
         try:
             return pa.array(cells)
         except (pa.ArrowException, OverflowError) as error:
-            raise _misfit(name, error) from None
+            raise DataError(f"column {name!r}: {error}: {_MISFIT}") from None
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         import pyarrow as pa
@@ -185,36 +186,23 @@ class ParquetFile(TableFile):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = self._schema()
+        try:
+            schema = pa.unify_schemas([part.schema for part in self._parts()], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(f"{error}: {_MISFIT}") from None
         with (
             new_file(self.out) as draft,
             draft.open("wb") as file,  # Arrow's paths are UTF-8
             pq.ParquetWriter(file, schema) as writer,
         ):
-            waiting: list[pa.Table] = []
+            waiting = [schema.empty_table()]
             for part in self._parts():
-                absent = {name: pa.nulls(len(part), schema.field(name).type) for name in schema.names}
-                own = {name: part[name].cast(schema.field(name).type) for name in part.column_names}
-                waiting.append(pa.table({**absent, **own}))
+                waiting.append(part)
                 if sum(map(len, waiting)) >= ROW_GROUP:
-                    writer.write_table(pa.concat_tables(waiting))
-                    waiting.clear()
-            if waiting:
-                writer.write_table(pa.concat_tables(waiting))
-
-    def _schema(self) -> pa.Schema:
-        """The columns of all parts, each of a type that holds all of its cells."""
-        import pyarrow as pa
-
-        found: dict[str, pa.Schema] = {}
-        for part in self._parts():
-            for each in part.schema:
-                both = [pa.schema([each]), *([found[each.name]] if each.name in found else [])]
-                try:
-                    found[each.name] = pa.unify_schemas(both, promote_options="permissive")
-                except pa.ArrowException as error:
-                    raise _misfit(each.name, error) from None
-        return pa.schema([found[name].field(0) for name in self.done.columns])
+                    writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
+                    del waiting[1:]
+            if len(waiting) > 1:
+                writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
 
     def _parts(self) -> Iterator[pa.Table]:
         import pyarrow as pa
@@ -222,11 +210,6 @@ class ParquetFile(TableFile):
         with self.partial.open("rb") as file:
             while file.tell() < self.done.size:
                 yield pa.ipc.open_stream(file).read_all()
-
-
-def _misfit(name: str, error: Exception) -> DataError:
-    said = f"column {name!r} does not fit into a .parquet file ({error})"
-    return DataError(f"{said}; choose a name that ends in .jsonl")
 
 
 _CLASSES: Mapping[str, type[RowFile]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.inference_engine import rows_of, tokens_of
 from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.inference.runs import how_to_read
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.answering import Predicted
 from bertkit.tasks.examples import Row
 from bertkit.tasks.workflow import AnyWorkflow
@@ -58,7 +58,7 @@ class TaskPipeline(Pipeline):
         def example_of(item: Any, where: str) -> Any:
             return workflow.example_of({"text": item} if isinstance(item, str) else item, where)
 
-        def encode(examples: list[Any], first: int) -> tuple[Ragged, Callable[[list[Floats]], list[Row]]]:
+        def encode(examples: list[Any], first: int) -> Encoding[Floats, Row]:
             rows = workflow.encode(examples, self.tokenizer, settings, labelled=False)
 
             def answers(values: list[Floats]) -> list[Row]:

@@ -12,7 +12,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, TextRow, check_lengths
+from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import (
     Inputs,
     Shaped,
@@ -24,7 +24,7 @@ from bertkit.inference.pipeline_inputs import (
 )
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import LongTexts as Reading
 from bertkit.tasks.text.features import encode_texts, sequences_of, values_of
@@ -123,7 +123,7 @@ class TextClassificationPipeline(Pipeline):
                 found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
                 yield found if ranked else found[0]
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterator[Answer]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
             rows = encode_texts(texts, self.tokenizer, limit, long_texts, common)
             if not truncate:
                 check_lengths(rows, limit, first)

@@ -13,11 +13,11 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.engine.rows import WindowSize
-from bertkit.errors import CheckpointError, InputError, LongTextError
-from bertkit.inference.pipeline_base import Pipeline, shown
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_groups, shown
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.text_classification import FUNCTIONS
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.rerank.features import featurize_candidates
 from bertkit.tasks.rerank.task import RerankExample
 from bertkit.tokenization import PreTrainedTokenizer
@@ -98,12 +98,10 @@ class TextRankingPipeline(Pipeline):
             raise InputError("documents= goes with a single query; in a list, each query carries its own")
         request = request_of(asked, RerankExample.of, "query", one=isinstance(asked, Mapping))
 
-        def encode(
-            queries: list[RerankExample], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[list[Ranked]]]]:
+        def encode(queries: list[RerankExample], first: int) -> Encoding[Floats, list[Ranked]]:
             rows = featurize_candidates([(each.query, each.documents) for each in queries], self.tokenizer, limit)
             if not truncate:
-                _check_lengths(rows, limit, first)
+                check_groups(rows, limit, first, "query", "document")
 
             def answers(logits: list[Floats]) -> Iterator[list[Ranked]]:
                 scores, cut = function(np.concatenate(logits)), rows.sequences.truncated
@@ -143,15 +141,3 @@ class TextRankingPipeline(Pipeline):
 
 def _num_characters(query: RerankExample) -> int:
     return sum(len(query.query) + len(text) for text in query.documents)
-
-
-def _check_lengths(rows: GroupSet, limit: int, first: int) -> None:
-    too_long = np.flatnonzero(rows.sequences.truncated)
-    if len(too_long):
-        place = int(too_long[0])
-        query = int(np.searchsorted(rows.groups, place, side="right")) - 1
-        raise LongTextError(
-            f"query {first + query} with its document {place - int(rows.groups[query])} (both counted from 0) has "
-            f"{int(rows.sequences.num_tokens_before[place]):,} tokens, special tokens included; the limit is "
-            f"{limit:,}. Pass truncation=True (on the command line: --truncate) to cut long texts"
-        )

@@ -224,7 +224,7 @@ def test_what_parquet_cannot_hold_is_named_before_anything_is_predicted(
     source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": "one"}\n', encoding="utf-8")
     with monkeypatch.context() as patch:
         patch.setattr(runs.Run, "answers", None)
-        with pytest.raises(DataError, match=r"column 'n' does not fit .*\.jsonl"):
+        with pytest.raises(DataError, match=r"column 'n': .* a \.parquet file cannot hold this.*\.jsonl"):
             predict_file(model, source, out)
     assert not out.exists()
     source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": 2}\n', encoding="utf-8")
