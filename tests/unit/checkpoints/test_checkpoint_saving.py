@@ -66,7 +66,7 @@ def test_the_same_model_is_the_same_bytes(tmp_path: Path) -> None:
     with safe_open(file, "pt") as opened:
         assert opened.metadata() == {"format": "pt", **more}
     assert {name: x.tolist() for name, x in load_file(file).items()} == {n: x.tolist() for n, x in tensors.items()}
-    for number in range(12):  # a control: as the package writes it
+    for _ in range(12):  # a control: as the package writes it
         save_file(tensors, tmp_path / "raw", {"format": "pt", **more})
         written.add((tmp_path / "raw").read_bytes())
     assert len(written) > 1

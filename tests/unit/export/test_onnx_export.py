@@ -23,7 +23,7 @@ from bertkit.export.onnx_export import check_graph, export_onnx
 from bertkit.inference.onnx_model import OnnxModel, open_session
 from pipeline_helpers import save_tiny
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 TEXTS = ["the film is good", "a very dull scene . not good at all !", "bad"]
 LABELS = {0: "bad", 1: "so-so", 2: "good"}
@@ -106,9 +106,7 @@ def test_it_says_what_the_pipeline_says(classifier: Path, exported: Path, varian
 def test_texts_that_do_not_fit_are_refused_or_cut(exported: Path) -> None:
     model = OnnxModel(exported)
     long = "good " * 100
-    with pytest.raises(
-        InputError, match=r"text 1 \(counted from 0\) has 102 tokens, .* the limit is 48"
-    ):
+    with pytest.raises(InputError, match=r"text 1 \(counted from 0\) has 102 tokens, .* the limit is 48"):
         model(["bad", long])
     assert len(model(["bad", long], truncation=True)["logits"]) == 2
     with pytest.raises(InputError, match="no text"):
