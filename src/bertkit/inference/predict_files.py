@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice, repeat
 from pathlib import Path
@@ -93,21 +94,21 @@ def predict_file(
             "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
             **{name: value for name, value in (("encoding", columns.encoding), ("precision", precision)) if value},
         }
-        done = _begin(partial, note, identity)
-        taken, parts = _predicted(loaded, source, places, done.rows)
-        file = row_file(out, partial, taken, done)
-        with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done.rows) as shown:
-            for part in parts:
-                _append(file, part, note, identity)
-                shown.advance(len(part))
-                try:
-                    signals.check()
-                except Interrupted as stop:
-                    message = f"{stop} after {done.rows:,} rows; run the same command to resume"
-                    raise Interrupted(message, stop.signum) from None
-        file.finish()
+        with _unfinished(partial, note, identity) as done:
+            taken, parts = _predicted(loaded, source, places, done.rows)
+            file = row_file(out, partial, taken, done)
+            with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done.rows) as shown:
+                for part in parts:
+                    _append(file, part, note, identity)
+                    shown.advance(len(part))
+                    try:
+                        signals.check()
+                    except Interrupted as stop:
+                        message = f"{stop} after {done.rows:,} rows; run the same command to resume"
+                        raise Interrupted(message, stop.signum) from None
+            file.finish()
+            note.unlink()
         tell_marked(done, loaded.max_length)
-        note.unlink()
     return done.rows
 
 
@@ -165,28 +166,35 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
     )
 
 
-def _begin(partial: Path, note: Path, identity: dict[str, Any]) -> Done:
-    """How much is finished already; what lies behind it is removed, and so is a file in which nothing is."""
+@contextmanager
+def _unfinished(partial: Path, note: Path, identity: dict[str, Any]) -> Iterator[Done]:
+    """How much is finished already; what lies behind it is removed. A file in which nothing is, is not kept."""
     try:
         found = read_json(note, Note) if note.exists() else None
     except CheckpointError:  # of an earlier version
         found = None
     size = partial.stat().st_size if partial.exists() else 0
     if not size or (found is not None and not found.done.rows):
-        write_atomically(note, json.dumps(asdict(Note(identity)), indent=2) + "\n")
+        found = Note(identity)
+        write_atomically(note, json.dumps(asdict(found), indent=2) + "\n")
         partial.write_bytes(b"")
-        return Done()
-    if found is None or found.identity != identity or size < found.done.size:
+    elif found is None or found.identity != identity or size < found.done.size:
         raise ConfigError(
             f"{partial} was started with another model or another input; remove it, or choose another --out"
         )
-    os.truncate(partial, found.done.size)
-    say(f"resuming after {found.done.rows:,} finished rows in {partial}")
-    return found.done
+    else:
+        os.truncate(partial, found.done.size)
+        say(f"resuming after {found.done.rows:,} finished rows in {partial}")
+    try:
+        yield found.done
+    finally:
+        if not found.done.rows:
+            partial.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
 
 
 def _append(file: RowFile, rows: Sequence[Row], note: Path, identity: dict[str, Any]) -> None:
-    file.append(rows)
+    file.append(rows, advice="Make room and run the same command to resume")
     write_atomically(note, json.dumps(asdict(Note(identity, file.done)), indent=2) + "\n")
 
 

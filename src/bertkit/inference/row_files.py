@@ -73,10 +73,9 @@ class RowFile:
     def __init__(self, out: Path, partial: Path, taken: Samples, done: Done) -> None:
         self.out, self.partial, self.taken, self.done = out, partial, taken, done
 
-    def append(self, rows: Sequence[Row]) -> None:
-        """Write some rows. What a format cannot hold is a DataError."""
+    def append(self, rows: Sequence[Row], *, advice: str = "Free some space and try again") -> None:
+        """Write some rows; ``advice`` is for a full disk. What a format cannot hold is a DataError."""
         lines = self._encoded(rows)
-        advice = "Make room and run the same command to resume"
         guard = disk_guard(self.partial.parent, len(lines), what=self.partial.name, advice=advice)
         with guard, self.partial.open("ab") as file:
             file.write(lines)

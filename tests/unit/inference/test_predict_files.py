@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -307,3 +308,81 @@ def test_metrics_of_another_trainer_are_not_read(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, BertForSequenceClassification)
     (folder / "metrics.json").write_text('{"eval_accuracy": 0.9}', encoding="utf-8")
     assert open_run(folder).max_length == 64
+
+
+def test_an_unfinished_file_without_rows_is_no_obstacle(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": 5}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"in\.jsonl:1: column 'text' holds 5"):
+        predict_file(model, source, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    source.write_text('{"text": "good"}\n', encoding="utf-8")
+    # As a kill leaves it, before anything was predicted, of another input.
+    (tmp_path / "out.jsonl.partial").write_bytes(b"")
+    note = {"identity": {"input_sha256": "another"}, "done": {"rows": 0}}
+    (tmp_path / "out.jsonl.partial.json").write_text(json.dumps(note), encoding="utf-8")
+    assert predict_file(model, source, out) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_stopped_file_is_resumed_to_the_same_content(
+    model: Path, tmp_path: Path, suffix: str, torn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=2, first=1, characters=1000))
+    source, whole, out = tmp_path / "in.jsonl", tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    lines: list[dict[str, Any]] = [
+        {"text": 'a "film",\nof two lines', "n": None},
+        {"text": "", "n": 1},
+        {"text": "good", "n": 2},
+        {"text": "good " * 100, "n": 0.5, "late": "x"},
+        {"text": "the end", "n": 3},
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert predict_file(model, source, whole) == 5
+    answers, seen = runs.Run.answers, []
+
+    def stops(self: Any, examples: Any, **others: Any) -> Any:
+        seen.append(len(examples))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return answers(self, examples, **others)
+
+    monkeypatch.setattr(runs.Run, "answers", stops)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(model, source, out)
+    assert not out.exists()
+    if torn:
+        with (tmp_path / f"out{suffix}.partial").open("ab") as file:
+            file.write(b'"torn, in the middle')
+    assert predict_file(model, source, out) == 5
+    assert seen == [2, 2, 1, 1], "the control: what is finished is not predicted again"
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", out.name, whole.name]
+    with pytest.raises(ConfigError, match="exists already"):
+        predict_file(model, source, out)
+
+
+def test_rows_that_lack_what_later_ones_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.inference.row_files.ROW_GROUP", 1)
+    rows: list[dict[str, Any]] = [{"a": "x\r\n,"}, {"a": "y", "b": 1}, {"c": 0.5, "b": None}]
+    for suffix in (".csv", ".parquet"):
+        assert write_rows(rows, tmp_path / f"out{suffix}") == 3
+    assert table(tmp_path / "out.csv") == [
+        {"a": "x\r\n,", "b": "", "c": ""},
+        {"a": "y", "b": "1", "c": ""},
+        {"a": "", "b": "", "c": "0.5"},
+    ]
+    expected = [{"a": "x\r\n,", "b": None, "c": None}, {"a": "y", "b": 1, "c": None}, {"a": None, "b": None, "c": 0.5}]
+    assert table(tmp_path / "out.parquet") == expected
+
+
+def test_tables_are_written_without_parsing_what_was_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text("good\nbad\n", encoding="utf-8")
+    monkeypatch.setattr("bertkit.inference.row_files.csv", SimpleNamespace(writer=csv.writer))
+    monkeypatch.setattr("bertkit.inference.row_files.json", SimpleNamespace(dumps=json.dumps))
+    for suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
+        assert predict_file(model, tmp_path / "in.txt", tmp_path / f"out{suffix}") == 2
