@@ -22,12 +22,17 @@ from toy_task.task import TONE
 TESTS = Path(__file__).parents[2]
 KIND = Kind("toy_task", "Tone", {"tone": "task:TONE"})
 TEXTS = ["good film", "the end", "good " * 40]
-#: ``lite_command.py`` with the toy kind's line in the registry.
-LITE = (
-    f"import sys; sys.path.insert(0, {str(TESTS)!r}); import lite_command; "
-    "from bertkit.tasks.registry import KINDS, Kind; KINDS['tone'] = Kind('toy_task', 'Tone'); "
-    "sys.exit(lite_command.main())"
-)
+#: A command without the packages of :data:`lite_command.ABSENT`, and with the toy kind's line in the registry.
+LITE = f"""
+import sys
+from importlib.machinery import PathFinder
+sys.path.insert(0, {str(TESTS)!r})
+from lite_command import LiteFinder, run
+sys.meta_path[:] = [LiteFinder if finder is PathFinder else finder for finder in sys.meta_path]
+from bertkit.tasks.registry import KINDS, Kind
+KINDS["tone"] = Kind("toy_task", "Tone")
+sys.exit(run(sys.argv[1:]))
+"""
 
 
 @pytest.fixture
