@@ -71,7 +71,7 @@ def _predicted(
 
     run = open_any_run(model, device=common.device or "auto", **common.engine)
     if str(file) == STANDARD_STREAM:
-        if not run.reads_texts:
+        if not run.workflow.reads_texts:
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         taken: Collection[str] = ()
         rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(columns=columns)))

@@ -153,7 +153,7 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
 
     None for a run of another kind of task, whose files say it themselves.
     """
-    if not run.reads_texts:
+    if not run.workflow.reads_texts:
         return None
     known = Columns(text=USUAL) if run.task is None else run.task.columns
     return Columns(

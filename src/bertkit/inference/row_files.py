@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.errors import ConfigError, DataError, needs_bertkit
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
@@ -30,6 +30,7 @@ OWN = "bertkit_"  # before the name of a field of ours where the input has a col
 Row = dict[str, Json]
 #: Cells by column, as many of each as there are rows.
 Table = dict[str, list[Json | tuple[float, ...]]]
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _MISFIT = "a .parquet file cannot hold this; choose a name that ends in .jsonl"
 NO_ROWS = "the input has no rows, so there is nothing to predict"
 
@@ -119,16 +120,14 @@ class TableFile(RowFile):
 
 
 class DelimitedFile(TableFile):
-    """CSV."""
-
-    delimiter: ClassVar[str] = ","
+    """CSV or TSV."""
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         return self._lines(zip(*self._cells(rows).values(), strict=True))
 
     def _lines(self, rows: Iterable[Sequence[Json]]) -> bytes:
         text = io.StringIO(newline="")
-        csv.writer(text, delimiter=self.delimiter).writerows(rows)
+        csv.writer(text, delimiter=_DELIMITERS[self.out.suffix]).writerows(rows)
         return text.getvalue().encode("utf-8")
 
     def _publish(self) -> None:
@@ -142,16 +141,10 @@ class DelimitedFile(TableFile):
     def _fill_up(self, lines: BinaryIO, file: BinaryIO) -> None:
         """Copy rows, each with a cell for every column."""
         text = io.TextIOWrapper(lines, "utf-8", newline="")
-        reader = csv.reader(text, delimiter=self.delimiter)
+        reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
         width = len(self.done.columns)
         while part := list(islice(reader, ROW_GROUP)):
             file.write(self._lines([*row, *[""] * (width - len(row))] for row in part))
-
-
-class TabbedFile(DelimitedFile):
-    """TSV."""
-
-    delimiter = "\t"
 
 
 class ParquetFile(TableFile):
@@ -214,7 +207,7 @@ class ParquetFile(TableFile):
 _CLASSES: Mapping[str, type[RowFile]] = {
     ".jsonl": RowFile,
     ".csv": DelimitedFile,
-    ".tsv": TabbedFile,
+    ".tsv": DelimitedFile,
     ".parquet": ParquetFile,
 }
 FORMATS = tuple(_CLASSES)

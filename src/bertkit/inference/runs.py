@@ -72,11 +72,6 @@ class Run:
         """Whether it was trained on these files, as far as it says what on."""
         return "data" in self.settings and Path(self.settings["data"]).resolve() == Path(data).resolve()
 
-    @property
-    def reads_texts(self) -> bool:
-        """Whether it answers texts or pairs of texts, whatever table they are in."""
-        return self.workflow.reads_texts
-
     def answers(
         self, examples: Sequence[Any], *, label: str = "predicting", truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
@@ -102,7 +97,7 @@ class Run:
         def weight(item: ItemT) -> int:
             return sum(map(len, self.workflow.texts_of(example_of(item))))
 
-        for window in draw_windows(items, TEXTS if self.reads_texts else QUESTIONS, weight=weight):
+        for window in draw_windows(items, TEXTS if self.workflow.reads_texts else QUESTIONS, weight=weight):
             with quiet():
                 answers = self.answers(list(map(example_of, window)), truncation=truncation)
             yield window, answers
@@ -184,7 +179,7 @@ def load_run(run: str | Path, *, device: Device = None, revision: str | None = N
     ConfigError if the run is of another kind of task, else as :func:`open_run`.
     """
     loaded = open_run(run, device=device, revision=revision)
-    if not loaded.reads_texts:
+    if not loaded.workflow.reads_texts:
         raise ConfigError(
             f"{loaded.path} is a run of task {loaded.workflow.task.name}, whose input is not one text or a pair; "
             f"use predict_file, or the pipeline {loaded.workflow.card().pipeline!r}"

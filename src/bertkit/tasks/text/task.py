@@ -77,6 +77,13 @@ class TextTask:
         metric = "pearson" if regression else "accuracy"
         return cls("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
 
+    def labels_of_single_texts(self, scored: str) -> tuple[str, ...]:
+        """The labels; ConfigError for pairs, scores or several labels a text, on which ``scored`` cannot be scored."""
+        if self.labels is None or self.is_pair or self.multi_label:
+            what = "pairs of texts" if self.is_pair else "scores" if self.labels is None else "several labels a text"
+            raise ConfigError(f"{scored} are scored on single texts with one label each; task {self.name} has {what}")
+        return self.labels
+
     @property
     def is_regression(self) -> bool:
         """True when the label is a score."""
