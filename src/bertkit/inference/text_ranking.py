@@ -99,7 +99,7 @@ class TextRankingPipeline(Pipeline):
         request = request_of(asked, RerankExample.of, "query", one=isinstance(asked, Mapping))
 
         def encode(queries: list[RerankExample], first: int) -> Encoding[Floats, list[Ranked]]:
-            rows = featurize_candidates([(each.query, each.documents) for each in queries], self.tokenizer, limit)
+            rows = featurize_candidates(queries, self.tokenizer, limit)
             if not truncate:
                 check_groups(rows, limit, first, "query", "document")
 

@@ -105,8 +105,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         gains = gains_of(examples) if labelled else None
         if gains is not None and len(gains):
             _check_labels(float(gains.max()), settings.rank_loss)
-        pairs = [(example.query, example.documents) for example in examples]
-        return featurize_candidates(pairs, tokenizer, settings.max_length, gains=gains)
+        return featurize_candidates(examples, tokenizer, settings.max_length, gains=gains)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
         import torch
