@@ -36,8 +36,8 @@ _NAMES = {
         XLMRobertaTokenizerFast
     """,
     "bertkit.errors": """
-        BertkitError CheckpointError ConfigError DataError InputError LongTextError MissingExtraError
-        ResourceError TrainingError
+        BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
+        TextError TrainingError
     """,
     "bertkit.config.bert_config": "AutoConfig BertConfig",
     "bertkit.config.encoder_decoder_config": "BartConfig T5Config",

@@ -20,7 +20,7 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, LongTextError, did_you_mean
+from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
@@ -241,7 +241,7 @@ def shown(
 
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
-    """Refuse (LongTextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
+    """Refuse (TextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
     _refuse_long(rows, limit, lambda row: f"text {first_index + row} (counted from 0)")
 
 
@@ -260,7 +260,7 @@ def _refuse_long(rows: Ragged | GroupSet, limit: int, name: Callable[[int], str]
     if True in truncated:
         row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
-        raise LongTextError(
+        raise TextError(
             f"{name(row)} has {rows.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
             f"{limit:,}{more}. Shorten it, or pass truncation=True (on the command line: --truncate) to cut it"
         )

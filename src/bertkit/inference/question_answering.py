@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
-from bertkit.errors import CheckpointError, InputError, LongTextError
+from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.ragged import Floats
@@ -170,7 +170,7 @@ def _present(
 ) -> list[AnswerFields]:
     """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
     if not found.spans and threshold is None:
-        raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
+        raise TextError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
     ranked: list[AnswerFields] = [
         {
             "score": span.probability,
@@ -194,7 +194,7 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
         number = int(too_long[0])
         row = int(windows.first_rows[number])
         count = settings.max_query_length + int(windows.num_tokens_before[row] - windows.lengths[row])
-        raise LongTextError(
+        raise TextError(
             f"question {first + number} (counted from 0) has {count:,} word pieces; the limit is "
             f"{settings.max_query_length}. Shorten it, raise max_question_len, or pass truncation=True (on the command "
             "line: --truncate) to read only its beginning"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import DataError, InputError
+from bertkit.errors import DataError, InputError, TextError
 from bertkit.tasks.examples import place_of
 from bertkit.tasks.spans.metrics import answer_points, best_threshold, with_threshold
 
@@ -71,7 +71,7 @@ class SpanExample:
             if not isinstance(value, str):
                 raise InputError(f"the {name} of {where} must be a str, got {type(value).__name__}")
             if not value.strip():
-                raise InputError(f"the {name} of {where} is empty")
+                raise TextError(f"the {name} of {where} is empty")
         return cls("", asked, context)
 
     @property

@@ -1,4 +1,4 @@
-"""A text that is too long is a fault of the data, whatever command reads it."""
+"""A text that is too long, empty or without a mask is a fault of the data, whatever command reads it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,23 @@ def test_exit_code(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([command, *arguments, "--model", folder, "--device", "cpu"]) == 3
     assert "--truncate" in capsys.readouterr().err
     assert main([command, *arguments, "--model", folder, "--device", "cpu", "--no-such-option"]) == 2, "the control"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "told"),
+    [
+        ("classify", [" "], "text 1 is empty"),
+        ("fill-mask", ["good film"], r"has no [MASK]"),
+        ("answer", [" ", "--context", "good"], "is empty"),
+    ],
+)
+def test_other_texts_that_cannot_be_answered(
+    command: str, arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model_class, changes, _ = COMMANDS[command]
+    folder = str(save_tiny(tmp_path / "model", model_class, **changes))
+    assert main([command, *arguments, "--model", folder, "--device", "cpu"]) == 3
+    assert told in capsys.readouterr().err
 
 
 def test_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
