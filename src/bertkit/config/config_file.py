@@ -12,7 +12,7 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_object, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import FileSettings
 
 #: The file of a checkpoint folder that holds the shape.
@@ -29,7 +29,7 @@ def checkpoint_folder(path: Path) -> Path:
     CheckpointError: a folder of sentence-transformers without an encoder in it, or with its encoder elsewhere.
     """
     folder = path if path.is_dir() else path.parent
-    if (folder / MODULES).is_file() and not (folder / CONFIG).exists():
+    if is_there(folder / MODULES) and not (folder / CONFIG).exists():
         _check_modules(folder / MODULES)
     return folder
 

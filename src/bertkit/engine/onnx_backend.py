@@ -21,7 +21,7 @@ from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.processor import find_processor
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 
 Variant = Literal["packed", "padded"]
 #: The file of each variant. ``model.onnx`` is the one that other software looks for.
@@ -216,7 +216,7 @@ class OnnxBackend:
 
 def is_export(path: Path) -> bool:
     """Whether a path is what ``bertkit export`` wrote."""
-    return (path / MANIFEST).is_file()
+    return is_there(path / MANIFEST)
 
 
 def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:
