@@ -109,10 +109,10 @@ class ConditionalGeneration(Seq2SeqModel):
                 assert out.last_hidden_state is not None
                 out.logits = self.predict(out.last_hidden_state[batch.logit_rows])
             return out
-        term = token_loss(*self.judge(batch))
+        term = token_loss(*self.logits_at_targets(batch))
         return Seq2SeqOutput(loss=term.mean(), loss_terms={"loss": term})
 
-    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def logits_at_targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits ``(R, V)`` at each of the R targets of a packed batch, and the targets ``(R,)``."""
         labels_BS = batch.targets["labels"]
         decoded_BSD = self.decode(self.shift_right(labels_BS), self.model.remember(batch))

@@ -18,7 +18,7 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, sh
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
-from bertkit.tasks.reading.tables import columns_to_search, find_column, open_table
+from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
@@ -123,14 +123,15 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         if unknown is not None:
             message = (
                 f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
-                f"the types are {shorten(task.types, limit=12)}{RUNNING_TEXT if split == 'test' else ''}"
+                f"the types are {shorten(task.types, limit=12)}"
             )
-            bad.report(path, sentence.lines[unknown.start], "unknown type", message)
+            advice = RUNNING_TEXT if split == "test" else ""
+            bad.report(path, sentence.lines[unknown.start], "unknown type", message, advice)
             continue
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
     bad.finish(path, len(rows), f"{path} has no sentence")
-    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples
@@ -152,7 +153,7 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
     table = open_table(path, Columns(text=WORDS, encoding=columns.encoding), bad)
     words = find_column(path, table.columns, WORDS, "words", RENAME)
     there = columns_to_search(table, TAGS) if tagged is None else table.columns
-    has_tags = tagged is True or any(name in there for name in TAGS)
+    has_tags = tagged is True or column_of(there, TAGS) is not None
     names = [words, find_column(path, there, TAGS, "tags", RENAME)] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and kind_of(path) == ".parquet" else None
     first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them
