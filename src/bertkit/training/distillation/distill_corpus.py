@@ -21,7 +21,9 @@ from typing import Any
 
 from torch import nn
 
-from bertkit.config.config_file import checkpoint_folder
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
@@ -32,13 +34,21 @@ from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe
+from bertkit.training.distillation.distill_settings import (
+    DistillRecipe,
+    StateDistillation,
+    Student,
+    TaskDistillation,
+    VectorDistillation,
+    load_recipe,
+)
 from bertkit.training.distillation.distill_task import STUDENT, DistillFolder
-from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.students import shape_of, start_of
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
     TaughtRelations,
     TaughtStates,
+    check_pair,
     encoder_of,
     load_teacher,
 )
@@ -130,6 +140,7 @@ def distill_corpus(
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")
+    begins = student_of(given, path)
     facts: dict[str, Json] = {
         "recipe": given.name,
         **given.to_dict(),
@@ -141,7 +152,7 @@ def distill_corpus(
         known = load_teacher(path, given.method)
         run.begin(facts)
         kept = PREDICTS.get(given.method, "BertModel")
-        start = start_of(given.begins_with(), path, run.path / STUDENT, model_class=kept, seed=config.seed)
+        start = start_of(begins, path, run.path / STUDENT, model_class=kept, seed=config.seed)
         check_tokenizer(start, store, "student")
 
         def loss_for(network: Network) -> nn.Module:
@@ -154,6 +165,27 @@ def distill_corpus(
         result = _finish(run, given, trained, known)
         run.begin({**facts, "result": result.to_dict()})
     return result
+
+
+def student_of(recipe: DistillRecipe, teacher: Path) -> Student:
+    """What the student begins with. ConfigError if it cannot be compared with the teacher, before anything is written.
+
+    A new shape whose heads are not given has the teacher's number, if attention is compared and the width allows it.
+    """
+    given, theirs = recipe.begins_with(), read_any_config(config_path(teacher))
+    if not isinstance(theirs, BertConfig):
+        raise ConfigError(f"{teacher} is an encoder-decoder; these methods have an encoder as their teacher")
+    settings = recipe.distillation
+    heads = theirs.num_attention_heads
+    if isinstance(settings, StateDistillation) and given.shape is not None and given.heads is None:
+        width = int(given.shape.partition("x")[2])
+        given = given.model_copy(update={"heads": heads} if width % heads == 0 else {})
+    ours = shape_of(given, teacher) if given.model is None else read_any_config(config_path(resolve(given.model)))
+    if not isinstance(ours, BertConfig):
+        raise ConfigError(f"{given.model} is an encoder-decoder; a student is an encoder (--student)")
+    assert not isinstance(settings, TaskDistillation | VectorDistillation), "of other methods"
+    check_pair(ours, theirs, settings)
+    return given
 
 
 def taught(network: Network, teacher: Any, recipe: DistillRecipe) -> nn.Module:
