@@ -298,7 +298,11 @@ def test_a_config_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["bert", "bart"])
 def test_numbers_as_names_of_labels_are_their_texts(kind, tmp_path):
     """As scripts write them; transformers loads such files."""
-    small = {"d_model": 8} if kind == "bart" else {"hidden_size": 8, "num_attention_heads": 2}
+    small = (
+        {"d_model": 8, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        if kind == "bart"
+        else {"hidden_size": 8, "num_attention_heads": 2}
+    )
     values = (BartConfig if kind == "bart" else BertConfig)(**small).to_dict()
     for id2label, label2id in (
         ({"0": 0, "1": 10}, {"0": 0, "10": 1}),
