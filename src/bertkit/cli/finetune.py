@@ -56,7 +56,7 @@ def finetune(
     With --few-shot a handful of labelled texts is enough: the best way to learn from
     them is found by cross-validation, and without a dev file all are trained on.
 
-    Tasks pairs, triplets and scored-pairs train a model whose vectors are near
+    Tasks pairs, triplets and scored-pairs train a model whose vectors are similar
     where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers
     loads the run as well.
 

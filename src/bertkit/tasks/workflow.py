@@ -147,7 +147,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             value = getattr(settings, name)
             if name not in understood and value != getattr(defaults, name):
                 raise ConfigError(
-                    f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
+                    f"{name}={value!r} has no effect in task {self.task.name}: it is for {what}. Leave {name} out"
                 )
 
     @property

@@ -318,7 +318,7 @@ def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
 )
 def test_a_setting_that_would_do_nothing_is_refused(name: str, settings: dict[str, Any]) -> None:
     task = TokenTask("ner", ("PER",)) if name == "ner" else get_task(name)
-    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* would do nothing in task {name}: it is for "):
+    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* has no effect in task {name}: it is for "):
         workflow_of(task).check_settings(FinetuneConfig(**settings))
     workflow_of(task).check_settings(FinetuneConfig())
 
@@ -333,7 +333,7 @@ def test_settings_that_a_task_understands_are_taken() -> None:
 
 
 def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="label_all_pieces=True would do nothing"):
+    with pytest.raises(ConfigError, match="label_all_pieces=True has no effect"):
         finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**QUICK, label_all_pieces=True))
     assert not (tmp_path / "run" / SETTINGS).exists()
 
