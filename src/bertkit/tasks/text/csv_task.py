@@ -93,11 +93,10 @@ def csv_task(
     second = (chosen["second text"],) if "second text" in chosen else ()
     columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
     named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
-    several = bool(flags) or problem == "multi_label"
+    several, slips = bool(flags) or problem == "multi_label", list[str]()
     if problem is None and not flags:
         several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
     names: tuple[str, ...] | None
-    slips: list[str] = []
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
         how = "a column each" if flags else "any number of them a row"
