@@ -63,8 +63,14 @@ from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDi
 from bertkit.training.distillation.model_costs import Measurable, costs_of
 from bertkit.training.distillation.taught_result import TaughtResult
 from bertkit.training.distillation.taught_states import StatePair, follow_states, open_pair
-from bertkit.training.distillation.teachers import Teacher, check_tokenizer, combined, open_teachers, task_of_teacher
-from bertkit.training.distillation.unlabelled_examples import read_unlabelled
+from bertkit.training.distillation.teachers import (
+    Teacher,
+    check_tokenizer,
+    combined,
+    open_teachers,
+    read_unlabelled,
+    task_of_teacher,
+)
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -244,7 +250,7 @@ class _Job:
         config = self._resolved(len(texts))
         rows = self.taught.sequences(self.taught.encode(texts, pair[1], config, labelled=False))
         return follow_states(
-            *pair,
+            pair,
             self.run.path / STATES,
             rows,
             self.settings,
