@@ -188,17 +188,17 @@ def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[st
     return dict(zip([names[number] for number in largest], share_C[largest].tolist(), strict=True))
 
 
-def with_texts(rows: Iterable[Row], texts: Sequence[str], pairs: Sequence[str] | None) -> list[Row]:
+def with_texts(rows: Iterable[Row], examples: Sequence[Example]) -> list[Row]:
     """The rows with ``text`` (and ``text_pair``) in front; those without any text are marked as ``empty``."""
-    second: Sequence[str | None] = pairs if pairs is not None else [None] * len(texts)
+    both = zip(rows, inputs_of(examples), examples, strict=True)
+    return [{**named, **row, **({} if example.text.strip() else {"empty": True})} for row, named, example in both]
+
+
+def inputs_of(examples: Sequence[Example]) -> list[Row]:
+    """``text`` and, of pairs, ``text_pair`` of each example."""
     return [
-        {
-            "text": text,
-            **({} if pair is None else {"text_pair": pair}),
-            **row,
-            **({} if text.strip() else {"empty": True}),
-        }
-        for row, text, pair in zip(rows, texts, second, strict=True)
+        {"text": example.text, **({} if example.text_pair is None else {"text_pair": example.text_pair})}
+        for example in examples
     ]
 
 
@@ -211,6 +211,5 @@ def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mappi
             gold = [names[number] for number in example.label]
         elif isinstance(example.label, int) and "probabilities" in row:
             gold = names[example.label]
-        pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
-        found.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+        found.append({"row": example.row, **inputs_of([example])[0], "gold": gold, **row})
     return found
