@@ -88,7 +88,8 @@ def query_interval(values: Values) -> list[float] | None:
 
 def _drawn(values: Values) -> list[float]:
     there = values[~np.isnan(values)]
-    return drawn_means(there, bootstrap_draws(len(there))).tolist()
+    found: list[float] = drawn_means(there, bootstrap_draws(len(there))).tolist()
+    return found
 
 
 def ranking_baseline(task: RerankTask, dev: Sequence[RerankExample]) -> Row:
