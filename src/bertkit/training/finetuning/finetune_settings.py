@@ -233,6 +233,11 @@ class FinetuneConfig(ReadingSettings):
             }
         )
 
+    def is_shorter_than_usual(self, num_train_rows: int) -> bool:
+        """Whether so few epochs were asked for that nothing follows of a loss that has not fallen."""
+        assert self.epochs is not None, "settings are resolved"
+        return self.epochs < self._default_epochs(math.ceil(num_train_rows / (self.batch_size * self.accumulation)))
+
     def _default_learning_rate(self, model: AnyConfig, head: str) -> float:
         usual = self._usual_learning_rate(model, head)
         return usual if self.lora is None else min(LORA_RATE * usual, MAX_LORA_RATE)

@@ -168,6 +168,23 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
         csv_task(write(tmp_path / "g.jsonl", '{"text": "a", "label": ["x", "y"]}\n'), problem="classification")
 
 
+@pytest.mark.parametrize("slip", ["n/a", "NEGATIVE", " Positive", "NA"])
+def test_a_slip_is_no_label(slip: str, tmp_path: Path) -> None:
+    """One row under a frequent label in another spelling, or under what looks like a missing value, is a bad row."""
+    path = tmp_path / "train.csv"
+    rows = ["text,label", *(f"text {n},{('negative', 'positive')[n % 2]}" for n in range(24))]
+    path.write_text("\n".join([*rows[:5], f"a slip,{slip}", *rows[5:]]) + "\n")
+    with pytest.raises(DataError, match=rf"train.csv:6: column 'label': label '{slip}' is not one of"):
+        csv_task(path)
+    task = csv_task(path, on_error="skip")
+    assert task.labels == ("negative", "positive")
+    (skipped,) = load_split(task, path, "train", on_error="skip").skipped
+    assert skipped.row == 6
+    for others in ([*rows, f"again,{slip}"], rows[:5]):  # the controls: two rows of it; no frequent label
+        path.write_text("\n".join([*others, f"a slip,{slip}"]) + "\n")
+        assert slip.strip() in (csv_task(path).labels or ())
+
+
 def test_labels_of_an_earlier_run(tmp_path: Path) -> None:
     file = write(tmp_path / "train.csv", "text,label\na,x\nb,y\n")
     task = csv_task(file, labels=["z", "y", "x"])
