@@ -78,7 +78,7 @@ def predict_file(
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
+        source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
             compressed; of another kind of task a file as it was trained on.
         out: the file to write: ``.csv``, ``.tsv``, ``.parquet`` (see :func:`write_rows`); others get JSON lines.
         columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for

@@ -66,11 +66,11 @@ def evaluate_vectors(
         settings: how the data are read: ``max_train_rows``, ``dev_share``, ``seed``, ``on_error``. None: as usual.
 
     Raises:
-        ConfigError: a task of pairs, scores, or several labels a text.
+        ConfigError: a task of pairs, scores, or several labels per text.
         DataError: no such split, no labels, one label only.
     """
     if task.is_pair or task.kind != "classification":
-        what = "pairs of texts" if task.is_pair else "scores" if task.is_regression else "several labels a text"
+        what = "pairs of texts" if task.is_pair else "scores" if task.is_regression else "several labels per text"
         raise ConfigError(f"vectors are scored on single texts with one label each; task {task.name} has {what}")
     if split == "train":
         raise ConfigError("vectors are scored on dev or test; the labels of train are what they are compared with")

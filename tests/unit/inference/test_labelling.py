@@ -200,10 +200,10 @@ def test_single_keys_on_a_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--labels", "one"], "two labels or more"),
-        (["--labels", "a,a"], "each once"),
+        (["--labels", "one"], "two or more different labels"),
+        (["--labels", "a,a"], "two or more different labels"),
         (["--labels", "q,a"], "would be read as a key"),
-        (["--labels", "a,b", "--every", "-1"], "at least 0"),
+        (["--labels", "a,b", "--every", "-1"], "whole number from 0"),
     ],
 )
 def test_usage_errors(tmp_path: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
