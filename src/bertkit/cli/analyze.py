@@ -53,7 +53,8 @@ def analyze(
     """
     common.begin()
     if out is not None:
-        from bertkit.inference.predict_files import FORMATS, predict_file
+        from bertkit.inference.predict_files import predict_file
+        from bertkit.inference.row_files import FORMATS
         from bertkit.tasks.examples import Columns
 
         if source.file is None or text or pairs:

@@ -75,7 +75,7 @@ def evaluate(
             "--template and --beside go with --labels, which names the labels; give it, or leave them out"
         )
     from bertkit.inference.evaluate import evaluate_run
-    from bertkit.inference.runs import ner_task_of, open_run
+    from bertkit.inference.runs import open_run, task_for_run
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))
@@ -84,7 +84,7 @@ def evaluate(
         common.report(_of_vectors(task, data, model, split, columns, on_error, device))
         return
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=encoding, **given)
+        chosen: AnyTask = task_for_run(task, model, data, on_error=on_error, encoding=encoding, **given)
         run = open_run(model, chosen, device=device)
     else:
         known = None if task == "csv" else columns.task(task, data, on_error)

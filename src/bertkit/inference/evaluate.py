@@ -9,13 +9,13 @@ from typing import Any
 from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
-from bertkit.inference.runs import Run, ner_task_of, open_run
+from bertkit.inference.runs import Run, open_run, task_for_run
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import printable, read_json, write_json
-from bertkit.tasks import Examples, get_task
+from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
@@ -96,7 +96,7 @@ def evaluate_run(
     """
     if isinstance(task, str):
         place = run.path if isinstance(run, Run) else run
-        task = ner_task_of(place, data, revision=revision, on_error=on_error) if task == "ner" else get_task(task)
+        task = task_for_run(task, place, data, revision=revision, on_error=on_error)
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
     workflow.check_model(loaded.engine, str(loaded.path))

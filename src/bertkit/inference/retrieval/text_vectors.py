@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.config.sentence_config import QUERY
 from bertkit.data.store.store_manifest import tokenizer_digest
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, TextError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import model_hash
@@ -127,11 +127,11 @@ def model_name(model: str | Path) -> str:
 
 
 def refuse_truncated(encoded: Encoded, places: Callable[[int], str], longest: int) -> None:
-    """InputError if a text was truncated; ``places`` says where text n is."""
+    """TextError if a text was truncated; ``places`` says where text n is."""
     long = np.flatnonzero(encoded.truncated)
     if len(long):
         more = "" if len(long) == 1 else f", and {len(long) - 1:,} more near it"
-        raise InputError(
+        raise TextError(
             f"{places(int(long[0]))}: a text of more than {longest:,} tokens{more}. Shorten it, or read only the "
             "beginning of long texts (on the command line: --truncate)"
         )

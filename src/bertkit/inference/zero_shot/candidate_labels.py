@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import InputError, shorten
+from bertkit.errors import InputError, TextError, shorten
 from bertkit.inference.pipeline_inputs import Inputs, Request, Text, read_request
 
 #: Labels as a caller may pass them: names, or names with the words that stand for them.
@@ -92,7 +92,7 @@ def read_single_texts(inputs: Inputs) -> Request[Text]:
             if pair is not None:
                 raise InputError(f"text {number} is a pair; zero-shot classification labels single texts")
             if not text.strip():
-                raise InputError(f"text {number} is empty, so there is nothing to label; leave it out")
+                raise TextError(f"text {number} is empty, so there is nothing to label; leave it out")
             yield text, None
 
     return Request(iter(checked()), request.shape, request.total)
