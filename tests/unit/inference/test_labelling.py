@@ -233,8 +233,8 @@ def test_a_file_of_labels_that_cannot_be_continued(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--labels", "one"], "two labels or more"),
-        (["--labels", "a,a"], "each once"),
+        (["--labels", "one"], "two or more different labels"),
+        (["--labels", "a,a"], "two or more different labels"),
         (["--labels", "q,a"], "would be read as a key"),
         (["--labels", "a,b", "--every", "-1"], "--every must be a whole number from 0"),
     ],

@@ -212,7 +212,7 @@ def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counte
         if is_missing(value):
             bad.report(file, row, "missing label", f"column {column!r} has no label ({value!r})")
         elif isinstance(value, (list, dict)):
-            message = f"column {column!r} holds a {type(value).__name__}; expected one label a row"
+            message = f"column {column!r} holds a {type(value).__name__}; expected one label per row"
             bad.report(file, row, "label is no text", message)
         else:
             counts[whole_text(value)] += 1

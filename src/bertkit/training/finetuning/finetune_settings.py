@@ -133,7 +133,7 @@ class FinetuneConfig(ReadingSettings):
     )
     unlabelled: str | None = Field(
         None,
-        description="with few_shot: file of more texts, without labels, one a line or a table: whether it helps to "
+        description="with few_shot: file of more texts, without labels, one per line or a table: whether it helps to "
         "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 

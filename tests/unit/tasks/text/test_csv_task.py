@@ -156,7 +156,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
     ids = write(tmp_path / "c.csv", "text,label\n" + "".join(f"t,id{n}\n" for n in range(50)))
     with pytest.raises(DataError, match=r"50 different labels in 50 rows.*--label"):
         csv_task(ids)
-    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text a label can do"
+    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text per label can do"
     gaps = write(tmp_path / "d.csv", "text,label\na,1\nb,0\nc,NA\n")
     with pytest.raises(DataError, match="1 times 'NA', which looks like a missing value"):
         csv_task(gaps)
@@ -164,7 +164,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
         csv_task(write(tmp_path / "e.csv", "text,label\na,1\nb,\nc,0\n"))
     with pytest.raises(DataError, match="no row with a label"):
         csv_task(write(tmp_path / "f.csv", "text,label\n"))
-    with pytest.raises(DataError, match=r":1: column 'label' holds a list; expected one label a row"):
+    with pytest.raises(DataError, match=r":1: column 'label' holds a list; expected one label per row"):
         csv_task(write(tmp_path / "g.jsonl", '{"text": "a", "label": ["x", "y"]}\n'), problem="classification")
 
 
