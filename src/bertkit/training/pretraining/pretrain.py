@@ -165,10 +165,8 @@ def pretrain(
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = vocabulary_of(store, config)
-        rank, num_ranks = parallel.rank, parallel.num_ranks
-        data = training_data(
-            store, vocabulary, config, clock=lambda: trainer.at.seconds, rank=rank, num_ranks=num_ranks
-        )
+        ranks = {"rank": parallel.rank, "num_ranks": parallel.num_ranks}
+        data = training_data(store, vocabulary, config, clock=lambda: trainer.at.seconds, **ranks)
         num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
@@ -183,10 +181,8 @@ def pretrain(
         options = _options(run, identity, plan, report, begins=parallel.is_first)
         trainer = _trainer(loss_for(network), plan, config, options, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
-        try:
+        with contextlib.closing(report):
             run_trainer(trainer, options)
-        finally:
-            report.close()
         trainer.save()  # if the disk has no room for the model, training is not lost
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
