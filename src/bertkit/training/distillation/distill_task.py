@@ -102,7 +102,7 @@ def distill_task(
         out: the folder; new, or that of the same call, which is continued.
         recipe: a recipe of method ``task``, or its name or file.
         task: of the student; None: as the first teacher's run says.
-        texts: files without labels: for a task of texts ``.txt``, a text a line, or tables with the task's text
+        texts: files without labels: for a task of texts ``.txt``, a text per line, or tables with the task's text
             columns; for other kinds of tasks files as those that are trained on, whose answers are not read.
         compare: also train the same student without the teachers.
         outputs: where what the teachers say is kept; None: in ``out``. Calls with other students may share it.
