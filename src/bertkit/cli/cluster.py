@@ -118,7 +118,7 @@ def cluster(
 
     Shows the size of each cluster, the texts nearest to its centre, and its
     silhouette: from -1 to 1, how much nearer texts are to their own cluster than to
-    the next one. 'bertkit topics' also shows the words of each.
+    the next one. 'bertkit topics' also shows the words of each cluster.
 
     For example:
 

@@ -69,8 +69,8 @@ class TextEncoder:
                 "products; choose another model, or pooling='mean', which is compared by cosines"
             )
         self._config = config = self.pipe.parts(pooling).config
-        self.prompt = config.prompt(prompt_name=config.document_prompt) if prompt is None else prompt
-        self.query_prompt = config.prompt(prompt_name=QUERY) if query_prompt is None else query_prompt
+        self.prompt = config.prompt(prompt, config.document_prompt if prompt is None else None)
+        self.query_prompt = config.prompt(query_prompt, QUERY if query_prompt is None else None)
 
     @property
     def width(self) -> int:

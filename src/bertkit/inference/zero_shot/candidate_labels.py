@@ -100,12 +100,14 @@ def read_single_texts(inputs: Inputs) -> Request[Text]:
 
 def fill_template(template: str, description: str) -> str:
     """A hypothesis: the template with a description in the place of ``{}``."""
+    probe = "\0a label\0"
     try:
-        filled = template.format(description)
+        filled, whole = template.format(description), probe in template.format(probe)
     except (IndexError, KeyError, ValueError, AttributeError):
-        filled = template
-    if filled == template:
+        filled, whole = template, False
+    if not whole:
         fields = shorten(["{text}", "{mask}"])
         more = f"; {fields} are for method='pattern'" if "{text}" in template or "{mask}" in template else ""
-        raise InputError(f"hypothesis_template={template!r} has no {{}} where the label goes{more}")
+        more = "; {{}} stands for braces, so that every label would give the same text" if "{{" in template else more
+        raise InputError(f"hypothesis_template={template!r} has no {{}} where the whole label goes{more}")
     return filled

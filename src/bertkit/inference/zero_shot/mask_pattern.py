@@ -33,10 +33,12 @@ class Pattern:
 
     @classmethod
     def of(cls, template: str, mask_token: str) -> Pattern:
-        """From a template with ``{text}`` and ``{mask}``, once each; anything else is an InputError."""
-        if template.count("{text}") != 1 or template.count("{mask}") != 1:
+        """From a template with ``{text}`` and ``{mask}``, once each, and no other braces; else an InputError."""
+        others = template.replace("{text}", "", 1).replace("{mask}", "", 1)
+        if len(others) != len(template) - len("{text}{mask}") or set("{}") & set(others):
             raise InputError(
-                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, as in {PATTERN!r}"
+                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, and no other "
+                f"braces, as in {PATTERN!r}"
             )
         before, _, after = template.replace("{mask}", mask_token).partition("{text}")
         return cls(before, after)

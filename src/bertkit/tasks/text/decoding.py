@@ -30,6 +30,10 @@ from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
 TUNABLE = ("f1", "accuracy", "matthews")
+#: Most labels whose probabilities are in a line of predictions.
+MOST_SHARES = 100
+#: Probabilities that are in memory at once, beside the logits.
+NUMBERS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class LabelDecision:
         return probabilities_at(logits, self.temperature, several=several)
 
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:
-        """Label numbers int64 ``(n,)``, or for several labels a row 1 and 0, int64 ``(n, C)``."""
+        """Label numbers int64 ``(n,)``, or for several labels per row 1 and 0, int64 ``(n, C)``."""
         if several:
             if self.thresholds is None:
                 return (self.probabilities(logits, several=True) >= 0.5).astype(np.int64)
@@ -105,7 +109,7 @@ def decide_labels(
     """Fit a decision on logits ``(n, C)``, and say what it is worth on rows that it was not fitted on.
 
     ``labels`` are numbers ``(n,)``, or 1 and 0 of shape ``(n, C)``. ``calibrate`` fits a temperature. ``tune`` chooses
-    a threshold between two labels for a metric of :data:`TUNABLE`, or for each of several labels a row the one of the
+    a threshold between two labels for a metric of :data:`TUNABLE`, or for each of several labels per row the one of the
     best F1. The result, for ``decision.json``: ``temperature``, ``thresholds`` (by label), and under ``measured`` the
     calibration error and the log loss as trained, fitted, and cross-fitted: each fifth by a fit on the other rows.
     """
@@ -166,22 +170,37 @@ def prediction_rows(
 ) -> list[Row]:
     """``predicted`` (a label name, a list of them where a row may have several, or a number), for labels
     ``probabilities`` by name, and ``truncated`` (as given, ``(n,)``) of each row of logits ``(n, C)``.
+
+    Of more than :data:`MOST_SHARES` labels the likeliest have their probabilities there, the likeliest first.
     """
     if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
         values = predictions_of(logits, config.problem_type).tolist()
         return [{"predicted": value, "truncated": cut} for value, cut in zip(values, truncated.tolist(), strict=True)]
     names = [config.id2label[number] for number in range(config.num_labels)]
     several, chosen = config.problem_type == "multi_label_classification", decision or LabelDecision()
-    shares = chosen.probabilities(logits, several=several).tolist()
-    labels = chosen.labels(logits, several=several).tolist()
-    return [
-        {
-            "predicted": [name for name, yes in zip(names, label, strict=True) if yes] if several else names[label],
-            "probabilities": dict(zip(names, share, strict=True)),
-            "truncated": cut,
-        }
-        for label, share, cut in zip(labels, shares, truncated.tolist(), strict=True)
-    ]
+    rows: list[Row] = []
+    size = rows_at_once(logits)
+    for start in range(0, len(logits), size):
+        part = logits[start : start + size]
+        shares, labels = chosen.probabilities(part, several=several), chosen.labels(part, several=several)
+        for label, share, cut in zip(labels, shares, truncated[start : start + size].tolist(), strict=True):
+            given = [names[number] for number in np.flatnonzero(label)] if several else names[label]
+            rows.append({"predicted": given, "probabilities": _by_name(share, names), "truncated": cut})
+    return rows
+
+
+def rows_at_once(logits: npt.NDArray[np.floating]) -> int:
+    """How many rows of logits ``(n, C)`` are computed with at once."""
+    return max(1, NUMBERS_AT_ONCE // int(logits.shape[1]))
+
+
+def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, float]:
+    """The probabilities of a row: all, or the largest."""
+    if len(names) <= MOST_SHARES:
+        return dict(zip(names, share_C.tolist(), strict=True))
+    largest = np.argpartition(share_C, -MOST_SHARES)[-MOST_SHARES:]
+    largest = largest[np.lexsort((largest, -share_C[largest]))]
+    return dict(zip([names[number] for number in largest], share_C[largest].tolist(), strict=True))
 
 
 def with_texts(rows: Iterable[Row], examples: Sequence[Example]) -> list[Row]:

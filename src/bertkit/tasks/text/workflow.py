@@ -32,6 +32,7 @@ from bertkit.tasks.text.decoding import (
     cross_fitted_labels,
     decide_labels,
     prediction_rows,
+    rows_at_once,
     with_examples,
     with_texts,
 )
@@ -268,7 +269,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if self.task.labels is None:
             visualize.regression(rows, folder / "scores.png")
             return ("scores.png",)
-        visualize.reliability_of_rows(rows, self.task.labels, folder / "reliability.png")
+        visualize.reliability_of_rows(rows, folder / "reliability.png")
         if self.task.multi_label:
             return ("reliability.png",)
         visualize.confusion_of_rows(rows, self.task.labels, folder / "confusion.png")
@@ -303,7 +304,9 @@ def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np
     """Loss of each row ``(n,)``: :func:`log_losses`, or the squared error of a score."""
     if task.is_regression:
         return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
-    return log_losses(logits, labels)
+    size = rows_at_once(logits)
+    starts = range(0, max(1, len(logits)), size)
+    return np.concatenate([log_losses(logits[at : at + size], labels[at : at + size]) for at in starts])
 
 
 def score_logits(

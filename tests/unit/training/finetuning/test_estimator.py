@@ -208,7 +208,6 @@ def test_fits_in_threads_are_those_of_one_after_another_and_leave_the_callers_ge
         np.testing.assert_array_equal(one, other)
 
 
-
 def test_fitting_again_begins_from_the_start(start: str) -> None:
     X, y = data(40, 0)
     model = quick(start, epochs=1)
