@@ -5,7 +5,7 @@ In numpy; for evaluation, files and pipelines alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,9 @@ from bertkit.metrics.calibration import (
     log_loss,
     probabilities_at,
 )
-from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax
+from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax, top_k
 from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Floats as Floats32
 from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
@@ -80,6 +81,20 @@ class LabelDecision:
         if self.thresholds is None:
             return predictions_of(logits, "single_label_classification")
         return (probabilities_at(logits, self.temperature)[:, 1] >= self.thresholds[0]).astype(np.int64)
+
+
+def ranked_labels(
+    logits: Floats32, scores: Floats32, count: int, decision: LabelDecision | None, *, several: bool
+) -> Iterator[list[tuple[int, float]]]:
+    """The ``count`` labels of the highest scores ``(n, C)``, best first, each with its score.
+
+    With a ``decision`` only those of them that it gives.
+    """
+    ranking, best = (array.tolist() for array in top_k(scores, count))
+    chosen = [None] * len(ranking) if decision is None else decision.labels(logits, several=several).tolist()
+    for numbers, values, own in zip(ranking, best, chosen, strict=True):
+        found = zip(numbers, values, strict=True)
+        yield [pair for pair in found if decision is None or (own[pair[0]] if several else pair[0] == own)]
 
 
 def decide_labels(
