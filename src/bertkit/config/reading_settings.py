@@ -1,25 +1,13 @@
-"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch.
-
-The decision file of a model says how it was trained to read its input (``max_length`` and the like), and what was
-chosen on dev (a null threshold, label thresholds, a temperature). It is saved with the weights, so that all decide
-alike.
-"""
+"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from bertkit.system.json_files import read_json, write_json
-from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
-#: The file in a model's folder. A model without one decides by its logits alone.
-DECISION = "decision.json"
 #: The file of a run folder that says what the model was trained for, and how it read its data.
 RUN_SETTINGS = "finetune.json"
 LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
@@ -128,15 +116,3 @@ class ReadingSettings(Settings):
         None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
     )
     document_prompt: str | None = Field(None, description="pairs, triplets: put before each other text, likewise")
-
-
-def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
-    """Save a decision in a model's folder; an empty one writes no file."""
-    if decision:
-        write_json(user_path(folder) / DECISION, decision)
-
-
-def read_decision(folder: str | Path) -> dict[str, Json]:
-    """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
-    path = Path(folder) / DECISION
-    return read_json(path, dict) if path.exists() else {}

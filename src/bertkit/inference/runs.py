@@ -10,9 +10,10 @@ from typing import Any
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config, read_config_for
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.config.reading_settings import ReadingSettings, read_decision
+from bertkit.config.decision import read_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Precision
-from bertkit.engine.onnx_backend import is_export
+from bertkit.engine.export_folder import is_export
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
 from bertkit.inference.pipeline_inputs import Text, num_characters

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import (
     Inputs,
@@ -142,8 +142,6 @@ class TextClassificationPipeline(Pipeline):
         _, limit = self._read_limits(True, max_length)
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
-            if overlap is None:
-                raise CheckpointError(f"decision.json of the model has overlap={common!r}; expected a number from 0")
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
         def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:

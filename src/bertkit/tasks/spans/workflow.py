@@ -14,7 +14,6 @@ import numpy.typing as npt
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
-from bertkit.errors import CheckpointError
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
@@ -222,10 +221,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def _threshold(self, decision: Decision) -> float:
         """What was tuned on dev; of a model without a decision the original's default."""
-        value = decision.get("null_threshold", 0.0)
-        if not isinstance(value, (int, float)):
-            raise CheckpointError(f"decision.json of the model has null_threshold={value!r}; expected a number")
-        return float(value)
+        value = decision.get("null_threshold")
+        return float(value) if isinstance(value, (int, float)) else 0.0
 
     def _finals(self, given: AnswersPredicted) -> list[Final]:
         """The answer of each question that counts: the best span, or "no answer"."""

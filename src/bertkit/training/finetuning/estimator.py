@@ -187,7 +187,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: labels that JSON does not have (of another type than str, int, float or bool).
             ResourceError: no room on the disk.
         """
-        from bertkit.config.reading_settings import write_decision
+        from bertkit.config.decision import write_decision
         from bertkit.system.json_files import printable, write_json
         from bertkit.tasks.text.workflow import reading_of
 
