@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import save
 
 from bertkit.errors import CheckpointError
-from bertkit.system.atomic_files import disk_guard
+from bertkit.system.atomic_files import disk_guard, make_folder, new_file
 from bertkit.system.checksums import checksum_of, not_as_written
 from bertkit.system.untrusted_files import Json, open_regular, read_at, strict_json
 
@@ -117,6 +118,15 @@ def seal(file: Path) -> bool:
         stream.flush()
         os.fsync(stream.fileno())
     return sealed != metadata
+
+
+def write_arrays(file: Path, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Write a small file whole, with its checksum. Creates missing folders; errors as :func:`new_file`."""
+    make_folder(file.parent)
+    with new_file(file) as draft:
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        draft.write_bytes(save(contiguous, {CHECKSUM: NO_CHECKSUM}))
+        seal(draft)
 
 
 def _read_header(file: Path) -> tuple[int, dict[str, str], dict[str, TensorInfo]]:

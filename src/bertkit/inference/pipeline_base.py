@@ -178,7 +178,7 @@ class Pipeline:
 
     def _trained_length(self, given: int | None) -> int | None:
         """``max_length`` as it was given, else as the model was trained, else None."""
-        trained = self.decision.get("max_length")
+        trained: int | None = self.decision.get("max_length")
         if given is not None or trained is None:
             return given
         return min(trained, self.max_length)

@@ -143,7 +143,8 @@ def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, s
     config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
-        longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
+        said = {"max_length": read_facts(folder).get("max_length")}
+        longest = parsed(said, ReadingSettings, str(folder / METRICS)).max_length or longest
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
     return config.model_copy(update={"max_length": longest})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: What :meth:`BertClassifier.save` writes beside the model and its tokenizer.
 CLASSIFIER = "classifier.json"
+_MAX_LABEL_BYTES = 1 << 20
 
 Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[np.generic] | Iterable[str]
 
@@ -226,8 +227,10 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise CheckpointError(f"{path / CLASSIFIER}: unknown parameters {', '.join(sorted(unknown))}")
         loaded = cls(**{**saved.params, **({} if device is None else {"device": device})})
         try:
+            if np.dtype(saved.dtype).itemsize > _MAX_LABEL_BYTES:
+                raise ValueError("no label is so long")
             loaded.classes_ = np.array(saved.classes, dtype=saved.dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"{path / CLASSIFIER}: classes of type {saved.dtype!r}: {error}") from None
         loaded.pairs_ = saved.pairs
         loaded.config_ = parsed(saved.config, FinetuneConfig, f"{path / CLASSIFIER}: config")
