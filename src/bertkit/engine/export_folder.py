@@ -37,6 +37,7 @@ class Manifest(FileSettings):
 
     model: the class. precision: of the products. token_outputs: have one row a token.
     problem_type: of the model. crc32: of the graphs and their weights, by name. Version 0.1.0 wrote neither.
+    files: what versions between 0.1.0 and this one wrote in place of checksums; not read.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Manifest(FileSettings):
     torch: str = ""
     problem_type: str | None = None
     crc32: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, dict[str, int | str]] = Field(default_factory=dict)
 
 
 def is_export(path: Path) -> bool:

@@ -250,6 +250,15 @@ def test_what_was_changed_on_purpose_is_accepted(
     pipeline(model=copy)(TEXTS)
 
 
+def test_exports_of_earlier_versions_are_opened(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    copy = copy_of(folders["labels"][1], tmp_path / "copy")
+    manifest = json.loads((copy / "export.json").read_text())
+    del manifest["crc32"], manifest["problem_type"], manifest["precision"]
+    for more in ({}, {"files": {"config.json": {"bytes": 10, "sha256": "0" * 64}}}):
+        (copy / "export.json").write_text(json.dumps({**manifest, **more}))
+        assert pipeline(model=copy)(TEXTS) == pipeline(model=folders["labels"][1])(TEXTS)
+
+
 def test_config_tokenizer_and_card_may_be_edited(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     copy = copy_of(folders["labels"][1], tmp_path / "copy")
     edit(copy / "config.json", id2label={"0": "nein", "1": "ja"}, label2id={"nein": 0, "ja": 1})
