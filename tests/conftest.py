@@ -8,10 +8,11 @@ import os
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from bertkit.system.console import set_quiet
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Where the slowest tests of the last run stand, and how many.
 DURATIONS, SHOWN = REPOSITORY / "build" / "test-durations.md", 50
+
+hypothesis.settings.register_profile("change", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("change")  # that of --hypothesis-profile takes its place
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Properties belong to the campaign as well, with more examples: ``make campaign`` asks for that profile."""
+    if config.getoption("--hypothesis-profile") == "campaign":
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("campaign")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -83,6 +96,15 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
         return pickle.loads(result.read_bytes())
 
     return made
+
+
+@pytest.fixture(scope="module")
+def traced_once(once: Callable[[str, Callable[[Path], Any]], Any]) -> Iterator[None]:
+    """See the module of that name."""
+    from traced_once import traced_once
+
+    with traced_once(once):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,13 +25,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.run_folder import read_log
 from distillation_data import StopAt, make_teacher, small_data, task_recipe
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_pictures():
-    with no_pictures():
-        yield
+from finetune_data import QUICK, labelled_texts, tiny_start, write_splits, write_table
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +158,7 @@ def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
     assert "without" not in report
     for given, message in (
         (["--student", "7"], "7 of 1 layers"),
-        (["--set", "lora=8"], "has no meaning with a teacher"),
+        (["--set", "lora=8"], "cannot be combined with a teacher"),
         (["--set", "nonsense=8"], " temperature, soft_weight"),
         (["--dev", str(data)], "--dev is for recipes on running text"),
     ):

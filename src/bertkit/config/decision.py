@@ -19,7 +19,7 @@ from bertkit.system.checksums import not_as_written
 from bertkit.system.json_files import as_stored, parsed, read_json, write_json
 from bertkit.system.model_sources import HEADS
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 from bertkit.system.validated_settings import FileSettings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
@@ -67,7 +67,7 @@ def read_decision(folder: str | Path) -> dict[str, Json]:
         CheckpointError: the file is damaged or was edited, or has a field or a value that no run writes.
     """
     path = Path(folder) / DECISION
-    if not path.exists():
+    if not is_there(path):
         return {}
     values: dict[str, Json] = read_json(path, dict)
     if values.pop(CHECKSUM, None) not in (None, _checksum(values)):

@@ -11,6 +11,7 @@ from pydantic import Field
 from bertkit.errors import CheckpointError
 from bertkit.system.checksums import checksum_of, not_as_written
 from bertkit.system.json_files import parsed, read_json, write_json
+from bertkit.system.untrusted_files import is_there
 from bertkit.system.validated_settings import FileSettings
 
 Variant = Literal["packed", "padded"]
@@ -55,7 +56,7 @@ class Manifest(FileSettings):
 
 def is_export(path: Path) -> bool:
     """Whether a path is what ``bertkit export`` wrote."""
-    return (path / MANIFEST).is_file()
+    return is_there(path / MANIFEST)
 
 
 def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:

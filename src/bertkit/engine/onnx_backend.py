@@ -98,7 +98,7 @@ class OnnxBackend:
 
     @property
     def model(self) -> Network:
-        """There is none."""
+        """Exported models have no model object."""
         raise InputError(f"{self.folder} is an exported model: a graph, without a model object")
 
     @property

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from bertkit.config.config_file import checkpoint_folder, config_path, read_config
 from bertkit.config.decision import read_decision
 from bertkit.config.generation_settings import GenerationSettings
+from bertkit.config.sentence_config import checked_prompt
 from bertkit.engine.rows import WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, needs_bertkit
+from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
@@ -128,6 +129,7 @@ class TextToTextPipeline:
         do_sample: bool | None = None,
         temperature: float | None = None,
         num_return_sequences: int | None = None,
+        **others: Any,
     ) -> Shaped[Generated | list[Generated]]:
         """Generate text for each input.
 
@@ -139,7 +141,7 @@ class TextToTextPipeline:
             seed: of sampling.
             progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
                 lines where there is no terminal, False shows nothing.
-            settings: any other fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
+            settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name.
             max_new_tokens: most tokens to generate. This and the keywords below are the most common settings; those
                 left out keep the checkpoint's values.
             min_new_tokens: see ``max_new_tokens``.
@@ -147,6 +149,7 @@ class TextToTextPipeline:
             do_sample: see ``max_new_tokens``.
             temperature: see ``max_new_tokens``.
             num_return_sequences: see ``max_new_tokens``.
+            **others: any other fields of these settings, such as ``top_k``.
 
         Returns:
             As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each,
@@ -164,6 +167,7 @@ class TextToTextPipeline:
             "do_sample": do_sample,
             "temperature": temperature,
             "num_return_sequences": num_return_sequences,
+            **others,
         }
         chosen = self._chosen(settings, given)
         request = read_request(inputs, tuple_is_pair=False)
@@ -241,12 +245,12 @@ class TextToTextPipeline:
             raise InputError(
                 f"this model translates in several ways: choose a task ({', '.join(self._choices)}), or give prefix="
             )
-        prefix = self.prefix if prefix is None else prefix
+        prefix = self.prefix if prefix is None else checked_prompt(prefix)
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:
                 raise InputError(f"text {number} (counted from 0) is a pair; text generation takes single texts")
             if not text.strip():
-                raise InputError(f"text {number} (counted from 0) is empty")
+                raise TextError(f"text {number} (counted from 0) is empty")
         rows = featurize_texts([prefix + text for text, _ in texts], None, self.tokenizer, max_length=self.max_length)
         if not truncation:
             check_lengths(rows, self.max_length, first)

@@ -51,7 +51,7 @@ WRITING = ".writing"
 
 #: What a writer that was killed before its first progress.json may leave.
 _OWN = {LOCK, PROGRESS + WRITING}
-_AGAIN = "start over with --no-resume (resume=False), which deletes its shards"
+_AGAIN = "start over with resume=False (--no-resume), which deletes its shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class StoreWriter:
         if shards and identity != self._identity:
             changed = [key for key, value in self._identity.items() if identity.get(key) != value]
             raise ConfigError(
-                f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
+                f"{self.path} was started with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
             )
         for number, shard in enumerate(shards):
             path = self._find(number, shard)

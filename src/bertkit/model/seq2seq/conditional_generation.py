@@ -193,7 +193,7 @@ class ConditionalGeneration(Seq2SeqModel):
             ConfigError: unknown or contradictory settings.
             InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
         """
-        return self._write(pack_padded(input_ids, attention_mask)[0], seed, settings)
+        return self._write(self._padded(input_ids, attention_mask), seed, settings)
 
     def generate_rows(
         self, rows: Ragged, *, seed: int | None = None, num_words: int | None = None, **settings: Any
@@ -227,13 +227,16 @@ class ConditionalGeneration(Seq2SeqModel):
 
         Rows that are finished give padding. Arguments and errors are the same; there are no beams.
         """
-        return self._stream(pack_padded(input_ids, attention_mask)[0], seed, settings)
+        return self._stream(self._padded(input_ids, attention_mask), seed, settings)
 
     def stream_rows(
         self, rows: Ragged, *, seed: int | None = None, num_words: int | None = None, **settings: Any
     ) -> Iterator[Tensor]:
         """:meth:`stream` for B rows of any length, never padded; ``num_words``: see :meth:`generate_rows`."""
         return self._stream(self._packed(rows), seed, settings, num_words)
+
+    def _padded(self, ids_BS: Tensor, mask_BS: Tensor | None) -> Batch:
+        return pack_padded(ids_BS, mask_BS, longest_with_gaps=self.config.longest_with_gaps)[0]
 
     def _packed(self, rows: Ragged) -> Batch:
         return collate(rows, range(len(rows))).to(self.model.shared.weight.device)
