@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import (
     Inputs,
@@ -137,8 +137,6 @@ class TextClassificationPipeline(Pipeline):
             return "cut", None
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
-            if overlap is None:
-                raise CheckpointError(f"decision.json of the model has overlap={common!r}; expected a number from 0")
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
         return "windows", common
 

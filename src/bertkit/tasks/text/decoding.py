@@ -50,20 +50,17 @@ class LabelDecision:
 
     @classmethod
     def of(cls, decision: Mapping[str, Fact], names: Sequence[str]) -> LabelDecision:
-        """What ``decision.json`` says for labels of these names; CheckpointError if it is malformed or of others."""
+        """What ``decision.json``, once read, says for labels of these names; CheckpointError if it is for others."""
         temperature, given = decision.get("temperature", 1.0), decision.get("thresholds")
-        by_label = {} if given is None else given
-        if not isinstance(temperature, (int, float)) or not isinstance(by_label, Mapping):
-            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
-        chosen = [by_label[name] for name in names if name in by_label]
-        thresholds = tuple(float(value) for value in chosen if isinstance(value, (int, float)))
-        if len(thresholds) != len(chosen):
-            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
-        if given is not None and len(thresholds) not in (len(names), 1 if len(names) == 2 else -1):
+        assert isinstance(temperature, (int, float))
+        if not isinstance(given, Mapping):
+            return cls(float(temperature))
+        if set(given) not in (set(names), set(names[1:]) if len(names) == 2 else None):
             raise CheckpointError(
-                f"decision.json of the model is for the labels {list(by_label)}, the model has {list(names)}"
+                f"decision.json of the model is for the labels {list(given)}, the model has {list(names)}"
             )
-        return cls(float(temperature), None if given is None else thresholds)
+        thresholds = [given[name] for name in names if name in given]
+        return cls(float(temperature), tuple(float(value) for value in thresholds if isinstance(value, (int, float))))
 
     def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""

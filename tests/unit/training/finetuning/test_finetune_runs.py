@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from bertkit.cli import main
-from bertkit.config.reading_settings import DECISION, read_decision, write_decision
+from bertkit.config.decision import DECISION, read_decision, write_decision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
