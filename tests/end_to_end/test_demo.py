@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ DRAWS = True
 
 
 @pytest.fixture(scope="module")
-def sentences() -> list[demo_text.Sentence]:
-    return demo_text.collect_sentences()
+def sentences(once: Callable[..., Any]) -> list[demo_text.Sentence]:
+    found: list[demo_text.Sentence] = once("demo-sentences", lambda _: demo_text.collect_sentences())
+    return found
 
 
 def test_no_text_says_its_own_label(sentences: list[demo_text.Sentence]) -> None:
@@ -67,7 +69,15 @@ def started_as_bertkit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bertkit"])
 
 
-def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_and_everything_it_recommends(
+    sentences: list[demo_text.Sentence],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Half the size of ``--quick``, on sentences that were collected before."""
+    monkeypatch.setattr(demo_finetune, "QUICK", demo_finetune.Size(texts=240, epochs=2))
+    monkeypatch.setattr(demo_finetune, "collect_sentences", lambda: sentences)
     out = tmp_path / "demo"
     assert main(["demo", "--quick", "--out", str(out), "--json"]) == 0
     captured = capsys.readouterr()
