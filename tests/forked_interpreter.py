@@ -47,6 +47,10 @@ for line in sys.stdin:
 """
 
 
+#: The command ``bertkit``.
+COMMAND = "import sys; from bertkit.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
 @cache
 def server() -> subprocess.Popen[str]:
     process = subprocess.Popen(
@@ -57,18 +61,18 @@ def server() -> subprocess.Popen[str]:
 
 
 def run_forked(
-    code: str, *arguments: str, env: dict[str, str] | None = None, cwd: Path | str = "."
+    code: str, *arguments: str, given: str = "", env: dict[str, str] | None = None, cwd: Path | str = "."
 ) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)``."""
+    """As ``subprocess.run([sys.executable, "-c", code, *arguments], input=given, capture_output=True, text=True)``."""
     process = server()
     assert process.stdin is not None
     assert process.stdout is not None
     with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        out.touch()
-        err.touch()
+        said, out, err = (Path(folder, name) for name in ("given", "out", "err"))
+        for file, text in ((said, given), (out, ""), (err, "")):
+            file.write_text(text, encoding="utf-8")
         request = [code, arguments, dict(os.environ if env is None else env), str(Path(cwd).absolute())]
-        process.stdin.write(json.dumps([*request, [os.devnull, str(out), str(err)]]) + "\n")
+        process.stdin.write(json.dumps([*request, [str(said), str(out), str(err)]]) + "\n")
         process.stdin.flush()
         status = int(process.stdout.readline())
         return subprocess.CompletedProcess(code, status, out.read_text(), err.read_text())

@@ -19,6 +19,7 @@ from bertkit.inference.labelling.label_order import guess_labels, held_out_accur
 from bertkit.inference.labelling.label_session import LabelSession
 from bertkit.tasks import csv_task
 from bertkit.tasks.text.reading import load_split
+from forked_interpreter import COMMAND, run_forked
 
 TEXTS = ["a good film", "a bad film", "good food", "bad food", "good day", "bad day", "so so"]
 
@@ -120,8 +121,7 @@ def test_other_columns_and_a_last_line_without_an_end_are_kept(tmp_path: Path) -
 
 
 def run(arguments: list[str], answers: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bertkit", "label", *arguments]
-    return subprocess.run(command, input=answers, capture_output=True, text=True, check=False)
+    return run_forked(COMMAND, "label", *arguments, given=answers)
 
 
 def test_the_command_saves_skips_undoes_and_goes_on(tmp_path: Path) -> None:
