@@ -20,11 +20,10 @@ from bertkit.errors import ConfigError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.runs import open_run
 from bertkit.tasks import ner_task
+from bertkit.tasks.taught_workflow import Lesson, taught_workflow
 from bertkit.training.distillation import distill_task as module
 from bertkit.training.distillation.distill_settings import DistillRecipe, Student, TaskDistillation
 from bertkit.training.distillation.distill_task import distill_task
-from bertkit.training.distillation.taught_kinds import taught_workflow
-from bertkit.training.distillation.taught_workflow import Lesson
 from bertkit.training.distillation.teachers import combined, open_teachers
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -175,14 +174,14 @@ def test_what_a_teacher_says_of_words_does_not_depend_on_the_students_tokenizer(
 def test_an_ensemble_averages_what_is_one_choice(taught, tmp_path):
     """The softmax of an ensemble is over labels, choices or the tokens of a window, and the mean of its teachers'."""
     _, teacher, few, _ = taught
-    opened = open_teachers([teacher], open_run(teacher).workflow.task)[0]
-    workflow = taught_workflow(opened.run.workflow.task, Lesson(TaskDistillation()))
+    workflow = taught_workflow(open_run(teacher).workflow.task, Lesson(temperature=2.0, soft_weight=0.7))
+    opened = open_teachers([teacher], workflow)[0]
     rows, run = workflow.read(few, "dev"), opened.run
     units = workflow.units(rows, run.tokenizer, run.config)
     first = opened.logits(workflow, rows, units.sizes, run.config, tmp_path)
     second = first + np.random.default_rng(0).normal(size=first.shape).astype(np.float32)
     groups = units.groups
-    found = combined([first, second], workflow.task, "probabilities", 2.0, groups)
+    found = combined([first, second], workflow.problem, "probabilities", 2.0, groups)
     if groups is None:
         parts, axis = [slice(None)], 1
     else:

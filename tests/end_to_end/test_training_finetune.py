@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertkit.cli import main
 from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.evaluate import evaluate_run
@@ -377,6 +378,36 @@ def test_evaluate_gives_the_scores_of_the_run(run: Path, data: Path) -> None:
         evaluate_run("sst2", data, run)
 
 
+def test_scores_of_other_files_have_names_of_their_own(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one file after another with the same name, none of which says a split; and of another folder."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    for part, seed in (("a", 21), ("b", 22), ("a", 21)):
+        folder = tmp_path / part
+        folder.mkdir(exist_ok=True)
+        file = write_csv(folder / "heldout.csv", texts(30, seed=seed))
+        for more in ([], ["--split", "train"]):
+            assert main(["evaluate", "csv", "--data", str(file), "--model", str(copy), *more]) == 0
+            assert "csv, heldout.csv (30 rows)" in capsys.readouterr().out
+    found = {path.name: read(path) for path in copy.glob("evaluation-heldout*.json")}
+    assert len(found) == 2
+    for name, scored in found.items():
+        assert name == f"evaluation-heldout.csv-{scored['protocol']['data_sha256'][:8]}.json"
+        assert (scored["split"], scored["protocol"]["split"]) == ("heldout.csv", "heldout.csv")
+        assert (
+            len(read_rows(copy / name.replace("n-heldout", "n-predictions-heldout").replace(".json", ".jsonl"))) == 30
+        )
+    evaluate_run(csv_task(data), data, copy)
+    own = (copy / "evaluation-dev.json").read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    write_csv(other / "dev.csv", texts(30, seed=23))
+    evaluate_run(csv_task(data), other, copy)
+    assert (copy / "evaluation-dev.json").read_bytes() == own
+    assert len(list(copy.glob("evaluation-dev-????????.json"))) == 1
+
+
 def test_evaluate_finds_the_held_out_rows_again(start: Path, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "all.csv", texts(200, seed=5))
     task = csv_task(file)
@@ -449,11 +480,13 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):
         predict_file(run, source, out)
-    partial.write_bytes(b"")
+    partial.write_bytes(b"{}\n")
     (tmp_path / "parts.jsonl.partial.json").write_text("{}")
     out.unlink()
     with pytest.raises(ConfigError, match="another model or another input"):
         predict_file(run, source, out)
+    partial.write_bytes(b"")
+    assert predict_file(run, source, out) == 3 * TEXTS.items, "an unfinished file without rows is no obstacle"
 
 
 def test_predict_file_reads_plain_text(run: Path, tmp_path: Path) -> None:
@@ -524,7 +557,7 @@ def test_without_matplotlib_there_is_a_run_without_pictures(
     finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert not list((tmp_path / "run").glob("*.png"))
     assert ".png" not in (tmp_path / "run" / "README.md").read_text()
-    assert "no pictures" in capsys.readouterr().err
+    assert "no plots" in capsys.readouterr().err
 
 
 def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
 from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
+from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
 READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
+#: Whole numbers that are no counts; all others are from 1 on, or from 0.
+NO_COUNTS, MAY_BE_ZERO = {"seed", "word_column", "tag_column"}, {"every", "negatives", "stride"}
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
@@ -54,7 +57,7 @@ Options and examples of a command: bertkit COMMAND --help"""
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "fine-tune or pre-train a small BERT on text that ships with Python",
-        "doctor": "versions, devices and optional packages, for a bug report",
+        "doctor": "show versions, devices and optional packages, for a bug report",
     },
     "Prepare": {
         "vocab": "learn a WordPiece vocabulary from text",
@@ -62,10 +65,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Train": {
         "pretrain": "train a model of your own on a token store; resumable",
-        "label": "label texts by hand, those that teach most first; resumable",
-        "finetune": "train on labelled text, and report how good it is",
-        "adapt": "train on a task's own text, then fine-tune; compare both",
-        "distill": "a small model that learns from a large one; resumable",
+        "label": "label texts by hand, most informative first; resumable",
+        "finetune": "train on labelled text, and evaluate the model",
+        "adapt": "train on a task's text first, then fine-tune; compare both",
+        "distill": "train a small model to imitate a large one; resumable",
         "evaluate": "score a finished run on labelled text",
         "predict": "label a whole file with a finished run; resumable",
     },
@@ -74,24 +77,24 @@ COMMANDS: dict[str, dict[str, str]] = {
         "next-sentence": "does the second text follow the first?",
         "answer": "answer questions from a text of any length",
         "classify": "label texts, with probabilities",
-        "rerank": "order documents by how relevant they are to a query",
-        "analyze": "ask all heads of a run at once, in one pass of the encoder",
+        "rerank": "order documents by relevance to a query",
+        "analyze": "run all heads of a run in one pass of the encoder",
         "tag": "find names and other entities in texts of any length",
         "generate": "summarize, translate or rewrite texts with BART or T5",
         "embed": "turn texts into vectors: .npy, .jsonl or .parquet",
-        "similarity": "how similar texts are to another",
-        "search": "find texts by their meaning, in an index on disk; resumable",
-        "cluster": "put texts into groups of similar ones",
-        "topics": "what texts are about: clusters and the words of each",
-        "duplicates": "find texts that say the same",
+        "similarity": "compare texts with one text",
+        "search": "search texts by meaning, in an index on disk; resumable",
+        "cluster": "group similar texts",
+        "topics": "show what texts are about: clusters and their words",
+        "duplicates": "find duplicate and near-duplicate texts",
     },
     "Look": {
         "inspect": "show what a model or a token store holds",
         "convert": "turn a TensorFlow or pickled checkpoint into a model folder",
         "export": "write a model as ONNX, with tokenizer and labels; checked",
-        "shrink": "a smaller model without training: fewer tokens, fewer layers",
-        "quantize": "a model in 8 bits, if its answers stay the same",
-        "benchmark": "how fast is a model here, and beside other runtimes?",
+        "shrink": "make a model smaller without training: fewer tokens or layers",
+        "quantize": "convert a model to 8 bits, if its answers stay the same",
+        "benchmark": "measure speed on this machine, next to other runtimes",
     },
 }
 NAMES = [name for commands in COMMANDS.values() for name in commands]
@@ -115,12 +118,16 @@ def _main(tokens: list[str]) -> int:
     _fill_closed_streams()
     prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
     try:
-        code = copy_context().run(_run, tokens)  # --quiet ends with the command
+        code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         _silence(sys.stdout)
         return 0  # the reader (head, less) had enough
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0  # rich, which renders help pages, turns a closed pipe into an exit with status 1
+        raise
     except KeyboardInterrupt as stop:
         _write_error(f"{prefix}: {stop}" if str(stop) else f"{prefix}: interrupted")
         return int(getattr(stop, "exit_code", 130))
@@ -171,11 +178,13 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
     return app
 
 
-def _run(tokens: list[str]) -> int:
+def run_command(tokens: list[str]) -> int:
+    """Run one command in the current context; returns its exit code, and leaves its errors to the caller."""
     from cyclopts import CycloptsError
 
-    from bertkit.cli.help_pages import HelpPage, explain, with_option_names
+    from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
 
+    set_wording(typed_options)
     tokens = tokens or ["--help"]
     name = tokens[0] if tokens[0] in NAMES else ""
     if not tokens[0].startswith("-") and not name:
@@ -194,6 +203,7 @@ def _run(tokens: list[str]) -> int:
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments, lambda: _options_of(app, name))
+        _check_counts(bound.arguments)
         with needs_bertkit("this command"):
             result: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
@@ -202,8 +212,10 @@ def _run(tokens: list[str]) -> int:
         message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
         _write_error(f"{program}: {message} See: {program} --help")
         return 2
-    except (ConfigError, InputError) as error:
-        error.args = (with_option_names(str(error), _options_of(app, name)),)
+    except BertkitError as error:
+        told = typed_options(str(error))
+        about_settings = isinstance(error, ConfigError | InputError)
+        error.args = (with_option_names(told, _options_of(app, name)) if about_settings else told,)
         raise
     page = app[name].help_formatter if name else None
     if isinstance(page, HelpPage) and page.num_hidden:
@@ -232,14 +244,23 @@ def _refuse_stream(arguments: Mapping[str, Any], options: Callable[[], list[str]
             raise ConfigError(f"{option} cannot be '-'; name a file or folder, or write {option}=- for the character")
 
 
+def _check_counts(arguments: Mapping[str, Any]) -> None:
+    """Refuse a count below 1, or below 0 of :data:`MAY_BE_ZERO`, before any work; settings classes check themselves."""
+    for name, value in arguments.items():
+        least = 0 if name in MAY_BE_ZERO else 1
+        if is_dataclass(value):
+            _check_counts(vars(value))
+        elif isinstance(value, int) and not isinstance(value, bool) and name not in NO_COUNTS and value < least:
+            raise ConfigError(f"--{name.replace('_', '-')} must be a whole number from {least}, got {value}")
+
+
 def _write_error(message: str) -> None:
     """An error for the person at the terminal; shown even with ``--quiet``."""
     stream = sys.stderr
     if stream is None:
         return
-    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write((message + "\n").encode(encoding, "backslashreplace").decode(encoding))
+        stream.write(for_stream(message + "\n", stream))
         stream.flush()
     except (OSError, ValueError):  # a full disk, a closed terminal: the exit code still says it
         _silence(stream)

@@ -22,7 +22,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, TextError
 
 #: From texts to the labels of each, the best first.
 Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]
@@ -51,8 +51,8 @@ def classify(
     decision; for multi-label models, all labels that it assigns. To label whole
     files and tables, see: bertkit predict --help
 
-    With --labels, the model need not have been trained on them: it is a model of
-    natural language inference, any encoder, or one that fills [MASK].
+    With --labels, the model need not have been trained on these labels. It is a
+    natural language inference model, any encoder, or a masked language model.
 
     For example:
 
@@ -108,8 +108,6 @@ def _untrained(
     model: str, common: Computing, reading: Reading, given: ZeroShot, top_k: int | None, *, every: bool
 ) -> tuple[Labeller, bool]:
     """The same by a model that was not trained on the labels."""
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"--top-k must be a whole number from 1, got {top_k}")
     assert given.labels is not None
     words = words_of(given.labels)
     options: dict[str, Any] = {} if given.template is None else {"hypothesis_template": given.template}
@@ -134,7 +132,7 @@ def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
     for number, item in enumerate(inputs, start=1):
         for text in (item,) if isinstance(item, str) else item:
             if not text.strip():
-                raise InputError(
+                raise TextError(
                     f"text {number} is empty, so there is nothing to classify; leave it out, or label whole files with "
                     "'bertkit predict', which marks such rows"
                 )

@@ -50,11 +50,13 @@ def evaluate(
 ) -> None:
     """Score a finished run on labelled text.
 
-    The run folder keeps the scores and their protocol in evaluation-SPLIT.json, and
-    every prediction in evaluation-predictions-SPLIT.jsonl.
+    The run folder keeps the scores and their protocol in evaluation-NAME.json, and
+    every prediction in evaluation-predictions-NAME.jsonl. NAME is the split, or for
+    another file its name and a hash.
 
-    With --labels, models are scored that were not trained on these labels, in every
-    way their heads allow, beside the majority and TF-IDF, which learn from them.
+    With --labels, scores models that were not trained on these labels, by every
+    method that their heads allow, next to the majority class and TF-IDF, which learn
+    from them.
 
     For example:
 
@@ -73,7 +75,7 @@ def evaluate(
             "--template and --beside go with --labels, which names the labels; give it, or leave them out"
         )
     from bertkit.inference.evaluate import evaluate_run
-    from bertkit.inference.runs import ner_task_of, open_run
+    from bertkit.inference.runs import open_run, task_for_run
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))
@@ -82,7 +84,7 @@ def evaluate(
         common.report(_of_vectors(task, data, model, split, columns, on_error, device))
         return
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=encoding, **given)
+        chosen: AnyTask = task_for_run(task, model, data, on_error=on_error, encoding=encoding, **given)
         run = open_run(model, chosen, device=device)
     else:
         known = None if task == "csv" else columns.task(task, data, on_error)
@@ -164,6 +166,8 @@ def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
     """Which rows to score: dev of a folder; the whole of a file, unless the run was trained on a part of it."""
-    if not data.is_file():
+    from bertkit.tasks.reading.splits import split_of
+
+    if not data.is_file() or run.learned_from(data) or split_of(data) is None:
         return "dev"
-    return "dev" if run.learned_from(data) else next(iter(run.workflow.splits(data)))
+    return next(iter(run.workflow.splits(data)))

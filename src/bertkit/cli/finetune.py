@@ -41,7 +41,7 @@ def finetune(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = FinetuneConfig(),
     output: Output = Output(),
 ) -> None:
-    r"""Fine-tune a BERT on labelled text, and report how good it is.
+    r"""Fine-tune a BERT on labelled text, and evaluate it.
 
     First prints a report on the data; the score comes with that of TF-IDF and a
     linear model. RUN then holds the model, metrics.json with its protocol,
@@ -50,14 +50,14 @@ def finetune(
     The model is an encoder of any family; or a BART for texts and for squad, a BART
     or a T5 for summarize and text2text.
 
-    With --lora RANK only small matrices beside the weights are trained, with the
-    head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
+    With --lora RANK only the head and small matrices next to the weights are trained;
+    'bertkit convert RUN MODEL' makes a whole model of such a run.
 
     With --few-shot a handful of labelled texts is enough: the best way to learn from
     them is found by cross-validation, and without a dev file all are trained on.
 
-    Tasks pairs, triplets and scored-pairs train a model whose vectors are near
-    where texts are alike, sparse-pairs a masked LM as SPLADE; sentence-transformers
+    Tasks pairs, triplets and scored-pairs train a model that gives similar texts
+    similar vectors; sparse-pairs trains a masked LM as SPLADE. sentence-transformers
     loads the run as well.
 
     Task glue runs every GLUE task found in DATA, and writes the submission files.
@@ -65,7 +65,7 @@ def finetune(
     Task multi trains heads of several tasks on one encoder, with it or, with
     --freeze-encoder, on it. DATA is a TOML file with a table [heads.NAME] for each:
     task = "csv", data = "topics.csv" (a path beside it), and columns as the options
-    name them, such as label = "topic". 'bertkit analyze' then asks all of them at
+    name them, such as label = "topic". 'bertkit analyze' then runs all of them at
     once; each RUN/heads/NAME is a model, too.
 
     For example:

@@ -122,6 +122,16 @@ def explain(error: CycloptsError, options: Collection[str]) -> str:
     return f"Unknown option: {name}{did_you_mean(name, options)}."
 
 
+def typed_options(message: str) -> str:
+    """A message that names a setting of Python and, in brackets, its option: with the option alone.
+
+    ``few_shot=True (--few-shot)`` and ``truncation=True (on the command line: --truncate)``.
+    """
+    return re.sub(
+        r"(?:(?<![\w.-])\w+=(?:'[^']*'|[^\s'()]+) )\((?:on the command line: )?(--[^()]+)\)", r"\1", message
+    ).replace("(on the command line: ", "(")
+
+
 def with_option_names(message: str, options: Iterable[str]) -> str:
     """A message about settings, named as on the command line: ``max_length=5`` becomes ``--max-length 5``."""
     for option in options:

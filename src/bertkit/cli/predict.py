@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
-from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
+from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError
 from bertkit.system.console import say
 
@@ -31,7 +30,7 @@ def predict(
 ) -> None:
     """Label a whole file.
 
-    With --out the work can be stopped at any time; the same command resumes.
+    With --out, it can be interrupted; the same command resumes.
     Without it, prints one line per text: label, probability, text. Texts longer
     than in training are truncated as in training, and flagged.
 
@@ -41,7 +40,8 @@ def predict(
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.inference.predict_files import FORMATS, claimed, predict_file, write_rows
+    from bertkit.inference.predict_files import predict_file
+    from bertkit.inference.row_files import FORMATS, claimed, write_rows
     from bertkit.system.device import check_device
 
     check_device(common.device)
@@ -67,23 +67,21 @@ def _predicted(
     """The column names that are taken, and the rows; the number of marked rows goes to stderr at the end."""
     from bertkit.inference.analysis import open_any_run
     from bertkit.inference.predict_files import predicted_rows, report_marked
-    from bertkit.inference.runs import Classifier, predict_run
+    from bertkit.inference.runs import predict_run
 
     run = open_any_run(model, device=common.device or "auto", **common.engine)
     if str(file) == STANDARD_STREAM:
-        if not isinstance(run, Classifier):
+        if not run.workflow.reads_texts:
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
-        if replace(columns, encoding=None) != TEXT_COLUMNS:
-            raise ConfigError("standard input holds one text per line and has no columns")
         taken: Collection[str] = ()
-        rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding)))
+        rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(columns=columns)))
     else:
         taken, rows = predicted_rows(run, file, columns.places)
     return taken, report_marked(rows, run.max_length, taken)
 
 
 def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> None:
-    from bertkit.inference.predict_files import own_name
+    from bertkit.inference.row_files import own_name
 
     if common.json:
         write_json(row)

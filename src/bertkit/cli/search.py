@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, Source, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
-from bertkit.cli.task_options import IndexColumns
+from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ class Building:
     """How the vectors of an index are made and kept; it remembers all of it."""
 
     pooling: Pool = "model"
-    prompt: Annotated[
-        str | None, Parameter(help="Put this before each text; default: what the model has for that ('passage: ').")
-    ] = None
-    query_prompt: Annotated[
-        str | None, Parameter(help="Put this before each query; default: what the model has for that ('query: ').")
-    ] = None
-    max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
+    prompt: Annotated[str | None, Parameter(help="Prefix of each text; default: the model's ('passage: ').")] = None
+    query_prompt: Annotated[str | None, Parameter(help="Prefix of each query; default: the model's ('query: ').")] = (
+        None
+    )
+    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
+        None
+    )
     numbers: Annotated[
         Literal["float32", "float16", "int8"],
-        Parameter(help="How vectors are stored; half and a quarter of the size, with slightly other scores."),
+        Parameter(help="How vectors are stored. float16 takes half the space, int8 a quarter; scores differ slightly."),
     ] = "float32"
 
 
@@ -48,20 +48,21 @@ class Querying:
 
     top_k: Annotated[int, Parameter(help="Show this many texts for each query.")] = 10
     hybrid: Annotated[
-        bool, Parameter(negative=(), help="Search by words too (BM25), and combine the two orders; reads all texts.")
+        bool, Parameter(negative=(), help="Also search by words (BM25), and combine the two rankings; reads all texts.")
     ] = False
 
 
 def search(
-    action: Annotated[Action, Parameter(help="What to do, see above.")],
+    action: Annotated[Action, Parameter(help="What to do; see above.")],
     index: Annotated[Path, Parameter(help="The folder of the index.")],
     /,
     *text: Annotated[
-        str, Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one a line.")
+        str,
+        Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one per line."),
     ],
     model: Annotated[
         str | None,
-        Parameter(alias="-m", help="An encoder; needed to build, else where the model of the index is now."),
+        Parameter(alias="-m", help="An encoder. Required to build; otherwise only if the index's model has moved."),
     ] = None,
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
@@ -71,14 +72,14 @@ def search(
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Find texts by their meaning, in an index on disk.
+    """Search texts by meaning, in an index on disk.
 
-    build makes a new index of files with one text a line (.txt), or of tables; add
-    puts more texts into it; update makes it what its files say now, and embeds only
-    what has changed; delete removes texts by their ids; query finds the nearest
-    texts, all of them compared; info says what an index holds, and checks it.
+    build makes a new index from files with one text per line (.txt), or from tables.
+    add adds texts. update brings the index up to date with its files, and embeds only
+    what has changed. delete removes texts by their ids. query finds the nearest
+    texts; every text is compared. info shows what an index holds, and checks it.
 
-    All of it can be stopped at any time; the same command goes on.
+    Each of them can be interrupted; the same command resumes.
 
     For example:
 
@@ -109,10 +110,10 @@ def _refuse(
         if names and not allowed:
             raise ConfigError(f"--{names[0].replace('_', '-')} is not for 'search {action}'; leave it out")
     if columns.text_pair:
-        raise ConfigError("an index is of single texts; leave --text-pair out")
+        raise ConfigError("an index holds single texts; leave --text-pair out")
     if not text and action != "info":
         what = "files to read" if reads_files else "ids to remove" if action == "delete" else "query"
-        raise ConfigError(f"search {action} needs {what}; name them behind the index")
+        raise ConfigError(f"search {action} needs {what}; name them after the index")
     if text and action == "info":
         raise ConfigError(f"search info takes an index only, got {text[0]!r}")
 
@@ -143,7 +144,7 @@ def _query(
     from bertkit.inference.retrieval.search_index import SearchIndex
 
     opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(encoding=columns.encoding)))
+    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
     found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
     for query, hits in zip(queries, found, strict=True):
         if common.json:
@@ -187,7 +188,7 @@ def _change(
         encoder = open_encoder(index, read_manifest(index), model, **computing)
     with IndexWriter(index, encoder, truncate=truncate) as writer:
         if action == "delete":
-            changes = writer.delete(read_texts(text, Source(encoding=columns.encoding)))
+            changes = writer.delete(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
         elif action == "build":
             changes = writer.build(_located(text, columns), model_name(str(model)), building.numbers)
         elif action == "add":
@@ -211,11 +212,14 @@ def _source(file: str) -> str:
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
     """The texts of all files with their ids and places."""
     from bertkit.inference.retrieval.index_writer import index_rows
-    from bertkit.inference.retrieval.source_texts import texts_with_ids
+    from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 
-    for file in files:
-        if file == STANDARD_STREAM:
-            lines = read_texts((file,), Source(encoding=columns.encoding))
-            yield from index_rows(_source(file), ((None, line) for line in lines))
-        else:
-            yield from index_rows(*texts_with_ids(Path(file), columns.places, columns.id))
+    def texts() -> Iterator[SourceText]:
+        for file in files:
+            if file == STANDARD_STREAM:
+                lines = enumerate(read_texts((file,), Source(columns=TextColumns(encoding=columns.encoding))), start=1)
+                yield from (SourceText(_source(file), line, None, text) for line, text in lines)
+            else:
+                yield from texts_with_ids(Path(file), columns.places, columns.id)
+
+    return index_rows(texts())

@@ -63,10 +63,10 @@ class TextColumns:
 
     text: Annotated[
         str | None,
-        Parameter(help="Column of the text (of rerank, the query); default: inferred from the file and reported."),
+        Parameter(help="Column of the text (for rerank, the query); default: inferred from the file and reported."),
     ] = None
     text_pair: Annotated[
-        str | None, Parameter(help="Column of the second text, of rerank the document; default: inferred.")
+        str | None, Parameter(help="Column of the second text (for rerank, the document); default: inferred.")
     ] = None
     delimiter: Annotated[
         str | None, Parameter(help="Separator of fields; default: tab in .tsv; ',', ';' or tab in .csv, by its header.")
@@ -124,7 +124,7 @@ class LabelledColumns(TextColumns):
         ),
     ] = None
     multi_label: Annotated[
-        bool, Parameter(negative=(), help="The label column holds any number of labels, as in 'news|sport'.")
+        bool, Parameter(negative=(), help="The label column holds several labels, as in 'news|sport'.")
     ] = False
     label_separator: Annotated[str, Parameter(help="Separator of labels, with --multi-label.")] = "|"
 
@@ -172,7 +172,7 @@ class PairColumns:
 
     source: Column = None
     target: Column = None
-    prefix: Annotated[str, Parameter(help="Put before each source; T5 reads its task from it: 'summarize: '.")] = ""
+    prefix: Annotated[str, Parameter(help="Prefix of each source; T5 reads its task from it: 'summarize: '.")] = ""
 
     def task(self, task: Seq2SeqTask) -> Seq2SeqTask:
         """A task with these columns."""
@@ -187,10 +187,10 @@ class Negatives:
     """What is added to the documents of a query."""
 
     negatives: Annotated[
-        int, Parameter(help="Add so many documents of the file to each query, as not relevant: those nearest to it.")
+        int, Parameter(help="Add this many documents of the file to each query as negatives: those nearest to it.")
     ] = 0
     searcher: Annotated[
-        str, Parameter(help="What finds them: bm25, or the folder or Hub name of a model, by its vectors.")
+        str, Parameter(help="How --negatives are found: bm25, or the vectors of a model (folder or Hub name).")
     ] = "bm25"
 
 
@@ -200,9 +200,10 @@ class ComparedColumns:
     """How a table holds texts that are compared, beside ``--text`` and ``--text-pair``."""
 
     negative: Annotated[
-        str | None, Parameter(help="Column, or several (a,b,c), of texts unlike --text; default: those named so.")
+        str | None,
+        Parameter(help="Column of texts unlike --text, or several (a,b,c); default: columns named negative."),
     ] = None
-    score: Annotated[str | None, Parameter(help="Column of how alike two texts are; any range of numbers.")] = None
+    score: Annotated[str | None, Parameter(help="Column of the similarity of two texts; any range of numbers.")] = None
 
     def task(self, task: EmbeddingTask, texts: TextColumns) -> EmbeddingTask:
         """A task with these columns."""

@@ -24,6 +24,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.errors import ConfigError, shorten
+from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import progress, set_quiet
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Wanted:
     """What the vocabulary should be."""
 
     size: Annotated[int, Parameter(help="Maximum size, including special and [unusedN] tokens.")] = 30522
-    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents, which are otherwise removed.")] = (
+    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents; by default they are removed.")] = (
         False
     )
     extend: Annotated[
@@ -54,7 +55,7 @@ class Measured:
     """How its fit is measured."""
 
     beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None
-    held_out: Annotated[float, Parameter(help="Share of documents held out to measure the vocabulary on.")] = 0.01
+    held_out: Annotated[float, Parameter(help="Share of documents held out to evaluate the vocabulary.")] = 0.01
 
 
 @Parameter(name="*")
@@ -66,12 +67,12 @@ class Work:
         str | None,
         Parameter(help="Memory limit, for example 500MB; --dedup takes half. Default: 4GB, and no limit for --dedup."),
     ] = None
-    workers: Annotated[int, Parameter(help="Processes.")] = 1
+    workers: Annotated[int, Parameter(help="Number of processes.")] = 1
 
 
 def vocab(
     *corpus: Corpus,
-    out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder for the tokenizer.")],
     wanted: Wanted = Wanted(),
     measured: Measured = Measured(),
     reading: CorpusReading = CorpusReading(),
@@ -103,7 +104,8 @@ def vocab(
     lower = not wanted.cased if base is None else base.do_lower_case
     _check_base(base, wanted)
     report = CorpusReport()
-    with ExitStack() as open_tables:
+    busy = f"another process is writing to {out}; wait for it or choose another --out"
+    with claimed_folder(out, busy), ExitStack() as open_tables:
         kinds = {lower, *(each.do_lower_case for each in (base, other) if each is not None)}
         kept = _HeldOut(measured.held_out, kinds, budget)
         for table in kept.tables.values():
@@ -197,7 +199,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     check_writable(out, existing)
     if overwrite or not out.is_dir():
         return
-    names = sorted(path.name for path in out.iterdir())
+    names = sorted(path.name for path in out.iterdir() if path.name != LOCK)
     if old := [name for name in WORDPIECE.files if name in names]:
         raise ConfigError(
             f"--out {out} already holds a tokenizer ({old[0]}), which token stores and models may have been made with; "

@@ -47,6 +47,7 @@ class BertConfig(ConfigFile, FamilyFields):
             have.
     """
 
+    without_effect = IGNORED_KEYS
     model_type: Literal[
         "bert",
         "roberta",
@@ -170,6 +171,17 @@ class BertConfig(ConfigFile, FamilyFields):
         return (self.local_attention or 0) // 2 if kind == SLIDING else None
 
     @property
+    def longest_with_gaps(self) -> int | None:
+        """Columns of the longest padded row that may have padding between its tokens; None: any row.
+
+        Where attention depends on distances, these count tokens, so that a gap would change them.
+        """
+        if self.family.scores in ("biased", "disentangled"):
+            return 0
+        reaches = [reach for kind in self.layer_kinds if (reach := self.reach_of(kind)) is not None]
+        return min(reaches) + 1 if reaches else None
+
+    @property
     def first_position(self) -> int:
         """Row of the position table for the first token of a text."""
         return self.pad_token_id + 1 if self.family.positions_after_padding else 0
@@ -254,13 +266,6 @@ class BertConfig(ConfigFile, FamilyFields):
                 f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
                 f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
             )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Frozen, except for keys that change no arithmetic: ``transformers.Trainer`` sets ``use_cache``."""
-        if name in IGNORED_KEYS:
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
 
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed, by the constructor's arguments; labels that are None stay as they are."""

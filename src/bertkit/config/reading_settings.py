@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from bertkit.config.sentence_config import checked_prompt
+from bertkit.errors import InputError
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 from bertkit.system.validated_settings import Settings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
@@ -39,15 +41,15 @@ class ReadingSettings(Settings):
     )
     seed: int = Field(0, ge=0, lt=2**31, description="first seed: data order, new head, dropout")
     class_weights: Literal["none", "balanced"] = Field(
-        "none", description="balanced: rare labels weigh more in the loss"
+        "none", description="balanced: rare labels get more weight in the loss"
     )
     pooling: Literal["cls", "mean", "max"] | None = Field(
         None,
-        description="what a text classifier reads of the encoder: pooled [CLS] vector, mean or maximum of all "
+        description="what a text classifier reads from the encoder: pooled [CLS] vector, mean or maximum of all "
         "tokens; default as the checkpoint says (1_Pooling), otherwise cls",
     )
     max_train_rows: int | None = Field(
-        None, ge=1, description="use a random sample of the training rows; metrics.json states it"
+        None, ge=1, description="use a random sample of this many training rows; recorded in metrics.json"
     )
     on_error: Literal["raise", "skip"] = Field(
         "raise", description="raise: stop at the first bad row; skip: leave it out and report it"
@@ -68,10 +70,10 @@ class ReadingSettings(Settings):
         None, ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter"
     )
     calibrate: bool = Field(
-        False, description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"
+        False, description="fit a temperature on dev, so that probabilities are calibrated; saved with the model"
     )
     tune_thresholds: bool = Field(
-        False, description="choose on dev the probability from which a label is given; kept with the model"
+        False, description="choose on dev the probability from which a label is assigned; saved with the model"
     )
     max_target_length: int | None = Field(
         None, ge=2, le=1_000_000, description="summarize, text2text: tokens of the longest target; default 128"
@@ -87,9 +89,7 @@ class ReadingSettings(Settings):
         description="rerank: listwise: softmax over a query's documents; pointwise: each document by itself, labels "
         "from 0 to 1, so that a score is a probability; lambda: NDCG-Loss2++, for grades",
     )
-    label_all_pieces: bool = Field(
-        False, description="ner: the loss looks at every piece of a word; otherwise at the first only"
-    )
+    label_all_pieces: bool = Field(False, description="ner: the loss covers every piece of a word, not only the first")
     max_tokens: int = Field(
         4096, ge=1, description="tokens in memory at once; larger batches are split, with the same result"
     )
@@ -101,17 +101,20 @@ class ReadingSettings(Settings):
     temperature: float | None = Field(
         None, gt=0, le=10, description="in-batch, cosent: cosines are divided by it; default 0.05"
     )
-    symmetric: bool = Field(False, description="in-batch: positives search their anchors, too")
+    symmetric: bool = Field(False, description="in-batch: positives are matched with anchors, too")
     margin: float | None = Field(
-        None, gt=0, le=2, description="triplet: by how much the positive's cosine should be larger; default 0.1"
+        None, gt=0, le=2, description="triplet: margin between the cosines of positive and negative; default 0.1"
     )
     matryoshka: str | None = Field(
         None,
         pattern=r"^[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*$",
-        description="widths at which vectors cut short are trained as well, such as 256,128,64",
+        description="smaller vector widths that are trained as well, such as 256,128,64",
     )
     mine_negatives: int | None = Field(
-        None, ge=1, le=100, description="pairs: negatives a row that the model finds among the texts before training"
+        None,
+        ge=1,
+        le=100,
+        description="pairs: hard negatives per row that the model finds among the texts before training",
     )
     max_negative: float | None = Field(
         None,
@@ -120,14 +123,22 @@ class ReadingSettings(Settings):
         description="with mine_negatives: the largest share of the positive's cosine that a negative may have; "
         "default 0.95",
     )
-    query_flops: float | None = Field(
-        None, ge=0, description="sparse-pairs: strength of the penalty for many words in queries; default 5e-5"
+    query_flops: float | None = Field(None, ge=0, description="sparse-pairs: FLOPS penalty on queries; default 5e-5")
+    document_flops: float | None = Field(
+        None, ge=0, description="sparse-pairs: FLOPS penalty on documents; default 3e-5"
     )
-    document_flops: float | None = Field(None, ge=0, description="sparse-pairs: the same for documents; default 3e-5")
     query_prompt: str | None = Field(
-        None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
+        None, description="pairs, triplets: prefix of each anchor; saved with the model. Default: the model's"
     )
-    document_prompt: str | None = Field(None, description="pairs, triplets: put before each other text, likewise")
+    document_prompt: str | None = Field(None, description="pairs, triplets: prefix of the other texts; likewise")
+
+    @field_validator("query_prompt", "document_prompt")
+    @classmethod
+    def _has_no_place(cls, prompt: str | None) -> str | None:
+        try:
+            return None if prompt is None else checked_prompt(prompt)
+        except InputError as error:
+            raise ValueError(str(error)) from None
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
@@ -139,4 +150,4 @@ def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
 def read_decision(folder: str | Path) -> dict[str, Json]:
     """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
     path = Path(folder) / DECISION
-    return read_json(path, dict) if path.exists() else {}
+    return read_json(path, dict) if is_there(path) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,10 @@ from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.processor import find_processor
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
+
+# Read when ONNX Runtime is imported, which otherwise collects facts of the machine in files below ~/.cache and TMPDIR.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 Variant = Literal["packed", "padded"]
 #: The file of each variant. ``model.onnx`` is the one that other software looks for.
@@ -121,7 +125,7 @@ class OnnxBackend:
 
     @property
     def model(self) -> Network:
-        """There is none."""
+        """Exported models have no model object."""
         raise InputError(f"{self.folder} is an exported model: a graph, without a model object")
 
     @property
@@ -216,7 +220,7 @@ class OnnxBackend:
 
 def is_export(path: Path) -> bool:
     """Whether a path is what ``bertkit export`` wrote."""
-    return (path / MANIFEST).is_file()
+    return is_there(path / MANIFEST)
 
 
 def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:
@@ -292,7 +296,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fals
         if not facts.is_of(path, whole=whole):
             raise CheckpointError(
                 f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
-                "Change the model itself, and export it again"
+                "To change it, change the model and export it again"
             )
 
 

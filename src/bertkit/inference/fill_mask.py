@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
 from bertkit.metrics.probabilities import softmax
@@ -81,7 +81,8 @@ class FillMaskPipeline(Pipeline):
             InputError: a text without a mask (its index is named), a target that is not one token, a wrong ``top_k``.
             CheckpointError: the model computes values that are not finite.
 
-        Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning.
+        Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning. Rows of
+        the model's table that no token has are no answers here, and the scores are shared among tokens alone.
         """
         if not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
@@ -90,14 +91,14 @@ class FillMaskPipeline(Pipeline):
         def present(guesses: Guesses, row: TextRow) -> list[Guess] | list[list[Guess]]:
             if not len(guesses.places):
                 cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
-                raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
+                raise TextError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
             return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
         def guess(pack: Pack, values: Values) -> list[Guesses]:
             return self._guess(pack, values["logits"], top_k, target_ids)
 
         # The head runs at the masked positions only.
-        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
+        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
         request = read_request(inputs, tuple_is_pair=False)
         return self._answer_texts(request, wanted, guess, partial(map, present), truncation, max_length, progress)
 

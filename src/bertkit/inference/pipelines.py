@@ -5,7 +5,7 @@ Imports no torch, unless a model is given that needs it, and only the pipeline t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, signature
@@ -16,11 +16,12 @@ from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.families import ENCODER_DECODERS
+from bertkit.config.generation_settings import GenerationSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Pipeline, check_options
 from bertkit.system.console import say
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import INCLUDED, included_model, resolve
@@ -95,8 +96,8 @@ def pipeline(
             ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``, ``zero-shot-classification``; for BART
             and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
-            is also for text classification, question answering and masks; both give vectors. None: the task of its
-            head.
+            is also for text classification, question answering and masks; both give vectors. A kind of
+            :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head. None:
             ``bertkit-tiny-en``, which comes with bertkit, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
@@ -137,11 +138,11 @@ def pipeline(
     name = name or infer_task(place())
     if kind_of(name):
         if precision not in ("auto", "fp32") or threads is not None:
-            raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
+            raise InputError(f"{name} runs in its weights' dtype; omit precision and threads")
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
-    wanted = METHODS[method_of(place(), method)][0] if name == ZERO_SHOT else TASKS[name]
+    wanted = _entry_of(name, place, method)
     pipeline_class, model_class = wanted.load(), wanted.model_class
-    _check_options(options, pipeline_class)
+    check_options(options, _keywords_of(pipeline_class.__call__), pipeline_class.task)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
@@ -161,7 +162,7 @@ def _default_model(task: str | None) -> Path:
         raise InputError(
             f"pipeline() needs model=: a folder, a Hub name or a model; only {', '.join(INCLUDED_DOES)} have a default"
         )
-    say(f"no model is given: {task} by {INCLUDED}, a small one that comes with bertkit")
+    say(f"no model given: using {INCLUDED}, the small included model, for {task}")
     return included_model()
 
 
@@ -199,11 +200,27 @@ def _family_of(config: object) -> str:
 def _known(task: str) -> str:
     """The name of a task without its alias; InputError if there is no such task."""
     name = ALIASES.get(task, task)
-    if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)):
+    if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)) and name not in _kinds():
         known = [*TASKS, ZERO_SHOT, *RESULTS, *ALIASES]
         near = did_you_mean(str(task), known)
         raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     return name
+
+
+def _kinds() -> Collection[str]:
+    from bertkit.tasks.registry import KINDS  # with it come the readers of all files
+
+    return KINDS
+
+
+def _entry_of(name: str, place: Callable[[], Any], method: str | None) -> Entry:
+    if name == ZERO_SHOT:
+        return METHODS[method_of(place(), method)][0]
+    if name in TASKS:
+        return TASKS[name]
+    from bertkit.tasks.registry import load_class
+
+    return Entry("task_pipeline", "TaskPipeline", load_class(name, "workflow").model_class)
 
 
 def _open_text_to_text(
@@ -217,7 +234,8 @@ def _open_text_to_text(
 ) -> TextToTextPipeline:
     from bertkit.inference.text_to_text import TextToTextPipeline
 
-    _check_options(options, TextToTextPipeline)
+    known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
+    check_options(options, list(dict.fromkeys(known)), TextToTextPipeline.task)
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
     made = TextToTextPipeline.open(task, place(), words, device=device, dtype=dtype)
@@ -267,12 +285,7 @@ def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | No
     return AutoTokenizer.from_pretrained(source, revision=revision) if isinstance(source, str | Path) else source
 
 
-def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline] | type[TextToTextPipeline]) -> None:
-    parameters = signature(pipeline_class.__call__).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
-    for name in options:
-        if name not in known:
-            raise InputError(
-                f"a {pipeline_class.task} pipeline has no option {name!r}{did_you_mean(name, known)}; it takes: "
-                f"{', '.join(known)}"
-            )
+def _keywords_of(call: Callable[..., Any]) -> list[str]:
+    """What may be given as a default for the calls of a pipeline."""
+    parameters = signature(call).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from bertkit.config.config_file import checkpoint_folder, config_path, read_config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
+from bertkit.config.sentence_config import checked_prompt
 from bertkit.engine.rows import WindowSize, stream
-from bertkit.errors import InputError, needs_bertkit
+from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
@@ -54,6 +55,12 @@ class TextToTextPipeline:
         self.settings = model.generation_settings
         # The authors' BARTs for summaries have no vector for the mask.
         check_vocabulary(tokenizer, model.config.vocab_size, without_mask=True)
+        for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
+            if (number := getattr(model.config, name)) >= len(tokenizer):
+                raise CheckpointError(
+                    f"config.json has {name}={number}, which is no token of the tokenizer ({len(tokenizer):,} tokens): "
+                    "they do not belong together"
+                )
 
     @classmethod
     def open(
@@ -122,6 +129,7 @@ class TextToTextPipeline:
         do_sample: bool | None = None,
         temperature: float | None = None,
         num_return_sequences: int | None = None,
+        **others: Any,
     ) -> Shaped[Generated | list[Generated]]:
         """Generate text for each input.
 
@@ -133,7 +141,7 @@ class TextToTextPipeline:
             seed: of sampling.
             progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
                 lines where there is no terminal, False shows nothing.
-            settings: any other fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
+            settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name.
             max_new_tokens: most tokens to generate. This and the keywords below are the most common settings; those
                 left out keep the checkpoint's values.
             min_new_tokens: see ``max_new_tokens``.
@@ -141,6 +149,7 @@ class TextToTextPipeline:
             do_sample: see ``max_new_tokens``.
             temperature: see ``max_new_tokens``.
             num_return_sequences: see ``max_new_tokens``.
+            **others: any other fields of these settings, such as ``top_k``.
 
         Returns:
             As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each,
@@ -158,6 +167,7 @@ class TextToTextPipeline:
             "do_sample": do_sample,
             "temperature": temperature,
             "num_return_sequences": num_return_sequences,
+            **others,
         }
         chosen = self._chosen(settings, given)
         request = read_request(inputs, tuple_is_pair=False)
@@ -206,7 +216,7 @@ class TextToTextPipeline:
         if chosen.num_return_sequences > 1:
             raise InputError(f"a stream writes one text, got num_return_sequences={chosen.num_return_sequences}")
         rows = self._encode([(text, None)], 0, prefix, truncation)
-        tokens = self.model.stream_rows(rows, seed=seed, **chosen.model_dump())
+        tokens = self.model.stream_rows(rows, seed=seed, num_words=len(self.tokenizer), **chosen.model_dump())
         return self._pieces(int(token) for token in tokens)
 
     def _pieces(self, tokens: Iterable[int]) -> Iterator[str]:
@@ -235,12 +245,12 @@ class TextToTextPipeline:
             raise InputError(
                 f"this model translates in several ways: choose a task ({', '.join(self._choices)}), or give prefix="
             )
-        prefix = self.prefix if prefix is None else prefix
+        prefix = self.prefix if prefix is None else checked_prompt(prefix)
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:
                 raise InputError(f"text {number} (counted from 0) is a pair; text generation takes single texts")
             if not text.strip():
-                raise InputError(f"text {number} (counted from 0) is empty")
+                raise TextError(f"text {number} (counted from 0) is empty")
         rows = featurize_texts([prefix + text for text, _ in texts], None, self.tokenizer, max_length=self.max_length)
         if not truncation:
             check_lengths(rows, self.max_length, first)
@@ -256,6 +266,6 @@ class TextToTextPipeline:
         """The generated texts of each row."""
         kind = kind_of(self.task)
         assert kind is not None, self.task
-        found = self._generator.generate(rows, chosen, seed=seed, advance=advance)
+        found = self._generator.generate(rows, chosen, seed=seed, num_words=len(self.tokenizer), advance=advance)
         texts = [self.tokenizer.batch_decode(each, skip_special_tokens=True) for each in found]
         return [[{RESULTS[kind]: text.strip()} for text in each] for each in texts]

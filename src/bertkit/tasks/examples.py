@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,15 @@ Quoting = Literal["none", "csv"]
 Fact = bool | int | float | str | Sequence["Fact"] | Mapping[str, "Fact"] | None
 #: An object of a JSON file.
 Row = dict[str, Fact]
+
+
+#: JSON that is one value, whose rows are no lines.
+_WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
+
+
+def place_of(source: str | Path, row: int, unit: str = "object") -> str:
+    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
+    return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 
 class Located(Protocol):
@@ -57,16 +67,18 @@ class Example:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row that cannot be used: ``file:row``, the kind of fault, the whole message."""
+    """A row that cannot be used: its place and number, the kind of fault, the message, and what could be done."""
 
     where: str
+    row: int
     kind: str
     message: str
+    advice: str = ""
 
 
 class Examples(list[ExampleT], Generic[ExampleT]):

@@ -9,6 +9,7 @@ import pytest
 
 from bertkit.cli.evaluate import _task_of_run
 from bertkit.cli.task_options import FileColumns
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.runs import Run
 from bertkit.tasks import TextTask, get_task
@@ -25,6 +26,6 @@ def test_other_data_than_those_of_training(name: str, tmp_path: Path) -> None:
         task = replace(task, columns=replace(task.columns, encoding="cp1252"))
     tokenizer = AutoTokenizer.from_pretrained(save_tiny(tmp_path / "model"))
     settings = {"data": str(tmp_path / "data")}
-    run = Run(tmp_path, workflow_of(task), None, tokenizer, ReadingSettings(), settings)
+    run = Run(tmp_path, workflow_of(task), None, tokenizer, ReadingSettings(), BertConfig(), settings)
     assert _task_of_run(name, tmp_path / "data", run, FileColumns(), "raise") == task
     assert _task_of_run(name, tmp_path / "other", run, FileColumns(), "raise") == get_task(name)

@@ -5,7 +5,7 @@ Schick and Schütze 2021, "Exploiting Cloze Questions for Few Shot Text Classifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters
 from bertkit.inference.zero_shot.candidate_labels import Answer, CandidateLabels, Labels, read_labels, read_single_texts
 from bertkit.ragged import Floats, Ints, Ragged
@@ -33,10 +33,12 @@ class Pattern:
 
     @classmethod
     def of(cls, template: str, mask_token: str) -> Pattern:
-        """From a template with ``{text}`` and ``{mask}``, once each; anything else is an InputError."""
-        if template.count("{text}") != 1 or template.count("{mask}") != 1:
+        """From a template with ``{text}`` and ``{mask}``, once each, and no other braces; else an InputError."""
+        others = template.replace("{text}", "", 1).replace("{mask}", "", 1)
+        if len(others) != len(template) - len("{text}{mask}") or set("{}") & set(others):
             raise InputError(
-                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, as in {PATTERN!r}"
+                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, and no other "
+                f"braces, as in {PATTERN!r}"
             )
         before, _, after = template.replace("{mask}", mask_token).partition("{text}")
         return cls(before, after)
@@ -96,14 +98,14 @@ class MaskPatternPipeline(Pipeline):
         labels = read_labels(candidate_labels)
         if multi_label or len(labels) < 2:
             raise InputError(
-                "a pattern chooses between the words of two labels or more, which exclude each other; for labels by "
+                "a pattern chooses between the words of two or more exclusive labels; for labels by "
                 "themselves (multi_label=True, or a single label) use a model of natural language inference"
             )
         pattern = Pattern.of(hypothesis_template, self.tokenizer.mask_token)
         ids, first_of_label = self._read_words(labels, pattern)
         truncate, limit = self._read_limits(truncation, max_length)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
             rows = self._encode([text for text, _ in texts], pattern, limit, first, truncate=truncate)
 
             def answers(found: list[Floats]) -> Iterator[Answer]:
@@ -118,7 +120,7 @@ class MaskPatternPipeline(Pipeline):
             means_BL = np.add.reduceat(likely_BW, first_of_label, axis=1) / [len(words) for words in labels.words]
             return list((means_BL / means_BL.sum(axis=1, keepdims=True)).astype(np.float32))
 
-        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
+        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
         return self._answer(read_single_texts(inputs), encode, wanted, read, num_characters, progress=progress)
 
     def _read_words(self, labels: CandidateLabels, pattern: Pattern) -> tuple[Ints, Ints]:

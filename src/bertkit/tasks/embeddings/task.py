@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import Columns, place_of
 
 #: What a row says: these belong together; the second is nearer than the third; so much are they alike.
 Comparison = Literal["pairs", "triplets", "scores"]
@@ -42,7 +42,7 @@ class EmbeddingExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

@@ -17,7 +17,8 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Precision
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.ragged import Floats, Ints
+from bertkit.metrics.intervals import Drawn, Draws
+from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
 from bertkit.tasks.data_report import DataReport
@@ -42,6 +43,7 @@ from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
     from bertkit.model.text_comparison import ComparedTexts, TextComparison
@@ -64,6 +66,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     task: EmbeddingTask
     model_class = "BertModel"
     default_max_length = 256
+    fields = ("text", "text_pair")
     trains_in_bf16 = False
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
@@ -82,6 +85,10 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[EmbeddingExample]:
         return read_embeddings(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> EmbeddingExample:
+        first, second = read_text(item, where, pair_required=True)
+        return EmbeddingExample((first, second or ""))
 
     def hold_out(self, train: Examples[EmbeddingExample], share: float, seed: int) -> Halves[EmbeddingExample]:
         if self.task.compares == "scores":
@@ -210,7 +217,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         from bertkit.tasks.embeddings.vectors import VectorEngine
 
         if precision not in ("auto", "fp32") or threads is not None:
-            raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
+            raise ConfigError(f"task {self.task.name} runs in fp32; omit precision and threads")
         return VectorEngine(SentenceModel.from_pretrained(path, device=find_device(device)))
 
     def set_up(self, model: Any, train: TextColumns, settings: ReadingSettings) -> None:
@@ -239,7 +246,10 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
         return badness_of(self.task, given.outputs, given.encoded)
 
-    def main_metric_of(self, given: TextsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return None if self.task.compares == "scores" else (0.0, 1.0)
+
+    def main_metric_of(self, given: TextsPredicted, draws: Draws) -> Drawn | None:
         return resampled(self.task, given.outputs, given.encoded, draws)
 
     def diagnose(self, given: TextsPredicted) -> list[str]:

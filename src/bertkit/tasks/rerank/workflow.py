@@ -14,10 +14,10 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.reading_settings import RankLoss, ReadingSettings
-from bertkit.engine.backend import LOGITS, Check, Network
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
+from bertkit.engine.backend import Network
 from bertkit.errors import ConfigError, DataError
-from bertkit.ragged import Floats, GroupSet, Ints
+from bertkit.metrics.intervals import Drawn, Draws, drawn_means
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -49,6 +49,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     task: RerankTask
     model_class = "BertForSequenceClassification"
+    fields = ("query", "documents")
     trains_in_bf16 = False
     default_max_length = 512
 
@@ -66,6 +67,9 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     def texts_of(self, example: RerankExample) -> Sequence[str]:
         return (example.query, *example.documents)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> RerankExample:
+        return RerankExample.of(item, where)
 
     def hold_out(self, train: Examples[RerankExample], share: float, seed: int) -> Halves[RerankExample]:
         return carve(train, share, seed, key=lambda example: (plain_text(example.query), None))
@@ -101,8 +105,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         gains = gains_of(examples) if labelled else None
         if gains is not None and len(gains):
             _check_labels(float(gains.max()), settings.rank_loss)
-        pairs = [(example.query, example.documents) for example in examples]
-        return featurize_candidates(pairs, tokenizer, settings.max_length, gains=gains)
+        return featurize_candidates(examples, tokenizer, settings.max_length, gains=gains)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
         import torch
@@ -175,8 +178,11 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             total, count = total + float(term.total), count + term.num_targets
         return total / count
 
-    def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
-        return engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)[:, 0]
+    def sequences(self, encoded: GroupSet) -> Ragged:
+        return encoded.sequences
+
+    def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
+        return values[:, 0]
 
     def decide(self, given: RerankPredicted, settings: ReadingSettings) -> Row:
         return {"max_length": settings.max_length}
@@ -206,13 +212,12 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def badness(self, given: RerankPredicted) -> npt.NDArray[np.float64] | None:
         return _losses(given) if self.has_labels(given.examples) else None
 
-    def main_metric_of(self, given: RerankPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return 0.0, 1.0
+
+    def main_metric_of(self, given: RerankPredicted, draws: Draws) -> Drawn | None:
         only = replace(self.task, metrics=(self.task.main_metric,))
-        values = query_values(only, given.examples, given.outputs)[self.task.main_metric]
-        drawn, overall = values[draws], np.nanmean(values)
-        there = ~np.isnan(drawn)
-        sums = np.where(there, drawn, 0.0).sum(axis=1)
-        return np.where(there.any(axis=1), sums / np.maximum(there.sum(axis=1), 1), overall)
+        return drawn_means(query_values(only, given.examples, given.outputs)[self.task.main_metric], draws)
 
     def diagnose(self, given: RerankPredicted) -> list[str]:
         if len(given.outputs) > 1 and bool(np.all(given.outputs == given.outputs[0])):

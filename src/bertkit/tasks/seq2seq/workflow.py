@@ -18,8 +18,8 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
-from bertkit.ragged import Ints
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
@@ -33,6 +33,7 @@ from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
 from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch
@@ -65,6 +66,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     task: Seq2SeqTask
     model_class = "ConditionalGeneration"
     default_max_length = 512
+    fields = ("text",)
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("max_target_length", "num_beams")
@@ -80,6 +82,9 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Seq2SeqExample]:
         return read_seq2seq(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> Seq2SeqExample:
+        return Seq2SeqExample(read_text(item, where)[0])
 
     def hold_out(self, train: Examples[Seq2SeqExample], share: float, seed: int) -> Halves[Seq2SeqExample]:
         return carve(train, share, seed)
@@ -181,7 +186,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
         from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM
 
         if precision not in ("auto", "fp32") or threads is not None:
-            raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
+            raise ConfigError(f"task {self.task.name} runs in fp32; omit precision and threads")
         return self.scoring_engine(AutoModelForSeq2SeqLM.from_pretrained(path, device=device))
 
     def loss_floor(self, train: TextPairs, settings: ReadingSettings) -> float:
@@ -196,7 +201,8 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
                 bar.advance(count)
                 check()
 
-            found = engine.generate(encoded.sources, engine.model.generation_settings, advance=advance)
+            settings, num_words = engine.model.generation_settings, len(encoded.tokenizer)
+            found = engine.generate(encoded.sources, settings, num_words=num_words, advance=advance)
         first = [texts[0] for texts in found]
         texts = [text.strip() for text in encoded.tokenizer.batch_decode(first, skip_special_tokens=True)]
         if encoded.targets is None:
@@ -229,8 +235,11 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     def badness(self, given: PairsPredicted) -> npt.NDArray[np.float64] | None:
         return given.outputs.losses
 
-    def main_metric_of(self, given: PairsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
-        return np.asarray(self._scores(given)[self.task.main_metric][draws].mean(axis=1), dtype=np.float64)
+    def row_bounds(self) -> tuple[float, float] | None:
+        return 0.0, 1.0
+
+    def main_metric_of(self, given: PairsPredicted, draws: Draws) -> Drawn | None:
+        return drawn_means(self._scores(given)[self.task.main_metric], draws)
 
     def diagnose(self, given: PairsPredicted) -> list[str]:
         texts = given.outputs.texts

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertkit.config.any_config import read_config_for
+from bertkit.config.config_file import config_path
 from bertkit.errors import DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
 from bertkit.tasks.examples import Columns, Examples, Halves, Split
@@ -18,9 +20,9 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, sh
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
-from bertkit.tasks.reading.tables import columns_to_search, find_column, open_table
+from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
-from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
+from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, types_of
 
 #: More types than this in a user's file are a sign that the tag column is another one.
 MANY_TYPES = 200
@@ -107,6 +109,17 @@ def ner_task(
     return TokenTask(name, tuple(sorted(found)), columns, joiner, about=about, notes=tuple(notes))
 
 
+def ner_task_of_model(
+    data: str | Path, model: Path, known: object, *, on_error: OnError = "raise", **columns: Any
+) -> TokenTask:
+    """As :func:`ner_task`, with the entity types of a model; columns that are not named are those of ``known``."""
+    shape = read_config_for("BertForTokenClassification", config_path(model))
+    if isinstance(known, TokenTask):
+        own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
+        columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
+    return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
+
+
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
     """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
 
@@ -123,14 +136,15 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         if unknown is not None:
             message = (
                 f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
-                f"the types are {shorten(task.types, limit=12)}{RUNNING_TEXT if split == 'test' else ''}"
+                f"the types are {shorten(task.types, limit=12)}"
             )
-            bad.report(path, sentence.lines[unknown.start], "unknown type", message)
+            advice = RUNNING_TEXT if split == "test" else ""
+            bad.report(path, sentence.lines[unknown.start], "unknown type", message, advice)
             continue
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
     bad.finish(path, len(rows), f"{path} has no sentence")
-    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples
@@ -152,7 +166,7 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
     table = open_table(path, Columns(text=WORDS, encoding=columns.encoding), bad)
     words = find_column(path, table.columns, WORDS, "words", RENAME)
     there = columns_to_search(table, TAGS) if tagged is None else table.columns
-    has_tags = tagged is True or any(name in there for name in TAGS)
+    has_tags = tagged is True or column_of(there, TAGS) is not None
     names = [words, find_column(path, there, TAGS, "tags", RENAME)] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and kind_of(path) == ".parquet" else None
     first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them

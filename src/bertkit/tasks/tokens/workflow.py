@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check, Network
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
-from bertkit.errors import ConfigError, shorten
+from bertkit.engine.backend import Network
+from bertkit.errors import ConfigError, InputError, shorten
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats, Ints
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -29,7 +30,7 @@ from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
-from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     task: TokenTask
     model_class = "BertForTokenClassification"
+    of_tokens = True
+    fields = ("tokens",)
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
@@ -56,6 +59,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return read_tagged(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> TaggedExample:
+        words = item.get("tokens")
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            raise InputError(f"'tokens' of {where} must be a list of words, got {type(words).__name__}")
+        listed = tuple(words)
+        if not all(isinstance(word, str) for word in listed):
+            raise InputError(f"'tokens' of {where} holds something that is no word: {listed!r:.60}")
+        return TaggedExample(listed, joiner=self.task.joiner)
 
     def hold_out(self, train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
         return hold_out_sentences(train, share, seed)
@@ -133,12 +145,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counted = train.labels[train.labels != IGNORED]
         return np.bincount(counted, minlength=len(self.task.labels)).astype(np.float64)
 
-    def outputs(
-        self, engine: InferenceEngine, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
-    ) -> Floats:
-        logits_TC = engine.token_outputs(encoded.rows, LOGITS, check=check, label=label)
-        number = {name: index for index, name in engine.config.id2label.items()}
-        return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
+    def sequences(self, encoded: TokenWindows) -> Ragged:
+        return encoded.rows
+
+    def arrange(self, encoded: TokenWindows, values: Floats, config: AnyConfig) -> Floats:
+        number = {name: index for index, name in config.id2label.items()}
+        return values[encoded.places][:, [number[name] for name in self.task.labels]]
+
+    def pipeline_options(self, decision: Decision) -> Row:
+        return {"aggregation_strategy": "first"}
 
     def decide(self, given: TagsPredicted, settings: ReadingSettings) -> Row:
         return {"max_length": settings.max_length}
@@ -168,7 +183,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         ends = np.concatenate([[0.0], np.cumsum(losses)])
         return np.diff(ends[given.encoded.pieces.boundaries])
 
-    def main_metric_of(self, given: TagsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def main_metric_of(self, given: TagsPredicted, draws: Draws) -> Drawn | None:
         main = self.task.main_metric
         if main not in ("f1", "precision", "recall"):
             return None

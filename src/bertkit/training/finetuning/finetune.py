@@ -15,7 +15,7 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
-from bertkit.metrics.scores import bootstrap_means, interval_of
+from bertkit.metrics.intervals import bootstrap_means
 from bertkit.model.loading import own_pooling
 from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
@@ -28,7 +28,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_to_dict
-from bertkit.tasks.run_rows import read_rows
+from bertkit.tasks.run_rows import read_rows, sets_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
@@ -217,8 +217,8 @@ def _prepare(
         )
     if rows.cross_validated and config.dev_share != FinetuneConfig.model_fields["dev_share"].default:
         raise ConfigError(
-            f"dev_share={config.dev_share} has no meaning with few_shot, which holds no rows out: without a dev file "
-            "all are trained on, and the score comes from cross-validation. Leave dev_share out, or add a dev file"
+            f"dev_share={config.dev_share} cannot be combined with few_shot, which holds no rows out: without a dev "
+            "file all are trained on, and the score comes from cross-validation. Leave dev_share out, or add a dev file"
         )
     shape = workflow.start_shape(start.path, config)
     adapters = ""
@@ -268,7 +268,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     for seed in range(config.seed, following):
         result = run_seed(job, seed, resume=resume, replaceable=len(replaced) < allowed)
         while result.dead and len(replaced) < allowed:
-            say(f"seed {result.seed} learned nothing: starting again with seed {following}")
+            say(f"seed {result.seed} learned nothing: restarting with seed {following}")
             replaced.append(result)
             result = run_seed(job, following, resume=resume, replaceable=len(replaced) < allowed)
             following += 1
@@ -300,7 +300,8 @@ def _finish(
     samples = [run.seed(seed.seed) / BOOTSTRAP for seed in seeds]
     interval = None  # of the mean main metric over dev examples and seeds, for kinds of task that have one
     if all(file.exists() for file in samples):
-        interval = interval_of(bootstrap_means([read_json(file, list[float]) for file in samples]))
+        drawn = bootstrap_means([read_json(file, list[float]) for file in samples])
+        interval = sets_of(workflow, rows.dev).interval(drawn, workflow.row_bounds())
     result = FinetuneResult(
         folder=run.path,
         task=task.name,
@@ -335,7 +336,7 @@ def _finish(
         loss_curve(list(read_log(run.path / LOG)), run.path / "loss.png", metric=task.main_metric)
         pictures = ("loss.png", *workflow.draw(run.path))
     except MissingExtraError as error:
-        say(f"no pictures: {error}")
+        say(f"no plots: {error}")
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))
     write_json(run.path / METRICS, result.to_dict())
     return result

@@ -18,6 +18,7 @@ from bertkit.inference.retrieval import index_writer
 from bertkit.inference.retrieval.index_files import Row, directions_of, read_manifest, read_rows, read_vectors, stored
 from bertkit.inference.retrieval.index_writer import IndexWriter, Located, index_rows
 from bertkit.inference.retrieval.search_index import SearchIndex
+from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder
 from bertkit.system.interrupts import Interrupted
 from pipeline_helpers import WORDS, save_tiny
@@ -45,7 +46,7 @@ def some_texts(count: int, seed: int = 0) -> list[str]:
 
 
 def located(texts: Iterable[str], source: str = "a.txt") -> Iterator[Located]:
-    return index_rows(source, ((None, text) for text in texts))
+    return index_rows(SourceText(source, line, None, text) for line, text in enumerate(texts, start=1))
 
 
 def build(folder: Path, encoder: TextEncoder, texts: Iterable[str], number_type: Any = "float32") -> SearchIndex:
@@ -356,7 +357,10 @@ def test_what_cannot_be_indexed(tmp_path: Path, encoder: TextEncoder, model: Pat
     with pytest.raises(InputError, match=r"a.txt:13: a text of more than 64 tokens.*--truncate"):
         build(folder, encoder, long)
     assert not read_manifest(folder).finished
-    with pytest.raises(ConfigError, match="was begun with another number_type"), IndexWriter(folder, encoder) as writer:
+    with (
+        pytest.raises(ConfigError, match="was started with another number_type"),
+        IndexWriter(folder, encoder) as writer,
+    ):
         writer.build(located(long), "m", "int8")
     with IndexWriter(folder, encoder, truncate=True) as writer:
         assert writer.build(located(long), str(model)).unchanged == 8
@@ -369,7 +373,7 @@ def test_what_cannot_be_indexed(tmp_path: Path, encoder: TextEncoder, model: Pat
     assert len(opened(folder, encoder)) == 13
     twice = [row._replace(row=row.row._replace(id="same")) for row in located(["a", "b"])]
     with (
-        pytest.raises(DataError, match=r"a.txt:2: the id 'same' is there twice"),
+        pytest.raises(DataError, match=r"a.txt:2: the id 'same' occurs twice"),
         IndexWriter(tmp_path / "twice", encoder) as writer,
     ):
         writer.build(twice, "m")
@@ -453,6 +457,19 @@ def forge(path: Path) -> None:
     (path.parent / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
+def line_with(line: str) -> Callable[[Path], None]:
+    """Another first text, with its size and checksum in the manifest."""
+
+    def act(path: Path) -> None:
+        data = b"\n".join([line.encode(), *path.read_bytes().split(b"\n")[1:]])
+        path.write_bytes(data)
+        manifest = json.loads((path.parent / "index.json").read_text(encoding="utf-8"))
+        manifest["blocks"][0] |= {"texts_bytes": len(data), "texts_crc32": zlib.crc32(data)}
+        (path.parent / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+    return act
+
+
 def pickle_in(path: Path) -> None:
     """An array of objects, which numpy would unpickle."""
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -468,6 +485,9 @@ def pickle_in(path: Path) -> None:
         *(damage_with(name, act) for name in ("block-000000.npy", "block-000000.jsonl")
           for act in (cut, flip, remove, forge)),
         damage_with("block-000000.npy", pickle_in),
+        damage_with("block-000000.jsonl", line_with('{"id": "0", "source": "", "text": ' + "[" * 100_000)),
+        damage_with("block-000000.jsonl", line_with('{"id": "0", "source": "", "text": ["a"]}')),
+        damage_with("block-000000.jsonl", line_with('{"id": 0, "source": "", "text": "a"}')),
         damage_with("index.json", cut),
         damage_with("index.json", remove),
     ],
@@ -509,6 +529,29 @@ def test_a_manifest_that_cannot_be(values: dict[str, Any], tmp_path: Path, encod
         (folder / "index.json").write_text(text, encoding="latin-1")
         with pytest.raises(DataError, match=r"index\.json"):
             SearchIndex(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda manifest: manifest["blocks"].append(manifest["blocks"][0]), "two of its blocks have one number"),
+        (lambda manifest: manifest["blocks"][0].update(removed=[1, 1]), "block 0 has numbers that cannot be"),
+        (lambda manifest: manifest["facts"].update(query_prompt=5), "query_prompt is 5"),
+        (lambda manifest: manifest["facts"].update(prompt=None), "prompt is None"),
+        (lambda manifest: manifest["facts"].update(pooling=7), "pooling is 7"),
+        (lambda manifest: manifest["facts"].update(max_length="9"), "max_length is '9'"),
+    ],
+)
+def test_a_manifest_with_values_that_cannot_be(
+    change: Callable[[Any], Any], told: str, tmp_path: Path, encoder: TextEncoder
+) -> None:
+    folder = tmp_path / "index"
+    build(folder, encoder, some_texts(3))
+    manifest = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    change(manifest)
+    (folder / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(DataError, match=rf"index\.json is damaged: {told}"):
+        opened(folder, encoder)
 
 
 def test_two_searches_are_fused_by_rank(tmp_path: Path, encoder: TextEncoder) -> None:

@@ -170,7 +170,9 @@ def test_the_methods_are_compared_on_training_rows_alone(start: Path, tmp_path: 
     assert found["rows"] == 24
     for each in found["compared"]:
         assert each["interval"][0] <= each["score"] <= each["interval"][1]
-        assert each["below_interval"][0] <= each["below"] <= each["below_interval"][1]
+        low, high = each["below_interval"] or (each["below"], each["below"])  # none of the chosen one
+        assert low <= each["below"] <= high
+        assert (each["below_interval"] is None) >= (each["method"] == found["chosen"])
     assert any("best in cross-validation" in note for note in result.notes)
     # Other dev rows, the same choice and the same scores of the comparison.
     write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 7))
@@ -247,7 +249,7 @@ def test_several_seeds_need_a_dev_file(start: Path, tmp_path: Path) -> None:
 
 def test_without_a_dev_file_nothing_is_held_out(start: Path, tmp_path: Path) -> None:
     data = table(tmp_path / "few.csv", labelled_texts(12, 0))
-    with pytest.raises(ConfigError, match=r"dev_share=0\.3 has no meaning with few_shot"):
+    with pytest.raises(ConfigError, match=r"dev_share=0\.3 cannot be combined with few_shot"):
         finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"dev_share": 0.3}))
 
 
@@ -277,13 +279,13 @@ def test_what_cannot_be_learned_is_refused(start: Path, tmp_path: Path) -> None:
         finetune(task, data, start, tmp_path / "run", FEW)
     with pytest.raises(ConfigError, match="scores"):
         finetune("stsb", tmp_path, start, tmp_path / "run", FEW)
-    with pytest.raises(ConfigError, match="few_shot does not go together with lora=8"):
+    with pytest.raises(ConfigError, match="few_shot cannot be combined with lora=8"):
         FinetuneConfig(few_shot=True, lora=8)
     one_each = table(tmp_path / "two.csv", [("a good film", 1), ("a sad day", 0)])
     with pytest.raises(ConfigError, match="calibrate"):
         finetune(csv_task(one_each), one_each, start, tmp_path / "run", FEW.model_copy(update={"calibrate": True}))
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(ConfigError, match="without few_shot"):
+    with pytest.raises(ConfigError, match="needs few_shot"):
         FinetuneConfig(few_shot_pairs=30)
     assert not (tmp_path / "run").exists()
     assert json.loads(FEW.model_dump_json())["few_shot_pairs"] == 20
