@@ -124,6 +124,7 @@ def run(arguments: list[str], answers: str) -> subprocess.CompletedProcess[str]:
     return run_forked(COMMAND, "label", *arguments, given=answers)
 
 
+@pytest.mark.slow
 def test_the_command_saves_skips_undoes_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
     out = tmp_path / "labels.jsonl"
@@ -167,6 +168,7 @@ def test_the_label_of_a_text_of_another_file_stays(tmp_path: Path) -> None:
     assert sum("not taken back: the last label, yes" in line for line in said) == 2
 
 
+@pytest.mark.slow
 def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a \x1b[2J \x07 \u202e text 👩\u200d💻\nanother\nanother\n", encoding="utf-8")
     done = run([str(tmp_path / "texts.txt"), "--labels", "a,b", "--out", str(tmp_path / "out.jsonl")], "1\n1\n")
@@ -177,6 +179,7 @@ def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" in first or first == "another", "the file has the text as it is"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of that kind")
 def test_single_keys_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")

@@ -49,6 +49,7 @@ def shape_of(family: str, **changes: Any) -> BertConfig:
     return BertConfig(model_type=family, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", OWN)
 def test_new_weights_learn_words_and_others_read_the_model(stores: Stores, tmp_path: Path, family: str) -> None:
     num_steps = 100 if family == "modernbert" else 50  # its residual stream starts smaller
