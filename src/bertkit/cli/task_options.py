@@ -150,7 +150,7 @@ class LabelledColumns(TextColumns):
 @Parameter(name="*", group=Group("CoNLL files (task ner)", sort_key=1))
 @dataclass(frozen=True)
 class TagColumns:
-    """How a file holds words and their tags, one word a line."""
+    """How a file holds words and their tags, one word per line."""
 
     word_column: Annotated[
         int | None,

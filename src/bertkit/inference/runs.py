@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +71,7 @@ class Run:
 
     def learned_from(self, data: str | Path) -> bool:
         """Whether it was trained on these files, as far as it says what on."""
-        return "data" in self.settings and Path(self.settings["data"]).resolve() == Path(data).resolve()
+        return "data" in self.settings and os.path.realpath(self.settings["data"]) == os.path.realpath(data)
 
     def answers(
         self, examples: Sequence[Any], *, label: str = "predicting", truncation: Truncation = "longest_first"
