@@ -154,6 +154,7 @@ def same(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.usefixtures("packs")
 @pytest.mark.parametrize("name", CASES)
 def test_the_export_says_what_the_model_says(folders: dict[str, tuple[Path, Path]], name: str) -> None:
     *_, task, calls = CASES[name]

@@ -472,6 +472,7 @@ def test_every_entry_leads_to_the_pipeline_of_its_task():
     assert {head for _, head in pipelines.METHODS.values()} <= pipelines.TASKS.keys()
 
 
+@pytest.mark.slow
 def test_only_the_pipeline_that_is_asked_for_is_imported():
     code = (
         "import sys\n"
