@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypedDict
@@ -12,6 +10,8 @@ from typing import TypedDict
 import numpy as np
 import torch
 from torch import Tensor
+
+from bertkit.system.fork_locks import ForkSafeLock
 
 
 class GeneratorValues(TypedDict):
@@ -52,16 +52,7 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
 
 
 #: Held while a block of :func:`seeded` has the generators, of which a process has one of each kind.
-_lock = threading.RLock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+_lock = ForkSafeLock()
 
 
 @contextmanager
