@@ -25,6 +25,7 @@ from bertkit.tasks import ner_task
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
+from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
@@ -138,8 +139,8 @@ def open_run(
 
 def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: Any) -> ReadingSettings:
     """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
-    saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
-    config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
+    saved = {name: value for name, value in settings.get("config", {}).items() if name in TaskSettings.model_fields}
+    config = workflow.settings_for(folder, parsed(saved, TaskSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")

@@ -1,8 +1,9 @@
 """The kinds of tasks, one line each, and the tasks that are built in.
 
 A kind is a folder with modules of fixed names, imported when first used: ``task.py`` with its ``...Task``,
-``workflow.py`` with its ``...Workflow``, and ``battery.py`` with its ``...Battery`` for
-:func:`bertkit.tasks.check_task`. To add a kind of task, write that folder and add a line to :data:`KINDS`.
+``workflow.py`` with its ``...Workflow``, ``battery.py`` with its ``...Battery`` for :func:`bertkit.tasks.check_task`;
+``settings.py`` with its ``...TaskSettings``, if it has settings of its own; and ``columns.py`` with its ``...Columns``,
+if options say how files hold its data. To add a kind of task, write that folder and add a line to :data:`KINDS`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
@@ -82,6 +84,15 @@ def load_class(form: str, part: Literal["task", "workflow", "battery"]) -> Any:
         raise CheckpointError(f"this version of bertkit has no tasks of kind {form!r}, only {', '.join(KINDS)}")
     kind = KINDS[form]
     return getattr(import_module(f"{kind.folder}.{part}"), f"{kind.prefix}{part.title()}")
+
+
+def part_of(form: str, part: Literal["settings", "columns"]) -> Any:
+    """The class of a part that a kind need not have; None where it has none."""
+    kind = KINDS[form]
+    if find_spec(f"{kind.folder}.{part}") is None:
+        return None
+    name = {"settings": "TaskSettings", "columns": "Columns"}[part]
+    return getattr(import_module(f"{kind.folder}.{part}"), f"{kind.prefix}{name}")
 
 
 def get_task(name: str) -> Task:

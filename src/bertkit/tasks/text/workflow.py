@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
@@ -34,6 +34,7 @@ from bertkit.tasks.text.decoding import (
 )
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
+from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = Ragged | GroupSet
 _Counts = npt.NDArray[np.float64]
+#: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
+LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 TextsPredicted = Predicted[Example, TextRows, Floats]
 
 
@@ -73,7 +76,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):
             own += ["tune_thresholds"]
         if not task.is_pair:
-            own += ["long_texts", *(["overlap"] if settings.long_texts == "windows" else [])]
+            own += ["long_texts", *(["overlap"] if settings.of(TextTaskSettings).long_texts == "windows" else [])]
         return own
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
@@ -106,7 +109,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], settings: ReadingSettings
     ) -> DataReport:
         lengths = {name: features.num_tokens_before for name, features in encoded.items()}
-        limit = None if settings.long_texts == "windows" else settings.max_length
+        limit = None if settings.of(TextTaskSettings).long_texts == "windows" else settings.max_length
         return data_report(self.task, splits, lengths=lengths, max_length=limit)
 
     def encode(
@@ -155,13 +158,13 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return text_logits(engine, encoded, check=check, label=label)
 
     def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
-        reading = reading_of(settings)
-        if self.task.is_regression or not (settings.calibrate or settings.tune_thresholds):
+        reading, own = reading_of(settings), settings.of(TextTaskSettings)
+        if self.task.is_regression or not (own.calibrate or own.tune_thresholds):
             return reading
         labels, names, metric = given.encoded.labels, self._names, self.task.main_metric
         assert labels is not None
         decision = decide_labels(
-            given.outputs, labels, names, metric=metric, calibrate=settings.calibrate, tune=settings.tune_thresholds
+            given.outputs, labels, names, metric=metric, calibrate=own.calibrate, tune=own.tune_thresholds
         )
         if "thresholds" in decision:
             ways = {
@@ -225,13 +228,14 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def facts(self, settings: ReadingSettings) -> Row:
         what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
+        own = settings.of(TextTaskSettings)
         return {
             "what_it_predicts": what[self.task.kind],
             "text_pairs": self.task.is_pair,
-            "long_texts": settings.long_texts,
-            **({"overlap": settings.overlap} if settings.long_texts == "windows" else {}),
-            "calibrated": settings.calibrate,
-            "thresholds_tuned": settings.tune_thresholds,
+            "long_texts": own.long_texts,
+            **({"overlap": own.overlap} if own.long_texts == "windows" else {}),
+            "calibrated": own.calibrate,
+            "thresholds_tuned": own.tune_thresholds,
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
@@ -261,9 +265,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
 def reading_of(settings: ReadingSettings) -> Row:
     """How texts are read, for ``decision.json``; a pipeline reads them the same way by default."""
-    windows = settings.long_texts == "windows" and settings.overlap is not None
-    known: Row = {"max_length": settings.max_length, "long_texts": settings.long_texts}
-    return {**known, "overlap": settings.overlap} if windows else known
+    own = settings.of(TextTaskSettings)
+    known: Row = {"max_length": settings.max_length, "long_texts": own.long_texts}
+    return {**known, "overlap": own.overlap} if own.long_texts == "windows" and own.overlap is not None else known
 
 
 def encode_texts(
@@ -278,11 +282,12 @@ def encode_texts(
     Any other ``truncation`` than "longest_first" is done in place of that. Pairs of texts in windows or cut in the
     middle are a ConfigError.
     """
-    if truncation == "longest_first" and settings.long_texts != "cut":
+    own = settings.of(TextTaskSettings)
+    if truncation == "longest_first" and own.long_texts != "cut":
         if pairs is not None:
-            raise ConfigError(f"long_texts={settings.long_texts!r} is for single texts; pairs of texts are cut")
-        if settings.long_texts == "windows":
-            return featurize_windows(texts, tokenizer, settings.max_length, overlap=settings.overlap)
+            raise ConfigError(f"long_texts={own.long_texts!r} is for single texts; pairs of texts are cut")
+        if own.long_texts == "windows":
+            return featurize_windows(texts, tokenizer, settings.max_length, overlap=own.overlap)
         truncation = "head_tail"
     return featurize_texts(texts, pairs, tokenizer, max_length=settings.max_length, truncation=truncation)
 

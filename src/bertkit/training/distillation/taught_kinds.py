@@ -25,6 +25,7 @@ from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample
 from bertkit.tasks.spans.workflow import N_BEST, SpanOutputs, SpanWorkflow
+from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.workflow import TextRows, TextWorkflow
 from bertkit.tasks.tokens.features import IGNORED, TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample
@@ -37,7 +38,7 @@ class TaughtTexts(TaughtWorkflow, TextWorkflow):
     """Texts and pairs with a label, several, or a score: a unit for each."""
 
     def check_settings(self, settings: ReadingSettings) -> None:
-        if settings.long_texts == "windows":
+        if settings.of(TextTaskSettings).long_texts == "windows":
             raise ConfigError(
                 "long_texts='windows': a student learns what its teacher says of a whole text, not of a window; use "
                 "'cut' or 'head_tail' (the teacher itself may read windows)"

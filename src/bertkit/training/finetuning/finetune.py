@@ -229,9 +229,7 @@ def _prepare(
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest, kind = workflow.default_max_length, workflow.network(shape).kind
-        return config.resolved(
-            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
-        )
+        return config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli.task_options import ComparedColumns, FileColumns, LabelledColumns
-from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import check_task, get_task
 from bertkit.tasks.embeddings.reading import read_embeddings
 from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, TRIPLETS, EmbeddingTask
 from bertkit.tasks.examples import Columns, Split
+from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
 from embedding_data import write_data
@@ -130,7 +130,7 @@ def test_the_report(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"]) + "\n")
-    workflow, settings = workflow_of(SCORED_PAIRS), ReadingSettings(max_length=3, loss="cosine")
+    workflow, settings = workflow_of(SCORED_PAIRS), TaskSettings(max_length=3, loss="cosine")
     splits = {name: workflow.read(tmp_path, name) for name in ("train", "dev")}  # type: ignore[arg-type]
     tokenizer = BertTokenizer(tmp_path / "vocab.txt")
     encoded = {name: workflow.encode(rows, tokenizer, settings, labelled=True) for name, rows in splits.items()}
@@ -149,7 +149,7 @@ def test_prompts_stand_before_texts(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abqd"]) + "\n")
     tokenizer = BertTokenizer(tmp_path / "vocab.txt")
     rows = read_embeddings(PAIRS, _write(tmp_path / "x.csv", "anchor,positive\na,b\n"), "train")
-    settings = ReadingSettings(query_prompt="q ", document_prompt="d d ", max_length=9)
+    settings = TaskSettings(query_prompt="q ", document_prompt="d d ", max_length=9)
     found = workflow_of(PAIRS).encode(rows, tokenizer, settings, labelled=True)
     assert [tokenizer.decode(ids) for ids in found.texts] == ["[CLS] q a [SEP]", "[CLS] d d b [SEP]"]
     assert found.scores is None

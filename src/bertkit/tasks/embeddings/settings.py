@@ -1,0 +1,50 @@
+"""The settings of embeddings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from bertkit.config.reading_settings import LossName, Use
+from bertkit.system.validated_settings import Settings
+
+
+class EmbeddingTaskSettings(Settings):
+    """Beside those that all kinds have."""
+
+    loss: Annotated[LossName | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
+        None,
+        description="pairs, triplets: in-batch (default: all other texts of a batch are negatives) or triplet; "
+        "scored-pairs: cosent (default: the order of the scores) or cosine (their values)",
+    )
+    temperature: Annotated[float | None, Use("embeddings with the loss in-batch or cosent")] = Field(
+        None, gt=0, le=10, description="in-batch, cosent: cosines are divided by it; default 0.05"
+    )
+    symmetric: Annotated[bool, Use("embeddings with the loss in-batch")] = Field(
+        False, description="in-batch: positives search their anchors, too"
+    )
+    margin: Annotated[float | None, Use("embeddings with the loss triplet")] = Field(
+        None, gt=0, le=2, description="triplet: by how much the positive's cosine should be larger; default 0.1"
+    )
+    matryoshka: Annotated[str | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
+        None,
+        pattern=r"^[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*$",
+        description="widths at which vectors cut short are trained as well, such as 256,128,64",
+    )
+    mine_negatives: Annotated[int | None, Use("embeddings of pairs", everyday=True)] = Field(
+        None, ge=1, le=100, description="pairs: negatives a row that the model finds among the texts before training"
+    )
+    max_negative: Annotated[float | None, Use("embeddings of pairs with mine_negatives")] = Field(
+        None,
+        gt=0,
+        le=1,
+        description="with mine_negatives: the largest share of the positive's cosine that a negative may have; "
+        "default 0.95",
+    )
+    query_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(
+        None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
+    )
+    document_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(
+        None, description="pairs, triplets: put before each other text, likewise"
+    )
