@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -170,7 +170,7 @@ def text_rows(file: Path, columns: TextColumns) -> TextRows:
     if columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     if str(file) == STANDARD_STREAM:
-        if replace(columns, encoding=None) != TextColumns():
+        if columns.given:
             raise ConfigError("standard input holds one text per line and has no columns")
         taken: Collection[str] = ()
         given: Iterable[FileRow] = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
-from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
+from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError
 from bertkit.system.console import say
 
@@ -73,7 +72,7 @@ def _predicted(
     if str(file) == STANDARD_STREAM:
         if not isinstance(run, Classifier):
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
-        if replace(columns, encoding=None) != TEXT_COLUMNS:
+        if columns.given:
             raise ConfigError("standard input holds one text per line and has no columns")
         taken: Collection[str] = ()
         rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.int8_folder import is_int8
-from bertkit.config.any_config import AnyConfig, read_any_config, read_config_for
+from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
@@ -21,15 +21,13 @@ from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
-from bertkit.tasks import ner_task
 from bertkit.tasks.examples import Columns
-from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.own_files import Finished
 from bertkit.tasks.registry import Task
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
-from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.tokenization.features import Truncation
@@ -72,7 +70,7 @@ class Run:
 
     def learned_from(self, data: str | Path) -> bool:
         """Whether it was trained on these files, as far as it says what on."""
-        return "data" in self.settings and Path(self.settings["data"]).resolve() == Path(data).resolve()
+        return _learned_from(self.settings, data)
 
     def answers(self, examples: Sequence[Any], *, label: str = "predicting") -> list[dict[str, Any]]:
         """A line for each example, as the workflow writes them; none depends on the others."""
@@ -181,20 +179,15 @@ def _any_texts(shape: AnyConfig) -> TextTask:
     return TextTask("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
 
 
-def ner_task_of(
-    run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
-) -> TokenTask:
-    """Task ``ner`` of some files, with the entity types that a model knows.
-
-    ``columns`` as in :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own files.
-    """
+def finished(run: str | Path, data: str | Path, *, revision: str | None = None) -> Finished:
+    """What the task of some files depends on of a run folder or another checkpoint."""
     path = resolve(run, revision=revision)
-    shape = read_config_for("BertForTokenClassification", config_path(path))
-    known = read_task(checkpoint_folder(path))
-    if isinstance(known, TokenTask):
-        own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
-        columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
-    return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
+    folder = checkpoint_folder(path)
+    return Finished(path, read_task(folder), _learned_from(read_settings(folder), data))
+
+
+def _learned_from(settings: Mapping[str, Any], data: str | Path) -> bool:
+    return "data" in settings and Path(settings["data"]).resolve() == Path(data).resolve()
 
 
 def predict_run(

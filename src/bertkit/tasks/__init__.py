@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from bertkit.tasks.check_task import check_task
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Columns, Example, Examples, SkippedRow, Split
 from bertkit.tasks.hold_out import carve
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.reading.splits import split_of, splits_of
 from bertkit.tasks.registry import Task, get_task, task_from_dict, task_to_dict
 from bertkit.tasks.text.baseline import tfidf_baseline
@@ -50,13 +50,3 @@ __all__ = [
 
 #: The built-in text tasks that have labels and one dev set at most, by name: not ``mnli``, which :func:`get_task` has.
 TASKS: Mapping[str, TextTask] = {task.name: task for task in (*WHOLE_GLUE, IMDB, TWEETS) if not task.more_dev}
-
-
-def task_of(name: str, data: str | Path) -> Task:
-    """The task of that name; ``ner`` takes its entity types from the data.
-
-    Raises:
-        ConfigError: as :func:`get_task`.
-        DataError: as :func:`ner_task`.
-    """
-    return ner_task(data) if name == "ner" else get_task(name)

@@ -64,6 +64,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     task: EmbeddingTask
     model_class = "BertModel"
+    shared_settings = ("pooling",)
     default_max_length = 256
     trains_in_bf16 = False
 

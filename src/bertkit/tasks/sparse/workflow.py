@@ -41,6 +41,7 @@ class SparseWorkflow(EmbeddingWorkflow):
 
     task: SparseTask
     model_class = "BertForMaskedLM"
+    shared_settings = ()
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)

@@ -63,6 +63,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     task: TextTask
     model_class = "BertForSequenceClassification"
+    shared_settings = ("pooling", "class_weights")
     reads_vectors = True
 
     def __init__(self, task: TextTask) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.cli.task_options import ComparedColumns, FileColumns, LabelledColumns
+from bertkit.cli.task_options import FileColumns
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import check_task, get_task
 from bertkit.tasks.embeddings.reading import read_embeddings
@@ -49,14 +49,14 @@ def test_lists_of_negatives(tmp_path: Path) -> None:
 
 
 def test_columns_by_option(tmp_path: Path) -> None:
-    columns = FileColumns(LabelledColumns(text="q", text_pair="p"), compared=ComparedColumns(negative="n,m"))
-    task = columns.task("pairs", tmp_path, "raise")
+    columns = FileColumns(text="q", text_pair="p", negative="n,m")
+    task = columns.of("pairs").task("pairs", tmp_path)
     assert isinstance(task, EmbeddingTask)
     assert read(task, tmp_path / "a.csv", "m,n,p,q\n4,3,2,1\n") == [(("1", "2", "3", "4"), None)]
     task = replace(task, negatives=("missing",))
     with pytest.raises(DataError, match="no negative column 'missing'"):
         read(task, tmp_path / "a.csv", "m,n,p,q\n4,3,2,1\n")
-    scored = FileColumns(compared=ComparedColumns(score="s")).task("scored-pairs", tmp_path, "raise")
+    scored = FileColumns(score="s").of("scored-pairs").task("scored-pairs", tmp_path)
     assert isinstance(scored, EmbeddingTask)
     assert scored.columns.label == ("s",)
 
@@ -66,22 +66,22 @@ def test_columns_by_option(tmp_path: Path) -> None:
     [
         (
             "scored-pairs",
-            FileColumns(compared=ComparedColumns(negative="n")),
+            FileColumns(negative="n"),
             "does not take --negative, but task pairs does",
         ),
-        ("pairs", FileColumns(compared=ComparedColumns(score="s")), "does not take --score, but task scored-pairs"),
+        ("pairs", FileColumns(score="s"), "does not take --score, but task scored-pairs"),
         (
             "pairs",
-            FileColumns(LabelledColumns(label="y")),
+            FileColumns(label="y"),
             "does not take --label, but task csv does",
         ),
-        ("sst2", FileColumns(LabelledColumns(text="y")), "does not take --text, but task csv does"),
-        ("csv", FileColumns(compared=ComparedColumns(score="s")), "task csv does not take --score"),
+        ("sst2", FileColumns(text="y"), "does not take --text, but task csv does"),
+        ("csv", FileColumns(score="s"), "task csv does not take --score"),
     ],
 )
 def test_options_of_other_tasks(task: str, columns: FileColumns, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        columns.task(task, tmp_path, "raise")
+        columns.of(task)
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_a_missing_column_is_told_with_all_columns_of_the_file(tmp_path: Path) -
 
 
 def columns_of(path: Path, task: str) -> None:
-    read_embeddings(FileColumns().task(task, path, "raise"), path, "train")
+    read_embeddings(FileColumns().of(task).task(task, path), path, "train")

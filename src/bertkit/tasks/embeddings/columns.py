@@ -1,0 +1,36 @@
+"""How tables of one's own hold texts that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Annotated, cast
+
+from bertkit.tasks.embeddings.task import EmbeddingTask
+from bertkit.tasks.own_files import Option, TextTable
+from bertkit.tasks.registry import get_task
+
+
+@dataclass(frozen=True)
+class EmbeddingFiles(TextTable):
+    """Tables of two texts a row or more."""
+
+    title = "Texts to compare (tasks pairs, triplets, scored-pairs)"
+    remarks = (
+        "The vectors of the model are near where texts are alike; sentence-transformers loads the run as well. "
+        "sparse-pairs trains a masked LM as SPLADE."
+    )
+
+    negative: Annotated[
+        str | None, Option("Column, or several (a,b,c), of texts unlike --text; default: those named so.")
+    ] = None
+    score: Annotated[str | None, Option("Column of how alike two texts are; any range of numbers.")] = None
+
+    @classmethod
+    def taken_by(cls, name: str) -> Collection[str]:
+        scored = cast(EmbeddingTask, get_task(name)).compares == "scores"
+        return [option for option in super().taken_by(name) if option != ("negative" if scored else "score")]
+
+    def with_columns(self, task: EmbeddingTask) -> EmbeddingTask:
+        negatives = tuple(self.negative.split(",")) if self.negative else None
+        return replace(task, columns=self.places_or(task.columns, self.score), negatives=negatives)

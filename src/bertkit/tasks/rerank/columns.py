@@ -1,0 +1,27 @@
+"""How tables of one's own hold queries and documents, and which documents are added to those of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from bertkit.tasks.own_files import LabelledTable, Option
+from bertkit.tasks.rerank.task import BM25_SEARCH, RerankTask
+
+
+@dataclass(frozen=True)
+class RerankFiles(LabelledTable):
+    """Tables of a query and a document a row."""
+
+    title = "Rerankers (task rerank)"
+
+    negatives: Annotated[
+        int, Option("Add so many documents of the file to each query, as not relevant: those nearest to it.")
+    ] = 0
+    searcher: Annotated[str, Option("What finds them: bm25, or the folder or Hub name of a model, by its vectors.")] = (
+        BM25_SEARCH
+    )
+
+    def with_columns(self, task: RerankTask) -> RerankTask:
+        columns = self.places_or(task.columns, self.label)
+        return replace(task, columns=columns, negatives=self.negatives, searcher=self.searcher)
