@@ -168,6 +168,16 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def has_labels(self, examples: Sequence[ExampleT]) -> bool:
         """Whether the examples can be scored."""
 
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether an example is two texts, each of which may be any."""
+        return False
+
+    @property
+    def has_one_label(self) -> bool:
+        """Whether examples are texts or pairs of texts with one label each, and there is nothing else to learn from."""
+        return False
+
     def train_fault(self, train: Examples[ExampleT]) -> str:
         """Why there is nothing to learn from training examples; empty if there is."""
         return ""

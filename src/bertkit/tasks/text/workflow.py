@@ -100,6 +100,14 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def has_labels(self, examples: Sequence[Example]) -> bool:
         return examples[0].label is not None
 
+    @property
+    def reads_pairs(self) -> bool:
+        return self.task.is_pair
+
+    @property
+    def has_one_label(self) -> bool:
+        return type(self) is TextWorkflow and self.task.kind == "classification"  # a subclass may have a teacher
+
     def train_fault(self, train: Examples[Example]) -> str:
         if len({example.label for example in train}) > 1:
             return ""
