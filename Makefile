@@ -1,8 +1,10 @@
 # make demo       create .venv and run the main job on text that ships with Python
-# make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests
+# make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests;
+#                 CPU=avx2 or CPU=plain: as a lower processor would
+# make lower      the engine's and the model's tests as lower processors compute, and without the encoder in C
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
-# make same       compare with the first release, run side by side; some minutes
+# make same       compare with an earlier commit, run side by side; some minutes
 # make campaign   the long-running tests
 # make wheels     dist/: bertkit (metadata) and bertkit-lite (the code), of the same version
 PYTHON ?= python3
@@ -10,11 +12,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# The tests; with CPU=avx2 or CPU=plain as a lower processor runs them (tests/lower_processor.py).
+PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests same campaign wheels clean
+.PHONY: help demo test setup check lint types imports tests lower computing same campaign wheels clean
 
 help:
-	@sed -n 's/^# make/make/p' Makefile
+	@sed -n 's/^# \?//p;/^$$/q;/^PY/q' Makefile
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,11 +49,21 @@ imports: setup
 	$(BIN)/lint-imports
 
 check: lint types imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not campaign and not slow" tests/unit
+	$(PYTEST) -m "not campaign and not slow" tests/unit
+
+# What goes by the processor, as lower ones compute it and without our own code; some minutes.
+COMPUTING = tests/unit/engine tests/unit/model -m "not campaign and not slow"
+lower: setup
+	$(MAKE) --no-print-directory computing CPU=avx2
+	$(MAKE) --no-print-directory computing CPU=plain
+	BERTKIT_NATIVE=0 $(MAKE) --no-print-directory computing
+
+computing:
+	$(PYTEST) $(COMPUTING)
 
 # Bytecode is written: the tests start hundreds of commands, and each would otherwise compile the package again.
 tests: setup
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(PYTEST)
 
 test: lint types imports tests
 
@@ -56,7 +71,7 @@ same: setup
 	$(BIN)/python tests/same/same.py
 
 campaign: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m campaign
+	$(PYTEST) -m campaign --hypothesis-profile campaign
 
 wheels: | $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite

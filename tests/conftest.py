@@ -7,10 +7,12 @@ import importlib.util
 import os
 import pickle
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from bertkit.system.console import set_quiet
@@ -19,6 +21,34 @@ if TYPE_CHECKING:
     from bertkit.data.store.token_store import TokenStore
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: Where the slowest tests of the last run stand, and how many.
+DURATIONS, SHOWN = REPOSITORY / "build" / "test-durations.md", 50
+
+hypothesis.settings.register_profile("change", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("change")  # that of --hypothesis-profile takes its place
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Properties belong to the campaign as well, with more examples: ``make campaign`` asks for that profile."""
+    if config.getoption("--hypothesis-profile") == "campaign":
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("campaign")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write how long files and tests took; of a part of the tests too, but not in their processes."""
+    parts = [part for stat in terminalreporter.stats.values() for part in stat if hasattr(part, "duration")]
+    files, tests = Counter[str](), Counter[str]()
+    for part in parts:
+        files[part.nodeid.partition("::")[0]] += part.duration
+        tests[f"{part.when} {part.nodeid}"] += part.duration
+    lines = [f"# {sum(files.values()):.0f} seconds in {len(files)} files, all processes together"]
+    for title, found in (("files", files.most_common()), ("tests", tests.most_common(SHOWN))):
+        lines += ["", f"## By {title}", "", *(f"{took:8.1f} {name}" for name, took in found if took > 0.05)]
+    DURATIONS.parent.mkdir(exist_ok=True)
+    DURATIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)

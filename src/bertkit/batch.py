@@ -293,18 +293,22 @@ def pack_padded(
     token_type_ids: Tensor | None = None,
     position_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
+    *,
+    longest_with_gaps: int | None = None,
 ) -> tuple[Batch, Padding]:
     """Turn the padded tensors that users of other libraries pass into a packed batch.
 
     Args:
         input_ids: integers ``(B, S)``.
-        attention_mask: ``(B, S)``, 1 or True at real tokens; None means all are real. Padding may stand anywhere.
+        attention_mask: ``(B, S)``, 1 or True at real tokens; None means all are real. Padding may stand anywhere, but
+            see ``longest_with_gaps``.
         token_type_ids: ``(B, S)`` or ``(1, S)``; None means segment 0.
         position_ids: ``(B, S)`` or ``(1, S)``; None means the column number, padded columns counted.
         inputs_embeds: float ``(B, S, D)``.
+        longest_with_gaps: columns of the longest row that may have padding between its tokens; None: any row may.
 
     Raises:
-        InputError: a tensor of another shape or type, an empty batch, a row without a real token.
+        InputError: a tensor of another shape or type, an empty batch, a row without a real token or with a gap.
     """
     if input_ids.ndim != 2:
         raise InputError(f"input_ids must have shape (batch, sequence), got {tuple(input_ids.shape)}")
@@ -321,6 +325,8 @@ def pack_padded(
         lengths = tuple(mask.sum(dim=1).tolist())
         if sum(lengths) != input_ids.numel():
             rows = mask.flatten().nonzero().squeeze(1)
+            if longest_with_gaps is not None:
+                _check_gaps(mask, longest_with_gaps)
     _check_lengths(lengths)
     padding = Padding(rows, shape)
     if inputs_embeds is not None and inputs_embeds.shape[:2] != shape:
@@ -339,6 +345,21 @@ def pack_padded(
         inputs_embeds=None if inputs_embeds is None else padding.pack(inputs_embeds),
     )
     return batch, padding
+
+
+def _check_gaps(mask_BS: Tensor, longest: int) -> None:
+    """Refuse padding between two tokens of a row of more columns than ``longest``: tokens alone count as distance."""
+    after_BS = mask_BS.int().cumsum(dim=1)
+    gap_BS = ~mask_BS & (after_BS > 0) & (after_BS < after_BS[:, -1:])
+    extent_B = (after_BS > 0).sum(dim=1) - (after_BS == after_BS[:, -1:]).sum(dim=1) + 1
+    wrong = (gap_BS & (extent_B > longest)[:, None]).nonzero()
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise InputError(
+            f"attention_mask has a gap: column {column} of row {row} is 0 between real tokens. This model's attention "
+            "depends on the distance of two tokens, which a gap would change: remove it, so that padding stands only "
+            "before or behind a text"
+        )
 
 
 def _like(x: Tensor | None, shape: tuple[int, int], name: str) -> Tensor | None:

@@ -1,6 +1,6 @@
 """What the first release gave its users is still there: ids, names, options, and everything that it wrote still opens.
 
-Only what no processor changes is compared exactly; ``make same`` runs both trees on one machine and compares the rest.
+Only what no processor changes is compared exactly; ``make same`` compares the rest with an earlier commit.
 The golden files are written by ``write_first_release.py``.
 """
 

@@ -80,7 +80,7 @@ def test_signs_that_become_blanks(pair: FamilyContestants) -> None:
     assert pair.mismatches([*texts, *(text * 2 for text in texts), "3.33333333333333"]) == []
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.one_of(st.text(max_size=40), NASTY), min_size=10, max_size=10))
 def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:
     # CamemBERT's unused tokens, which transformers never splits unless they come in a tokenizer.json

@@ -202,13 +202,22 @@ def test_span_loss_leaves_padding_out(tmp_path):
     assert_close(out.loss, torch.stack(losses).mean(), rtol=0, atol=ATOL)
 
 
-def test_left_padding_gives_the_first_real_token_to_the_pooler(tmp_path):
-    """Deviation: theirs pools column 0, even when it is padding."""
-    theirs, ours = pair("BertModel", tmp_path)
-    ids, mask = torch.randint(0, 97, (1, 9)), torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1]])
-    out = ours(ids, mask)
-    hidden = theirs(input_ids=ids, attention_mask=mask).last_hidden_state
-    assert_close(out.pooler_output, theirs.pooler(hidden[:, 2:]), rtol=0, atol=ATOL)
+@pytest.mark.parametrize("name", ["BertModel", "BertForSequenceClassification", "BertForTokenClassification"])
+def test_left_padding_changes_no_output(name, tmp_path):
+    """Deviation: theirs counts positions from column 0 and pools it, even when it is padding."""
+    theirs, ours = pair(name, tmp_path)
+    ids, mask = torch.randint(0, 97, (2, 9)), torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
+    out, alone, padded = ours(ids, mask), theirs(ids[:1, 2:]), theirs(ids, mask)
+    for key, values in alone.items():
+        found = out[key][:1] if out[key].ndim == 2 else out[key][:1, 2:]
+        assert_close(found, values, rtol=0, atol=ATOL)
+        assert not torch.allclose(padded[key][:1] if values.ndim == 2 else padded[key][:1, 2:], values, atol=0.01)
+        assert_close(out[key][1:], padded[key][1:], rtol=0, atol=ATOL)
+    columns = {"attention_mask": mask, "position_ids": torch.arange(9)[None]}  # given, they count
+    key = "last_hidden_state" if name == "BertModel" else "logits"
+    if name != "BertForSequenceClassification":
+        real = mask.bool()
+        assert_close(ours(ids, **columns)[key][real], padded[key][real], rtol=0, atol=ATOL)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import bertkit
+from bertkit.errors import InputError
 from parity_measures import LIMIT
 from seq2seq_helpers import CASES, KINDS, close, decoder_ids, odd, pair
 from seq2seq_measures import CONTROLS, measure
@@ -84,6 +85,23 @@ def test_hidden_states_and_attentions(kind: str, training: bool, tmp_path: Path)
     only = both.ours(both.ids, **call, output_attentions=True)
     assert only.decoder_hidden_states is None
     assert only.encoder_hidden_states is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gap_in_the_mask_changes_nothing_or_is_refused(kind: str, tmp_path: Path) -> None:
+    """T5's distances count tokens, so that padding inside a text would change them; BART's positions are columns."""
+    both = pair(kind, WRITES, tmp_path)
+    both.mask[0, 1] = 0
+    if both.ours.config.longest_with_gaps is None:
+        call = {"attention_mask": both.mask, "decoder_input_ids": decoder_ids()}
+        close(both.ours(both.ids, **call).logits, both.peer(input_ids=both.ids, **call).logits)
+        return
+    for asked in (
+        lambda: both.ours(both.ids, both.mask, decoder_ids()),
+        lambda: both.ours.generate(both.ids, both.mask),
+    ):
+        with pytest.raises(InputError, match="attention_mask has a gap: column 1 of row 0"):
+            asked()
 
 
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification", "ForQuestionAnswering"])

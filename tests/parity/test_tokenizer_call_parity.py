@@ -79,7 +79,7 @@ def outcome(tokenizer: Any, inputs: tuple[Any, ...], arguments: dict[str, Any]) 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("side", ["right", "left"])
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(call=calls())
 def test_random_calls(pair: Contestants, side: str, call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
     inputs, arguments = call

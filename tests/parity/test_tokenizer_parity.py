@@ -83,7 +83,7 @@ def test_combining_marks_and_their_order(three: Contestants) -> None:
     assert three.mismatches(texts) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.text(max_size=60), min_size=20, max_size=20))
 def test_hypothesis_strings(three: Contestants, texts: list[str]) -> None:
     assert three.mismatches([_without_surrogates(text) for text in texts]) == []
@@ -112,7 +112,7 @@ NASTY_PARTS += [
 NASTY = st.lists(st.sampled_from(NASTY_PARTS), max_size=14).map("".join)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(NASTY, min_size=20, max_size=20))
 def test_nasty_strings(three: Contestants, texts: list[str]) -> None:
     assert three.mismatches(texts) == []

@@ -68,7 +68,6 @@ OWN = {
 CLASSES = [(family, name) for family, table in TABLES.items() for name in table.classes] + [("bert", "BertModel")] * 9
 
 
-@settings(max_examples=100, deadline=None)
 @given(sizes=CONFIGS, case=st.sampled_from(CLASSES), seed=st.integers(0, 2**16), data=st.data())
 def test_save_and_load_give_the_same_bits(
     sizes: dict[str, Any], case: tuple[str, str], seed: int, data: st.DataObject
@@ -111,7 +110,7 @@ DAMAGE = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=DAMAGE, where=st.sampled_from(["model.safetensors", "config.json"]))
 def test_damage_is_refused_or_harmless(checkpoint: Path, damage: list[tuple[int, str, int]], where: str) -> None:
     files = {path.name: path.read_bytes() for path in checkpoint.iterdir()}

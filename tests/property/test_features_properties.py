@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.batch import collate, pack
@@ -18,7 +18,6 @@ from bertkit.ragged import Ragged, boundaries_of, concatenate
 
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), max_tokens=st.integers(1, 60))
-@settings(max_examples=300, deadline=None)
 def test_every_row_is_in_one_pack_and_packs_are_full(lengths: list[int], max_tokens: int) -> None:
     packs = pack_by_length(np.array(lengths, dtype=np.int64), max_tokens)
     assert sorted(row for rows in packs for row in rows) == list(range(len(lengths)))
@@ -43,7 +42,6 @@ def finished_last(lengths: list[int], packs: list[list[int]], workers: int) -> i
     max_tokens=st.integers(1, 2000),
     workers=st.integers(2, 9),
 )
-@settings(max_examples=300, deadline=None)
 def test_workers_finish_together(lengths: list[int], max_tokens: int, workers: int) -> None:
     packs = pack_by_length(np.array(lengths, dtype=np.int64), max_tokens, workers)
     order = [row for rows in packs for row in rows]
@@ -74,7 +72,6 @@ def feature_set(lengths: list[int], seed: int, labels: np.ndarray | None = None)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(0, 9), st.data())
-@settings(max_examples=200)
 def test_collate_equals_pack(lengths: list[int], seed: int, data: st.DataObject) -> None:
     features = feature_set(lengths, seed, np.arange(len(lengths)))
     rows = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=40))

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -53,7 +53,6 @@ def padded(sequences, width, left=0):
     return out, mask
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16), name=st.sampled_from(sorted(MODELS)), extra=st.integers(0, 5))
 def test_packed_equals_padded(lengths, seed, name, extra):
     model, sequences, types = MODELS[name], random_ids(lengths, seed), random_types(lengths, seed)
@@ -75,7 +74,6 @@ def test_packed_equals_padded(lengths, seed, name, extra):
             assert_close(theirs, ours, rtol=0, atol=ATOL)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16), data=st.data())
 def test_neighbours_and_order_do_not_matter(lengths, seed, data):
     model, sequences = MODELS["BertModel"], random_ids(lengths, seed)
@@ -99,7 +97,6 @@ def test_a_neighbour_would_be_seen():
     assert (apart - joined).abs().max() > 1e-2
 
 
-@settings(max_examples=80, deadline=None)
 @given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=14), seed=st.integers(0, 2**16))
 def test_kernels_agree_forward_and_backward(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -115,7 +112,6 @@ def test_kernels_agree_forward_and_backward(lengths, seed):
     assert_close(results[1], results[0], rtol=0, atol=ATOL)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16))
 def test_pooled_path_equals_the_whole_encoder(lengths, seed):
     """The short way of sequence heads gives the same vectors and the same gradients."""
@@ -129,7 +125,6 @@ def test_pooled_path_equals_the_whole_encoder(lengths, seed):
     assert_close(results[1], results[0], rtol=1e-5, atol=5 * ATOL)  # gradients are sums over tokens
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16), data=st.data())
 def test_words_are_predicted_at_some_rows_as_at_all(lengths, seed, data):
     """The top layer at the masked rows only: the same logits, losses and gradients as of the whole encoder."""
@@ -182,7 +177,6 @@ def test_buckets_hold_each_token_once(lengths):
     assert sorted(seen) == sorted(length_at)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16), left=st.integers(0, 4))
 def test_unpack_undoes_pack(lengths, seed, left):
     sequences = random_ids(lengths, seed)

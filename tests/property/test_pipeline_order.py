@@ -31,7 +31,7 @@ def letters(lengths: Sequence[int], seed: int) -> list[str]:
     return [" ".join(chance.choice(list("abcdefghij"), size=length)) for length in lengths]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=1, max_size=30),
     seed=st.integers(0, 2**16),
@@ -65,7 +65,6 @@ def test_order_would_be_noticed(pipe: Any) -> None:
     assert np.abs(a - b).max() > 1e-2
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40), max_size=60),
     tokens=st.integers(1, 100),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -55,7 +55,6 @@ def outputs(model: Any, rows: list[list[int]]) -> list[dict[str, Tensor]]:
     return [{name: parts[row] for name, parts in found.items()} for row in range(len(rows))]
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=lengths_lists, seed=st.integers(0, 2**16), name=st.sampled_from(sorted(MODELS)))
 def test_neighbours_do_not_matter(lengths: list[int], seed: int, name: str) -> None:
     model, rows = MODELS[name], texts(lengths, seed)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
 from bertkit.tasks import TASKS, Example, carve, csv_task, load_split
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.hold_out import text_key
 from bertkit.tasks.text.task import TextTask
 
@@ -34,7 +34,6 @@ def came_back(path: Path, rows: list[tuple[str, str, str]]) -> None:
 
 
 @given(ROWS, st.booleans(), st.sampled_from(["\n", "\r\n"]))
-@settings(max_examples=200, deadline=None)
 def test_csv_of_the_csv_module_comes_back(rows: list[tuple[str, str, str]], quote_all: bool, ending: str) -> None:
     # The csv module leaves a lone carriage return unquoted when lines end with \n: that file is not CSV any more.
     quote_all = quote_all or any("\r" in text for row in rows for text in row)
@@ -54,7 +53,6 @@ def test_csv_of_the_csv_module_comes_back(rows: list[tuple[str, str, str]], quot
 
 
 @given(ROWS)
-@settings(max_examples=100, deadline=None)
 def test_json_lines_and_parquet_come_back(rows: list[tuple[str, str, str]]) -> None:
     records = [dict(zip(("a", "b", "label"), row, strict=True)) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +67,6 @@ def test_json_lines_and_parquet_come_back(rows: list[tuple[str, str, str]]) -> N
 
 
 @given(st.lists(st.tuples(TEXT, TEXT).map(lambda pair: [t.replace("\t", " ").replace("\n", " ") for t in pair])))
-@settings(max_examples=100, deadline=None)
 def test_unquoted_tsv_comes_back(pairs: list[list[str]]) -> None:
     rows = [(first, second) for first, second in pairs if first.strip() and second.strip()]
     if not rows:
@@ -86,7 +83,6 @@ LABELLED = st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(0
 
 
 @given(LABELLED, st.floats(0.05, 0.5), st.integers(0, 1000), st.booleans())
-@settings(max_examples=300, deadline=None)
 def test_carve_is_a_partition(pairs: list[tuple[str, int]], share: float, seed: int, scores: bool) -> None:
     rows = [Example(t, None, float(y) if scores else y, n) for n, (t, y) in enumerate(pairs)]
     try:
@@ -133,7 +129,6 @@ def survives(content: bytes, name: str, skip: bool) -> None:
 
 
 @given(st.one_of(st.binary(max_size=60), st.lists(FRAGMENTS, max_size=25).map(b"".join)), NAMES, st.booleans())
-@settings(max_examples=600, deadline=None)
 def test_any_bytes_are_read_or_refused(content: bytes, name: str, skip: bool) -> None:
     survives(content, name, skip)
 

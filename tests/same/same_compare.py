@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load
 
 #: Keys whose values differ from run to run: times, speeds, and the version of this package.
-VOLATILE = re.compile(r"^(seconds|\w+_per_s|peak_share|bertkit|version)$")
+VOLATILE = re.compile(r"^(seconds|milliseconds|\w+_per_s|peak_share|bertkit|version)$")
 #: Files that are for people, or that hold what changes from run to run.
 LEFT_OUT = ("*.png", "*.md", "*.lock", "*.onnx", "*.onnx.data", "*.onnx_data")
 
@@ -84,7 +84,7 @@ def compare_outputs(item: str, where: str, old: Path, new: Path, *, shape_only: 
     Args:
         item: the job that wrote them.
         where: how the files are called in the result.
-        old: of the first release.
+        old: of the commit that the present tree is compared with.
         new: of the present tree.
         shape_only: of JSON compare keys and types alone.
     """

@@ -6,10 +6,11 @@ All paths are relative to the folder of one side, in which ``data`` holds what :
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 #: Common to all fine-tuning runs: some seconds each.
-#: As many epochs as there are: the first release had no patience by default. Protocol original has none at all.
+#: As many epochs as there are. Protocol original has no patience at all.
 PATIENT = "--patience 6 "
 FORMAT = "--precision fp32 --device cpu"
 QUICK = f"--epochs 6 {PATIENT}--batch-size 16 --learning-rate 3e-3 --max-length 32 --restarts 0 --json {FORMAT}"
@@ -27,6 +28,7 @@ class Job:
     shape_only: of its JSON only keys and types are compared: the values are about the machine.
     fails: it must end with an exit code that is not 0, the same in both trees.
     ignored: patterns of places that may differ.
+    native: it runs with the compiled encoder, which the other jobs do without.
     """
 
     item: str
@@ -36,6 +38,7 @@ class Job:
     shape_only: bool = False
     fails: bool = False
     ignored: tuple[str, ...] = ()
+    native: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -161,6 +164,59 @@ FINETUNING = [
         ("predicted/pairs.parquet",),
     ),
 ]
+
+
+def distilling(name: str, method: str, teachers: Sequence[str], data: str, student: str, settings: str = "") -> Job:
+    """A student; a setting is ``NAME=VALUE``, and what begins with ``--`` is another option."""
+    given = " ".join(one if one.startswith("--") else f"--set {one}" for one in settings.split())
+    models = " ".join(f"--teacher {teacher}" for teacher in teachers)
+    command = f"distill {method} {models} --data {data} --student {student} {given} --out distilled/{name} --json"
+    return Job(f"distill {name}", command, (f"distilled/{name}",), ignored=("*resident*", "*peak*"))
+
+
+_FEW = (
+    "epochs=2 batch_size=16 learning_rate=3e-3 max_length=32 restarts=0 precision=fp32 checkpoint_every_s=0 "
+    "soft_weight=0.6 "
+)
+_STEPS = "max_steps=12 batch_size=16 max_seq_length=32 learning_rate=2e-3"
+DISTILLATION = [
+    distilling(
+        "text", "task", ("runs/text", "runs/windows"), "data/reviews", "1", f"{_FEW} --texts=data/texts.txt patience=6"
+    ),
+    distilling(
+        "states", "tinybert-task", ("runs/text",), "data/reviews", "1x16",
+        f"{_FEW} heads=4 state_epochs=2 augment=2 --texts=data/texts.txt --no-compare",
+    ),
+    distilling(
+        "pairs", "task", ("runs/pairs",), "data/pairs", "1x16", f"{_FEW} mimetic=true teacher_embeddings=true heads=4"
+    ),
+    distilling("score", "task", ("runs/score",), "data/STS-B", "models/encoder", f"{_FEW} --no-compare"),
+    distilling("several", "task", ("runs/several",) * 2, "data/topics", "1", f"{_FEW} ensemble=logits --no-compare"),
+    distilling("ner", "task", ("runs/ner",), "data/ner", "1", f"{_FEW} --texts=data/words/train.conll seeds=2"),
+    distilling("squad", "task", ("runs/squad", "runs/squad2"), "data/squad", "1", f"{_FEW} --no-compare"),
+    distilling("swag", "task", ("runs/swag",), "data/swag", "1", f"{_FEW} --no-compare"),
+    distilling(
+        "vectors", "vectors", ("models/encoder",), "data/lines.txt", "1x16",
+        "epochs=2 masked_lm_weight=0.5 embedding_weight=0.5 dimensions=24 checkpoint_every_s=0 heads=2",
+    ),
+    distilling(
+        "vectors-layers", "vectors", ("models/encoder",), "data/lines.txt", "0,",
+        "epochs=3 loss=cosine max_texts=60 patience=1 freeze_word_embeddings=true learning_rate=1e-2 max_tokens=128",
+    ),
+    distilling(
+        "words", "distilbert", ("pretrained/pairs/model",), "store", "1", f"{_STEPS} --dev=dev-store positions=masked"
+    ),
+    distilling(
+        "relations", "minilmv2", ("pretrained/pairs/model",), "store", "1x16", f"{_STEPS} heads=2 relation_heads=8"
+    ),
+    distilling("layers", "tinybert-general", ("models/encoder",), "store", "1x16", f"{_STEPS} heads=4"),
+    Job(
+        "predict distilled",
+        "predict data/reviews/dev.csv --text body --model distilled/text/with --out predicted/distilled.jsonl "
+        "--device cpu",
+        ("predicted/distilled.jsonl",),
+    ),
+]  # fmt: skip
 _TEXTS = "--file data/texts.txt --truncate --json --device cpu"
 _CONTEXT = "--context 'The river ran past Bob in 1912, and the mill stood by 7 boats.'"
 USE = [
@@ -252,4 +308,34 @@ REFUSED = [
         fails=True,
     ),
 ]
-JOBS = [*MODELS, *PRETRAINING, *FINETUNING, *USE, *LOOK, *REFUSED]
+#: Command of the second pass -> the model that it uses, and the rest of its arguments.
+SECOND = {
+    "embed": ("models/encoder", "--file data/texts.txt --truncate"),
+    "classify": ("models/classifier", "--file data/texts.txt --truncate --all"),
+    "tag": ("runs/ner", "--file data/texts.txt"),
+    "answer": ("runs/squad", f"'when was it?' who? {_CONTEXT} --top-k 3"),
+    "fill-mask": ("models/words", "[MASK] 'the [MASK] was [MASK].' 'a [MASK] river and the old mill'"),
+}
+
+
+def with_compiled_encoder() -> Iterator[Job]:
+    """The second pass: each command in each precision, and in as many threads. int8 takes a model in 8 bits."""
+    for command, (model, arguments) in SECOND.items():
+        in_bytes = f"quantized/{command}"
+        yield Job(
+            f"quantize for {command}",
+            f"quantize {model} --calibrate data/lines.txt --any-speed --out {in_bytes} --json",
+            (in_bytes,),
+            ignored=("*speed*",),
+        )
+        for precision, chosen in (("fp32", model), ("int8", in_bytes), ("auto", model)):
+            for threads in (1, 2):
+                yield Job(
+                    f"native {command} {precision} {threads}",
+                    f"{command} {arguments} --model {chosen} --precision {precision} --threads {threads} --json "
+                    "--device cpu",
+                    native=True,
+                )
+
+
+JOBS = [*MODELS, *PRETRAINING, *FINETUNING, *DISTILLATION, *USE, *LOOK, *REFUSED, *with_compiled_encoder()]

@@ -20,6 +20,7 @@ import bertkit
 HEADS = {
     "encoder": "BertModel",
     "pretraining": "BertForPreTraining",
+    "words": "BertForMaskedLM",
     "nextsentence": "BertForNextSentencePrediction",
     "classifier": "BertForSequenceClassification",
     "tagger": "BertForTokenClassification",

@@ -35,7 +35,7 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "XLMRoberta": {"type_vocab_size": 1},
     "DistilBert": {"type_vocab_size": 0},
 }
-#: The families of the first release; there is nothing to compare later ones with.
+#: Families whose configs take these sizes.
 FAMILIES = ("Bert", *OF_FAMILY)
 #: What the outputs of the models are called.
 FIELDS = tuple(

@@ -1,8 +1,8 @@
 """Run inside one tree by ``make same``: starts each job as a process of its own, without its second of imports.
 
 Other people's packages are imported once; each job is then forked off, with nothing of this package loaded. A job is a
-line of JSON on standard input (``argv``, and ``stdin``, ``stdout``, ``stderr``: files); the answer is its exit code
-and the seconds of processor time that it took.
+line of JSON on standard input (``argv``; ``stdin``, ``stdout``, ``stderr``: files; ``environment``: variables of its
+own); the answer is its exit code and the seconds of processor time that it took.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def become(job: dict[str, object]) -> None:
         opened = os.open(str(job[key]), flags, 0o644)
         os.dup2(opened, stream)
         os.close(opened)
+    os.environ.update(job["environment"])  # type: ignore[call-overload]
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # what was read ahead were other jobs
     arguments = list(job["argv"])  # type: ignore[call-overload]
     if arguments[0].endswith(".py"):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from bertkit.tasks.own_files import Option, OwnFiles
+from bertkit.config.file_columns import Option
+from bertkit.tasks.own_files import OwnFiles
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
 from toy_task.task import TONE

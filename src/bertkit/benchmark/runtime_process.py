@@ -21,6 +21,8 @@ from bertkit.errors import ResourceError
 PREPARE_S, ANSWER_S = 3600.0, 900.0
 #: Seconds between looks at whether a signal has arrived.
 LOOK_S = 0.2
+#: What keeps ONNX Runtime and the libraries of the Hub from collecting facts of the machine.
+NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
 #: What a process says once its model is loaded.
 READY = '{"ready": true}\n'
 
@@ -52,9 +54,9 @@ class Launch:
         return [python, str(mode.runtime.script), *(f"--{name}={value}" for name, value in options.items())]
 
     def environment(self) -> dict[str, str]:
-        """The same for all: the number of threads, and none of the settings of waiting threads that bertkit makes."""
+        """The same for all: threads, no telemetry, and none of the settings of waiting threads that bertkit makes."""
         kept = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-        return {**kept, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false"}
+        return {**kept, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false", **NO_TELEMETRY}
 
     def log(self, mode: Mode) -> Path:
         """Where a process writes its messages."""

@@ -88,6 +88,18 @@ def read_metadata(file: Path) -> dict[str, str]:
     return _read_header(file)[0]
 
 
+def sort_metadata(file: Path) -> None:
+    """Put what else the header of a new file says in order: the ``safetensors`` package writes it in a random one."""
+    with file.open("r+b") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        content = json.loads(stream.read(length))
+        content["__metadata__"] = dict(sorted(content["__metadata__"].items()))
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8").ljust(length)
+        assert len(text) == length, "other spaces or escapes than the package writes"
+        stream.seek(8)
+        stream.write(text)
+
+
 def _read_header(file: Path) -> tuple[dict[str, str], dict[str, TensorInfo]]:
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,10 +13,18 @@ from torch import Tensor
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.checkpoints.rules import ModelConfig
+from bertkit.checkpoints.safetensors_format import sort_metadata
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
-from bertkit.system.atomic_files import disk_guard, sync_file, sync_folder, write_atomically
+from bertkit.system.atomic_files import (
+    disk_guard,
+    draft_of,
+    remove_old_drafts,
+    sync_file,
+    sync_folder,
+    write_atomically,
+)
 from bertkit.system.model_sources import ADAPTER, HEAD
 
 #: Name of the weights -> the files that belong to them. Of the others here, each would be read in their place.
@@ -53,12 +60,15 @@ def write_folder(
         CheckpointError: ``folder`` is a file.
         ResourceError: disk full, no permission.
     """
-    mark = f".{secrets.token_hex(4)}.tmp"
-    weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
+    weights, settings = draft_of(folder / WEIGHTS), draft_of(folder / CONFIG)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for file in (WEIGHTS, CONFIG):
+            remove_old_drafts(folder / file)
         with disk_guard(folder, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
             save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
+            if metadata:
+                sort_metadata(weights)
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):

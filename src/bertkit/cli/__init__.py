@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
 from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
+from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
 if TYPE_CHECKING:
@@ -121,6 +122,10 @@ def _main(tokens: list[str]) -> int:
     except BrokenPipeError:
         _silence(sys.stdout)
         return 0  # the reader (head, less) had enough
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0  # rich, which renders help pages, turns a closed pipe into an exit with status 1
+        raise
     except KeyboardInterrupt as stop:
         _write_error(f"{prefix}: {stop}" if str(stop) else f"{prefix}: interrupted")
         return int(getattr(stop, "exit_code", 130))
@@ -174,8 +179,9 @@ def build_app(command: str | None = None, *, everything: bool = False, task: str
 def _run(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    from bertkit.cli.help_pages import HelpPage, explain, with_option_names
+    from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
 
+    set_wording(typed_options)
     tokens = tokens or ["--help"]
     name = tokens[0] if tokens[0] in NAMES else ""
     if not tokens[0].startswith("-") and not name:
@@ -202,8 +208,10 @@ def _run(tokens: list[str]) -> int:
         message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
         _write_error(f"{program}: {message} See: {program} --help")
         return 2
-    except (ConfigError, InputError) as error:
-        error.args = (with_option_names(str(error), _options_of(app, name)),)
+    except BertkitError as error:
+        told = typed_options(str(error))
+        about_settings = isinstance(error, ConfigError | InputError)
+        error.args = (with_option_names(told, _options_of(app, name)) if about_settings else told,)
         raise
     page = app[name].help_formatter if name else None
     if isinstance(page, HelpPage) and page.num_hidden:
@@ -240,9 +248,8 @@ def _write_error(message: str) -> None:
     stream = sys.stderr
     if stream is None:
         return
-    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write((message + "\n").encode(encoding, "backslashreplace").decode(encoding))
+        stream.write(for_stream(message + "\n", stream))
         stream.flush()
     except (OSError, ValueError):  # a full disk, a closed terminal: the exit code still says it
         _silence(stream)

@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
-from bertkit.cli.task_options import FileColumns, Start, TaskName
+from bertkit.cli.file_options import FileColumns
+from bertkit.cli.task_options import Start, TaskName
 from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument, Source, check_format, read_texts
+from bertkit.cli.task_options import TextColumns
 from bertkit.errors import DataError, require
 from bertkit.system.console import say
 
@@ -68,7 +69,7 @@ def benchmark(
     if out is not None:
         check_format(out, (".png",))
         require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
-    given = None if texts is None else list(read_texts((), Source(file=texts, encoding=encoding)))
+    given = None if texts is None else list(read_texts((), Source(file=texts, columns=TextColumns(encoding=encoding))))
     if given == []:
         raise DataError(f"{texts} has no text to measure with; it should have one text per line")
     common.begin()

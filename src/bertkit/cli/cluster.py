@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, Source, check_format, read_texts
+from bertkit.cli.common_options import Computing, Model, check_format, rows_of
 from bertkit.cli.embed import Pool
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, counted
 from bertkit.system.console import Progress, say
 
 if TYPE_CHECKING:
-    from bertkit.inference.predict_files import FileRow
     from bertkit.inference.retrieval.text_clusters import Clustering
+    from bertkit.inference.retrieval.text_vectors import TextEncoder
     from bertkit.ragged import Floats
+    from bertkit.tasks.reading.text_rows import FileRow
 
 TextFile = Annotated[
     Path, Parameter(help="One text per line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -.")
@@ -45,11 +46,11 @@ class Encoding:
     ] = False
     max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
 
-    def vectors(self, model: str, texts: list[str], places: list[str], common: Computing) -> Floats:
-        """Of length 1, in order; ``places`` says where each text is."""
-        from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
+    def encoder(self, model: str, common: Computing) -> TextEncoder:
+        """A model that makes vectors of length 1."""
+        from bertkit.inference.retrieval.text_vectors import TextEncoder
 
-        encoder = TextEncoder(
+        return TextEncoder(
             model,
             pooling=self.pooling,
             prompt=self.prompt,
@@ -57,6 +58,11 @@ class Encoding:
             device=common.device,
             **common.engine,
         )
+
+    def vectors(self, encoder: TextEncoder, texts: list[str], places: list[str]) -> Floats:
+        """The vectors of texts, in order; ``places`` says where each text is."""
+        from bertkit.inference.retrieval.text_vectors import refuse_truncated
+
         with Progress(len(texts), label="encoding", unit="texts") as bar:
             encoded = encoder.encode(texts, advance=bar.advance)
         if not self.truncate:
@@ -130,8 +136,9 @@ def clustered(
     encoding: Encoding,
     columns: TextColumns,
     common: Computing,
+    words: int = 0,
 ) -> tuple[TextRows, Clustering]:
-    """The texts of a file, and their clusters."""
+    """The texts of a file, and their clusters, each with so many words."""
     from bertkit.inference.predict_files import FORMATS
 
     if out is not None:
@@ -139,8 +146,16 @@ def clustered(
         if out.exists():
             raise ConfigError(f"--out {out} exists already; remove it or choose another name")
     rows = text_rows(file, columns)
-    vectors = encoding.vectors(model, rows.texts, rows.places, common)
-    return rows, clusters.of(rows, vectors, common.seed)
+    encoder = encoding.encoder(model, common)
+    vectors = encoding.vectors(encoder, rows.texts, rows.places)
+    found = clusters.of(rows, vectors, common.seed)
+    if not words:
+        return rows, found
+    from bertkit.inference.retrieval.topic_words import words_of_classes
+
+    listed = words_of_classes(rows.texts, vectors, found.assigned, lambda texts: encoder.encode(texts).vectors, words)
+    named = [replace(each, words=own) for each, own in zip(found.clusters, listed, strict=True)]
+    return rows, replace(found, clusters=named)
 
 
 def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computing) -> None:
@@ -164,28 +179,17 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
 
 def text_rows(file: Path, columns: TextColumns) -> TextRows:
     """The texts of a file or of standard input, one or more; the empty ones are counted and left out."""
-    from bertkit.inference.predict_files import FileRow
-    from bertkit.inference.retrieval.source_texts import source_texts
+    from bertkit.tasks.examples import place_of
 
     if columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
-    if str(file) == STANDARD_STREAM:
-        if columns.given:
-            raise ConfigError("standard input holds one text per line and has no columns")
-        taken: Collection[str] = ()
-        given: Iterable[FileRow] = (
-            FileRow(text, None, {}) for text in read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding))
-        )
-        name = "standard input"
-    else:
-        taken, given = source_texts(file, columns.places)
-        name = str(file)
-    every = list(enumerate(given, start=1))
-    numbered = [(number, row) for number, row in every if row.text.strip()]
-    if not numbered:
+    from_stdin = str(file) == STANDARD_STREAM
+    name, short = ("standard input", "-") if from_stdin else (str(file), str(file))
+    taken, given = rows_of(file, columns)
+    every = list(given)
+    rows = [row for row in every if row.text.strip()]
+    if not rows:
         raise DataError(f"{name} has no texts")
-    if empty := len(every) - len(numbered):
-        say(f"left out {empty:,} empty texts of {name}")
-    rows = [row for _, row in numbered]
-    places = [f"{'-' if name == 'standard input' else name}:{number}" for number, _ in numbered]
-    return TextRows([row.text for row in rows], places, rows, taken)
+    if empty := len(every) - len(rows):
+        say(f"left out {counted(empty, 'empty text')} of {name}")
+    return TextRows([row.text for row in rows], [place_of(short, row.line) for row in rows], rows, taken)

@@ -9,16 +9,21 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, ResourceError
-from bertkit.system.console import set_quiet, standard_input
+from bertkit.system.console import for_stream, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
+
+if TYPE_CHECKING:
+    from bertkit.tasks import Columns
+    from bertkit.tasks.reading.text_rows import FileRow
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,8 +60,15 @@ Corpus = Annotated[
 class Source:
     """Where texts come from that are not given as arguments."""
 
-    file: Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")] = None
-    encoding: Annotated[str | None, Parameter(help="Encoding of --file or standard input; default: utf-8.")] = None
+    file: Annotated[
+        Path | None, Parameter(help="Read this file instead: one text per line, or a column of a table (.csv ...).")
+    ] = None
+    columns: TextColumns = TextColumns()
+
+    @property
+    def encoding(self) -> str | None:
+        """Of the file or of standard input; None is UTF-8."""
+        return self.columns.encoding
 
 
 @Parameter(name="*")
@@ -83,7 +95,9 @@ class Reading(Source):
 class PairReading(Reading):
     """The same, for pairs."""
 
-    file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None
+    file: Annotated[
+        Path | None, Parameter(help="Read this file: two columns of a table (.csv ...), or lines with a tab.")
+    ] = None
 
 
 @Parameter(name="*")
@@ -91,7 +105,7 @@ class PairReading(Reading):
 class OtherReading(Reading):
     """The same, for texts that one text is compared with."""
 
-    file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None
+    file: Annotated[Path | None, Parameter(help="Compare with each line of this file, or row of a table.")] = None
 
 
 @Parameter(name="*")
@@ -99,7 +113,7 @@ class OtherReading(Reading):
 class DocumentReading(Reading):
     """The same, for the documents of a query."""
 
-    file: Annotated[Path | None, Parameter(help="Rank the lines of this file.")] = None
+    file: Annotated[Path | None, Parameter(help="Rank the lines of this file, or rows of a table.")] = None
 
 
 @Parameter(name="*")
@@ -197,37 +211,72 @@ class Computing(Common):
 
 
 def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
-    """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily)."""
-    file, encoding = source.file, source.encoding
-    from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
+    """The texts of a command: its arguments, those of a file, or the lines of standard input (the last two lazily)."""
+    if source.columns.text_pair:
+        raise ConfigError("this command reads single texts; leave --text-pair out")
+    rows = _rows(texts, source, source.columns.places)
+    return list(texts) if rows is None else (row.text for row in rows)
+
+
+def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
+    """The pairs of a command: two arguments each, two columns of a table, or lines with one tab."""
+    from bertkit.tasks.reading.text_rows import USUAL_PAIRS
+
+    places = source.columns.places
+    firsts, seconds = zip(*USUAL_PAIRS, strict=True)
+    rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
+    if rows is None:
+        if len(texts) % 2:
+            count = "1 text does" if len(texts) == 1 else f"{len(texts)} texts do"
+            raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
+        yield from zip(texts[::2], texts[1::2], strict=True)
+        return
+    for row in rows:
+        halves = row.text.split("\t") if row.pair is None else (row.text, row.pair)
+        if len(halves) != 2:
+            where = f"line {row.line}" if source.file is None else f"{source.file}:{row.line}"
+            raise DataError(f"{where}: {len(halves) - 1} tabs found, expected one: first text, tab, second text")
+        yield halves[0], halves[1]
+
+
+def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Iterable[FileRow] | None:
+    """The rows of a file or of standard input; None where the texts are arguments."""
+    file = source.file
     if STANDARD_STREAM in texts and len(texts) > 1:
         raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
-    if from_stdin:
-        lines = enumerate(standard_input(), start=1)
-        return (decode(line, f"standard input, line {n}", encoding).rstrip("\r\n") for n, line in lines)
-    if file is not None:
-        return _lines_of_file(file, encoding)
+    if texts == (STANDARD_STREAM,) or file is not None:
+        return rows_of(file or Path(STANDARD_STREAM), source.columns, places)[1]
     if not texts:
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
-    return list(texts)
+    _refuse_columns(source.columns, "texts given as arguments have no columns")
+    return None
 
 
-def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
-    """The pairs of a command: two arguments each, or lines with one tab."""
-    given = read_texts(texts, source)
-    if isinstance(given, list):
-        if len(given) % 2:
-            count = "1 text does" if len(given) == 1 else f"{len(given)} texts do"
-            raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
-        yield from zip(given[::2], given[1::2], strict=True)
-        return
-    for number, line in enumerate(given, start=1):
-        halves = line.split("\t")
-        if len(halves) != 2:
-            raise DataError(f"line {number}: {len(halves) - 1} tabs found, expected one: first text, tab, second text")
-        yield halves[0], halves[1]
+def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Collection[str], Iterable[FileRow]]:
+    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content.
+
+    ``places`` where the columns are not looked for under the usual names alone.
+    """
+    from bertkit.tasks.reading import text_rows
+    from bertkit.tasks.reading.splits import kind_of
+
+    if str(file) == STANDARD_STREAM:
+        _refuse_columns(given, "standard input holds one text per line and has no columns")
+        lines = enumerate(standard_input(), start=1)
+        texts = ((n, decode(line, f"standard input, line {n}", given.encoding).rstrip("\r\n")) for n, line in lines)
+        return (), (text_rows.FileRow(text, None, {}, number) for number, text in texts)
+    if kind_of(file) is None:
+        _refuse_columns(given, f"{file} holds one text per line and has no columns")
+    return text_rows.read_texts(file, places or given.places)
+
+
+def _refuse_columns(given: TextColumns, why: str) -> None:
+    """ConfigError if something is said of the columns of a table that is none."""
+    said = [name for name, value in asdict(replace(given, encoding=None)).items() if value is not None]
+    if said:
+        raise ConfigError(f"{why}; leave --{said[0].replace('_', '-')} out")
 
 
 def decode(data: bytes, where: str, encoding: str | None) -> str:
@@ -242,15 +291,6 @@ def decode(data: bytes, where: str, encoding: str | None) -> str:
             f"{where}: not {encoding or 'UTF-8'} (byte {error.object[error.start]:#04x} at {error.start}); give its "
             "encoding, for example --encoding cp1252"
         ) from None
-
-
-def _lines_of_file(path: Path, encoding: str | None) -> Iterator[str]:
-    from bertkit.tasks.reading.bad_rows import BadRows
-    from bertkit.tasks.reading.lines import Lines, check_file
-
-    check_file(path)
-    for line in Lines(path, BadRows(), encoding):
-        yield line.rstrip("\r\n")
 
 
 def answers(task: str, model: str, common: Computing, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
@@ -298,7 +338,7 @@ def check_format(out: Path, endings: Collection[str]) -> None:
 
 def check_writable(out: Path, folder: Path) -> None:
     """Raise ResourceError if the output ``out`` cannot be written to an existing folder."""
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise ResourceError(f"--out {out} cannot be written: {folder} is read-only, or not yours to write to")
 
 
@@ -335,9 +375,8 @@ def write_json(value: JsonLike) -> None:
 
 
 def write_line(line: str, end: str = "\n") -> None:
-    """Write one line to stdout, or with another ``end`` a part of one, escaping what its encoding cannot represent."""
+    """Write one line to stdout, or with another ``end`` a part of one, as :func:`for_stream` writes it."""
     if sys.stdout is None:
         raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + end)
+    sys.stdout.write(for_stream(line + end, sys.stdout))
     sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -27,11 +27,11 @@ def duplicates(
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Find texts that say the same.
+    """Find duplicate and near-duplicate texts.
 
-    First those that differ in case and blanks only, then pairs whose vectors are
-    similar, the most similar first; of all texts, every pair is compared. Of texts
-    that are the same, the first one stands for all in the pairs.
+    Lists groups of texts that differ only in case and spaces, then pairs with
+    similar vectors, the most similar first. Every pair is compared. The first text
+    of a group stands for the whole group in the pairs.
 
     For example:
 
@@ -41,11 +41,11 @@ def duplicates(
     common.begin()
     from bertkit.inference.retrieval.near_texts import find_near_texts
 
-    rows = text_rows(file, columns)
+    rows, encoder = text_rows(file, columns), encoding.encoder(model, common)
 
     def encode(numbers: list[int]) -> Floats:
         texts, places = ([all_of[number] for number in numbers] for all_of in (rows.texts, rows.places))
-        return encoding.vectors(model, texts, places, common)
+        return encoding.vectors(encoder, texts, places)
 
     with Progress(None, label="comparing", unit="texts") as bar:
         found = find_near_texts(rows.texts, encode, threshold, limit, bar.advance)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
-from bertkit.cli.task_options import FileColumns, TaskName
+from bertkit.cli.file_options import FileColumns
+from bertkit.cli.task_options import TaskName
 from bertkit.cli.zero_shot_options import ZeroShotModels, words_of
 from bertkit.errors import ConfigError
 

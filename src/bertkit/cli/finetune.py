@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
+from bertkit.cli.file_options import FileColumns
 from bertkit.cli.heads_file import read_heads
-from bertkit.cli.task_options import FileColumns, Start, TaskName
+from bertkit.cli.task_options import Start, TaskName
 from bertkit.cli.task_pages import MoreTask
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertkit.cli.task_options import FileColumns
+from bertkit.cli.file_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.system.validated_settings import explain_validation
 

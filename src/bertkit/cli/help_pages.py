@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import UnknownOptionError
 
+from bertkit.cli.task_options import RARE
 from bertkit.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bertkit.cli.task_pages import TaskPages
 
 #: Title of a group of options -> those of it that ``--help`` shows; groups that are not listed are shown as a whole.
-#: The options of a kind of task say it themselves, see :func:`bertkit.cli.task_pages.everyday_options`.
+#: The settings of a kind of task and the options of files say it themselves.
 EVERYDAY = {
     "Common options": {"--json", "--device", "--quiet"},
     "Masked-LM training": {"--adapt-epochs", "--adapt-steps"},
@@ -74,12 +75,11 @@ class HelpPage:
         self.text, self.everything, self.num_hidden = reflow(command.__doc__), everything, 0
         self.tasks: Mapping[str, str] = {}
         self.task, self.others, self.everyday = "", set[str](), dict[str, bool]()
-        if "columns" in parameters:
-            from bertkit.cli.task_pages import TaskPages, everyday_options
+        if next(iter(parameters), "") == "task":
+            from bertkit.cli.task_pages import TaskPages, everyday_settings
 
-            self.everyday = everyday_options()
-            if next(iter(parameters)) == "task":
-                self._of_task(TaskPages(name, getattr(import_module(command.__module__), "MORE_TASKS", {})), task)
+            self.everyday = everyday_settings()
+            self._of_task(TaskPages(name, getattr(import_module(command.__module__), "MORE_TASKS", {})), task)
 
     def _of_task(self, pages: TaskPages, task: str) -> None:
         lines = pages.lines()
@@ -116,6 +116,8 @@ class HelpPage:
         name = (entry.positive_names or ("",))[0]
         if name in self.everyday:
             return self.everyday[name]
+        if name in RARE:
+            return False
         everyday = EVERYDAY.get(str(panel.title))
         return entry.required or (name not in EXPERT if everyday is None else name in everyday)
 
@@ -146,6 +148,16 @@ def explain(error: CycloptsError, options: Collection[str]) -> str:
     if ours in options:
         return f"Unknown option: {name}. Did you mean {ours}?"
     return f"Unknown option: {name}{did_you_mean(name, options)}."
+
+
+def typed_options(message: str) -> str:
+    """A message that names a setting of Python and, in brackets, its option: with the option alone.
+
+    ``few_shot=True (--few-shot)`` and ``truncation=True (on the command line: --truncate)``.
+    """
+    return re.sub(
+        r"(?:(?<![\w.-])\w+=(?:'[^']*'|[^\s'()]+) )\((?:on the command line: )?(--[^()]+)\)", r"\1", message
+    ).replace("(on the command line: ", "(")
 
 
 def with_option_names(message: str, options: Iterable[str]) -> str:

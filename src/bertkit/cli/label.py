@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +15,13 @@ from bertkit.cli.cluster import Encoding, TextFile, text_rows
 from bertkit.cli.common_options import Computing
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError
-from bertkit.system.console import say
+from bertkit.system.console import escape_controls, say
 
 if TYPE_CHECKING:
     from bertkit.ragged import Floats
 
 #: Labels up to this many are chosen by one key; of more, a number may have two digits, so that Enter ends it.
 MOST_KEYS = 9
-#: Control characters, except of lines and tabs, and those that turn the direction of writing.
-_ACTING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: Width of the vectors of words, where no model is given.
 WORD_WIDTH = 100
 
@@ -85,7 +82,7 @@ def label(
         if model is None:
             vectors = _of_words(texts)
         else:
-            vectors = encoding.vectors(model, texts, [places[text] for text in texts], common)
+            vectors = encoding.vectors(encoding.encoder(model, common), texts, [places[text] for text in texts])
         same = len(rows.texts) - len(texts)
         equal = f" ({same:,} more are equal to one of them)" if same else ""
         say(f"{len(texts):,} texts{equal}, {len(known.given):,} labels in {out}")
@@ -104,11 +101,8 @@ def _names(labels: str) -> tuple[str, ...]:
 
 
 def _show(text: str) -> None:
-    """To the terminal, where the person is; standard output has the result alone.
-
-    Characters that would act on a terminal, or turn the order of what follows, are shown as escapes.
-    """
-    sys.stderr.write(_ACTING.sub(lambda found: repr(found[0])[1:-1], text) + "\n")
+    """To the terminal, where the person is; standard output has the result alone."""
+    sys.stderr.write(escape_controls(text) + "\n")
     sys.stderr.flush()
 
 

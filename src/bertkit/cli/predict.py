@@ -72,10 +72,8 @@ def _predicted(
     if str(file) == STANDARD_STREAM:
         if not isinstance(run, Classifier):
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
-        if columns.given:
-            raise ConfigError("standard input holds one text per line and has no columns")
         taken: Collection[str] = ()
-        rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding)))
+        rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(columns=columns)))
     else:
         taken, rows = predicted_rows(run, file, columns.places)
     return taken, report_marked(rows, run.max_length, taken)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, ModelArgument, Source, read_texts
+from bertkit.cli.task_options import TextColumns
 
 
 def quantize(
@@ -54,7 +55,7 @@ def quantize(
     common.begin()
     from bertkit.quantization.quantize import quantize as quantize_model
 
-    texts = read_texts((), Source(file=calibrate, encoding=encoding))
+    texts = read_texts((), Source(file=calibrate, columns=TextColumns(encoding=encoding)))
     common.report(
         quantize_model(
             model, out, texts, source=str(calibrate), dev=dev, bits=bits, any_speed=any_speed, on_error=on_error

@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, Source, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
-from bertkit.cli.task_options import IndexColumns
+from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _query(
     from bertkit.inference.retrieval.search_index import SearchIndex
 
     opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(encoding=columns.encoding)))
+    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
     found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
     for query, hits in zip(queries, found, strict=True):
         if common.json:
@@ -187,7 +187,7 @@ def _change(
         encoder = open_encoder(index, read_manifest(index), model, **computing)
     with IndexWriter(index, encoder, truncate=truncate) as writer:
         if action == "delete":
-            changes = writer.delete(read_texts(text, Source(encoding=columns.encoding)))
+            changes = writer.delete(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
         elif action == "build":
             changes = writer.build(_located(text, columns), model_name(str(model)), building.numbers)
         elif action == "add":
@@ -211,11 +211,14 @@ def _source(file: str) -> str:
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
     """The texts of all files with their ids and places."""
     from bertkit.inference.retrieval.index_writer import index_rows
-    from bertkit.inference.retrieval.source_texts import texts_with_ids
+    from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 
-    for file in files:
-        if file == STANDARD_STREAM:
-            lines = read_texts((file,), Source(encoding=columns.encoding))
-            yield from index_rows(_source(file), ((None, line) for line in lines))
-        else:
-            yield from index_rows(*texts_with_ids(Path(file), columns.places, columns.id))
+    def texts() -> Iterator[SourceText]:
+        for file in files:
+            if file == STANDARD_STREAM:
+                lines = enumerate(read_texts((file,), Source(columns=TextColumns(encoding=columns.encoding))), start=1)
+                yield from (SourceText(_source(file), line, None, text) for line, text in lines)
+            else:
+                yield from texts_with_ids(Path(file), columns.places, columns.id)
+
+    return index_rows(texts())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import get_args, get_type_hints
 
 from bertkit.tasks.own_files import files_of
 from bertkit.tasks.registry import KINDS, form_of, get_task, load_class
@@ -66,16 +65,17 @@ class TaskPages:
             taken = files_of(form_of(task)).taken_by(task)
         shared = (name for form in forms for name in load_class(form, "workflow").shared_settings)
         own = {*taken, *shared, *(name for form in forms for name in settings_of_kind(form))}
-        return everyday_options().keys() - {_option(name) for name in own}
+        return task_options() - {_option(name) for name in own}
 
 
-def everyday_options() -> dict[str, bool]:
-    """The options of all kinds of tasks, their settings and those of files; whether ``--help`` shows them."""
-    found = {_option(name): use.everyday for name, use in uses().items()}
-    for kind in map(files_of, KINDS):
-        hints = get_type_hints(kind, include_extras=True)
-        found |= {_option(part.name): get_args(hints[part.name])[1].everyday for part in fields(kind)}
-    return found
+def task_options() -> set[str]:
+    """The options that not all kinds of tasks have: their settings, and those of files."""
+    return {_option(name) for name in (*uses(), *(part.name for form in KINDS for part in fields(files_of(form))))}
+
+
+def everyday_settings() -> dict[str, bool]:
+    """The settings that not all kinds of tasks have, as options; whether ``--help`` shows them."""
+    return {_option(name): use.everyday for name, use in uses().items()}
 
 
 def _option(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -27,9 +26,11 @@ def topics(
 ) -> None:
     """Show what texts are about: clusters, and the words that set each apart.
 
-    The weight of a word in a cluster is its share there, times the logarithm of how
-    rare it is in all of them (class TF-IDF, as in BERTopic). Every text belongs to a
-    topic; a low silhouette says that it could as well belong to another.
+    Candidates are the words with the highest TF-IDF in each cluster (class TF-IDF,
+    as in BERTopic). They are ranked by how rare they are elsewhere and by how close
+    their vectors are to the cluster, so that stop words of any language come last.
+    Every text belongs to one topic. A low silhouette means that it would fit another
+    topic almost as well.
 
     For example:
 
@@ -39,8 +40,5 @@ def topics(
     if words < 1:
         raise ConfigError(f"--words must be at least 1, got {words}")
     common.begin()
-    from bertkit.inference.retrieval.topic_words import words_of_classes
-
-    rows, found = clustered(file, model, out, clusters, encoding, columns, common)
-    named = zip(found.clusters, words_of_classes(rows.texts, found.assigned, words), strict=True)
-    finish(rows, replace(found, clusters=[replace(each, words=listed) for each, listed in named]), out, common)
+    rows, found = clustered(file, model, out, clusters, encoding, columns, common, words)
+    finish(rows, found, out, common)

@@ -24,6 +24,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.errors import ConfigError, shorten
+from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import progress, set_quiet
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def vocab(
     lower = not wanted.cased if base is None else base.do_lower_case
     _check_base(base, wanted)
     report = CorpusReport()
-    with ExitStack() as open_tables:
+    busy = f"another process is writing to {out}; wait for it or choose another --out"
+    with claimed_folder(out, busy), ExitStack() as open_tables:
         kinds = {lower, *(each.do_lower_case for each in (base, other) if each is not None)}
         kept = _HeldOut(measured.held_out, kinds, budget)
         for table in kept.tables.values():
@@ -197,7 +199,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     check_writable(out, existing)
     if overwrite or not out.is_dir():
         return
-    names = sorted(path.name for path in out.iterdir())
+    names = sorted(path.name for path in out.iterdir() if path.name != LOCK)
     if old := [name for name in WORDPIECE.files if name in names]:
         raise ConfigError(
             f"--out {out} already holds a tokenizer ({old[0]}), which token stores and models may have been made with; "

@@ -170,6 +170,17 @@ class BertConfig(ConfigFile, FamilyFields):
         return (self.local_attention or 0) // 2 if kind == SLIDING else None
 
     @property
+    def longest_with_gaps(self) -> int | None:
+        """Columns of the longest padded row that may have padding between its tokens; None: any row.
+
+        Where attention depends on distances, these count tokens, so that a gap would change them.
+        """
+        if self.family.scores in ("biased", "disentangled"):
+            return 0
+        reaches = [reach for kind in self.layer_kinds if (reach := self.reach_of(kind)) is not None]
+        return min(reaches) + 1 if reaches else None
+
+    @property
     def first_position(self) -> int:
         """Row of the position table for the first token of a text."""
         return self.pad_token_id + 1 if self.family.positions_after_padding else 0

@@ -72,6 +72,11 @@ class EncoderDecoderConfig(ConfigFile):
         raise NotImplementedError
 
     @property
+    def longest_with_gaps(self) -> int | None:
+        """See :attr:`bertkit.BertConfig.longest_with_gaps`."""
+        return 0 if self.tower(decoder=False).buckets else None
+
+    @property
     def unused_row(self) -> int | None:
         """The row of word embeddings that gets no gradient; T5 has none, for its decoder begins with padding."""
         return None

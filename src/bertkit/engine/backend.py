@@ -118,6 +118,8 @@ class Wanted:
     only_at: outputs of tokens at the tokens with this id only (the mask), ``(R, ...)`` in their order.
     words: a weight of every word of the vocabulary for each row, ``word_weights`` ``(B, V)``, in place of the logits of
         each token, which are never all in memory.
+    num_words: tokens of the tokenizer, where the outputs have a column for each row of the table of words; the table
+        may have more rows, which can never be an answer. The engine leaves their columns out.
     """
 
     outputs: tuple[str, ...]
@@ -125,6 +127,7 @@ class Wanted:
     skipped: int = 0
     only_at: int | None = None
     words: WordPooling | None = None
+    num_words: int | None = None
 
     @property
     def first_token(self) -> bool:

@@ -232,6 +232,8 @@ class InferenceEngine:
                     f"or {self.backend.dtype} is too narrow for it. Try dtype float32; 'bertkit inspect' shows whether "
                     "the file holds such values"
                 )
+        if wanted.num_words is not None:
+            values = {name: array[:, : wanted.num_words] for name, array in values.items()}
         return read(pack, values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,9 @@ from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.processor import find_processor
 from bertkit.system.untrusted_files import Json
+
+# Read when ONNX Runtime is imported, which otherwise collects facts of the machine in files below ~/.cache and TMPDIR.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 Variant = Literal["packed", "padded"]
 #: The file of each variant. ``model.onnx`` is the one that other software looks for.

@@ -45,16 +45,18 @@ class TextGenerator:
         settings: GenerationSettings,
         *,
         seed: int | None = None,
+        num_words: int | None = None,
         advance: Callable[[int], None] = lambda count: None,
     ) -> list[list[list[int]]]:
         """The ``num_return_sequences`` texts of each row, in the order of the rows, as token ids with special tokens.
 
-        ``advance`` is called with the number of rows that are done since the last time.
+        ``num_words``: tokens of the tokenizer; rows of the model's table behind them are never written. ``advance`` is
+        called with the number of rows that are done since the last time.
         """
         each, given = settings.num_return_sequences, settings.model_dump()
         found: dict[int, list[list[int]]] = {}
         for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // max(settings.num_beams, each), 1)):
-            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, **given)
+            out = self.model.generate_rows(rows.select(np.array(numbers)), seed=seed, num_words=num_words, **given)
             for place, number in enumerate(numbers):
                 found[number] = out[place * each : (place + 1) * each]
             advance(len(numbers))

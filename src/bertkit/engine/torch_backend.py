@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock, local
+from threading import local
 from typing import Any, Self
 
 import torch
@@ -34,6 +34,7 @@ from bertkit.model.word_weights import word_weights
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import say
 from bertkit.system.device import find_device
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.processor import find_processor
 
 #: Tokens computed at once, on a CPU so few that they stay in its cache, and on other devices.
@@ -78,7 +79,7 @@ class TorchBackend:
         self.max_pack = max_pack
         self._load = model if not isinstance(model, ConfiguredModel) else None
         self._shared = self._load is None
-        self._lock = Lock()
+        self._lock = ForkSafeLock(self._load_again)
         self._now = local()
         self._fused: Fused | None = None
         self._refused: str | None = None
@@ -225,6 +226,11 @@ class TorchBackend:
             if not self._shared:
                 self._model = None
             return view
+
+    def _load_again(self) -> None:
+        """In a forked child: another thread may have let go of some weights."""
+        if not self._shared:
+            self._model = None
 
     def _loaded(self) -> ConfiguredModel:
         assert self._load is not None, "a model that was not loaded here is never let go"

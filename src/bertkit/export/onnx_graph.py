@@ -237,9 +237,8 @@ class PaddedGraph(Graph):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The results named in :attr:`outputs`; those of tokens ``(B, S, ...)``."""
-        positions = self.model.positions(input_ids)
-        if positions is None:
-            positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
+        positions = self.model.positions(input_ids, attention_mask)
+        assert positions is not None, "a mask gives them"
         segments = None if token_type_ids is None else token_type_ids.flatten()
         layout = PaddedLayout(attention_mask)
         found = self._run(input_ids.flatten(), segments, positions.flatten(), layout)

@@ -81,7 +81,8 @@ class FillMaskPipeline(Pipeline):
             InputError: a text without a mask (its index is named), a target that is not one token, a wrong ``top_k``.
             CheckpointError: the model computes values that are not finite.
 
-        Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning.
+        Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning. Rows of
+        the model's table that no token has are no answers here, and the scores are shared among tokens alone.
         """
         if not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
@@ -97,7 +98,7 @@ class FillMaskPipeline(Pipeline):
             return self._guess(pack, values["logits"], top_k, target_ids)
 
         # The head runs at the masked positions only.
-        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
+        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
         request = read_request(inputs, tuple_is_pair=False)
         return self._answer_texts(request, wanted, guess, partial(map, present), truncation, max_length, progress)
 

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
 from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
 from bertkit.errors import ConfigError, DataError, needs_bertkit
@@ -34,11 +35,8 @@ from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.examples import Columns
-from bertkit.tasks.reading.bad_rows import BadRows
-from bertkit.tasks.reading.lines import Lines, check_file
-from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, records
+from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.reading.text_rows import USUAL, FileRow, read_texts
 from bertkit.tasks.run_rows import to_jsonl
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -53,14 +51,6 @@ NO_ROWS = "the input has no rows, so there is nothing to predict"
 
 #: Columns of which none is named.
 UNNAMED = Columns(text=())
-
-
-class FileRow(NamedTuple):
-    """A row of a file; ``columns`` has all of its values."""
-
-    text: str
-    pair: str | None
-    columns: dict[str, Any]
 
 
 def own_name(field: str, taken: Collection[str]) -> str:
@@ -190,33 +180,6 @@ def _plain(value: Any) -> Json:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterator[FileRow]]:
-    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""
-    if kind_of(source) is None:
-        lines = Lines(source, BadRows(), columns.encoding)
-        return (), (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}) for text in lines)
-    table = open_table(source, columns, BadRows())
-    names = [find_column(source, table.columns, columns.text, "text", "choose one with --text")]
-    if columns.text_pair:
-        names.append(
-            find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
-        )
-    taken = set(table.columns)
-    if isinstance(table, JsonTable):  # an object may have more keys than the first one
-        taken.update(name for _, record in table.objects() for name in record)
-    same = {field for name, field in zip(names, ("text", "text_pair"), strict=False) if name == field}
-    return taken - same, _texts(source, records(table), names)
-
-
-def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str]) -> Iterator[FileRow]:
-    for line, record in rows:
-        texts = [record.get(name) for name in names]
-        for column, value in zip(names, texts, strict=True):
-            if not isinstance(value, str):
-                raise DataError(f"{source}:{line}: column {column!r} holds {value!r:.40}, expected a text")
-        yield FileRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record)
-
-
 def columns_of(run: Run, given: Columns) -> Columns | None:
     """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names.
 
@@ -224,7 +187,7 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
     """
     if not isinstance(run, Classifier):
         return None
-    known = Columns(text=("text", "sentence")) if run.task is None else run.task.columns
+    known = Columns(text=USUAL) if run.task is None else run.task.columns
     return Columns(
         text=given.text or known.text,
         text_pair=given.text_pair or (() if given.text else known.text_pair),

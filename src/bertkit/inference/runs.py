@@ -10,6 +10,7 @@ from typing import Any
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.onnx_backend import is_export
@@ -21,7 +22,6 @@ from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.own_files import Finished
 from bertkit.tasks.registry import Task
 from bertkit.tasks.task_settings import TaskSettings

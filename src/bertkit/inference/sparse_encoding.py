@@ -110,7 +110,8 @@ class SparseEncodingPipeline(Pipeline):
             words = self.tokenizer.convert_ids_to_tokens(found[0].tolist())
             return SparseEmbedding(*found, words, row.num_tokens, row.truncated)
 
-        wanted = Wanted(("word_weights",), words=WordPooling(self.settings.pooling, self.settings.logs))
+        words = WordPooling(self.settings.pooling, self.settings.logs)
+        wanted = Wanted(("word_weights",), words=words, num_words=len(self.tokenizer))
         request = read_request(inputs, tuple_is_pair=False)
         return self._answer_texts(request, wanted, read, partial(map, present), truncation, max_length, progress)
 

@@ -11,7 +11,7 @@ from bertkit.config.config_file import checkpoint_folder, config_path, read_conf
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
 from bertkit.engine.rows import WindowSize, stream
-from bertkit.errors import InputError, needs_bertkit
+from bertkit.errors import CheckpointError, InputError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
@@ -54,6 +54,12 @@ class TextToTextPipeline:
         self.settings = model.generation_settings
         # The authors' BARTs for summaries have no vector for the mask.
         check_vocabulary(tokenizer, model.config.vocab_size, without_mask=True)
+        for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
+            if (number := getattr(model.config, name)) >= len(tokenizer):
+                raise CheckpointError(
+                    f"config.json has {name}={number}, which is no token of the tokenizer ({len(tokenizer):,} tokens): "
+                    "they do not belong together"
+                )
 
     @classmethod
     def open(
@@ -206,7 +212,7 @@ class TextToTextPipeline:
         if chosen.num_return_sequences > 1:
             raise InputError(f"a stream writes one text, got num_return_sequences={chosen.num_return_sequences}")
         rows = self._encode([(text, None)], 0, prefix, truncation)
-        tokens = self.model.stream_rows(rows, seed=seed, **chosen.model_dump())
+        tokens = self.model.stream_rows(rows, seed=seed, num_words=len(self.tokenizer), **chosen.model_dump())
         return self._pieces(int(token) for token in tokens)
 
     def _pieces(self, tokens: Iterable[int]) -> Iterator[str]:
@@ -256,6 +262,6 @@ class TextToTextPipeline:
         """The generated texts of each row."""
         kind = kind_of(self.task)
         assert kind is not None, self.task
-        found = self._generator.generate(rows, chosen, seed=seed, advance=advance)
+        found = self._generator.generate(rows, chosen, seed=seed, num_words=len(self.tokenizer), advance=advance)
         texts = [self.tokenizer.batch_decode(each, skip_special_tokens=True) for each in found]
         return [[{RESULTS[kind]: text.strip()} for text in each] for each in texts]

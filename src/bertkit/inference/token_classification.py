@@ -7,16 +7,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import LOGITS
-from bertkit.engine.inference_engine import tokens_of
+from bertkit.engine.backend import LOGITS, Network
+from bertkit.engine.inference_engine import InferenceEngine, tokens_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.ragged import Floats, Ragged
+from bertkit.system.console import say
 from bertkit.tasks.tokens.decoding import Strategy, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
+from bertkit.tokenization import PreTrainedTokenizer
 
 Entity = dict[str, str | int | float | bool]
 
@@ -25,6 +27,16 @@ class TokenClassificationPipeline(Pipeline):
     """Entities with their places in the text: ``pipeline("token-classification", model=...)``, also ``"ner"``."""
 
     task: ClassVar[str] = "token-classification"
+
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
+        super().__init__(model, tokenizer)
+        names = self.config.id2label.values()
+        near = next((name for name in names if name.casefold() in ("o", "0", "outside")), None)
+        if near is not None and OUTSIDE not in names:
+            say(
+                f"NOTE: the model has no tag {OUTSIDE!r} for words outside entities; {near!r} is shown like a type of "
+                f"entity (ignore_labels=[{near!r}] leaves it out)"
+            )
 
     def __call__(
         self,

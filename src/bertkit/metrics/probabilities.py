@@ -7,25 +7,25 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError
 
-Floats = npt.NDArray[np.floating]
+AnyFloats = npt.NDArray[np.floating]
 
 
-def softmax(logits: npt.ArrayLike, axis: int = -1) -> Floats:
+def softmax(logits: npt.ArrayLike, axis: int = -1) -> AnyFloats:
     """Probabilities that sum to 1 along ``axis``; float64 stays, everything else becomes float32.
 
     Safe for logits of any size: the largest along the axis is subtracted first.
     """
     x = _floats(logits)
     exponentials = np.exp(x - x.max(axis=axis, keepdims=True))
-    result: Floats = exponentials / exponentials.sum(axis=axis, keepdims=True)
+    result: AnyFloats = exponentials / exponentials.sum(axis=axis, keepdims=True)
     return result
 
 
-def sigmoid(logits: npt.ArrayLike) -> Floats:
+def sigmoid(logits: npt.ArrayLike) -> AnyFloats:
     """``1 / (1 + exp(-x))`` elementwise, without overflow on either side."""
     x = _floats(logits)
     small = np.exp(-np.abs(x))
-    result: Floats = np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype, copy=False)
+    result: AnyFloats = np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype, copy=False)
     return result
 
 
@@ -35,21 +35,21 @@ def entropy(counts: npt.NDArray[np.number]) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def frequency_logits(there: Floats, absent: Floats | None = None) -> Floats:
+def frequency_logits(there: AnyFloats, absent: AnyFloats | None = None) -> AnyFloats:
     """Logits ``(C,)`` that predict each label as often as it occurs; a count of zero is taken as half a row.
 
     With ``there`` alone, for softmax over labels that exclude each other, shifted to mean 0. With ``absent`` too, the
     number of rows without each label, for a sigmoid over each label by itself.
     """
     if absent is not None:
-        result: Floats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))
+        result: AnyFloats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))
         return result
     logits = np.log(np.maximum(there, 0.5))
-    centred: Floats = logits - logits.mean()
+    centred: AnyFloats = logits - logits.mean()
     return centred
 
 
-def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], Floats]:
+def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], AnyFloats]:
     """The k highest scores ``(..., C)`` along the last axis, highest first; of equal scores the lower index first.
 
     The indices and the scores are both ``(..., min(k, C))``. A k below 1 is an InputError.
@@ -87,6 +87,6 @@ def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> np
     return best
 
 
-def _floats(values: npt.ArrayLike) -> Floats:
+def _floats(values: npt.ArrayLike) -> AnyFloats:
     x = np.asarray(values)
     return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)

@@ -59,7 +59,9 @@ def f1(predictions: npt.ArrayLike, references: npt.ArrayLike, positive: Any = 1)
     """
     predicted, right = _pair(predictions, references)
     if (right.dtype.kind in "US") != isinstance(positive, str):
-        raise InputError(f"positive is {positive!r}, but the labels are like {right[0]!r}; name one of the labels")
+        raise InputError(
+            f"positive is {positive!r}, but the labels are like {right.tolist()[0]!r}; name one of the labels"
+        )
     return _f1_of(predicted == positive, right == positive)
 
 
@@ -198,8 +200,17 @@ def _numbers(
     predicted, right = _pair(predictions, references)
     for name, values in (("predictions", predicted), ("references", right)):
         if values.dtype.kind not in "iubf":
-            raise InputError(f"{name} must be numbers, got {values.dtype} such as {values[0]!r}")
+            row = next((row for row, value in enumerate(values.tolist()) if not _is_number(value)), 0)
+            raise InputError(f"{name} must be numbers, got text: {name}[{row}] is {values.tolist()[row]!r:.40}")
     return predicted.astype(np.float64), right.astype(np.float64)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def as_values(name: str, values: npt.ArrayLike) -> Array:

@@ -73,8 +73,9 @@ class PackedModel(PretrainedModel):
             input_ids: integers ``(B, S)``; may be left out where ``inputs_embeds`` is given.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             token_type_ids: ``(B, S)``, the segment of each token; None: all 0.
-            position_ids: ``(B, S)``, rows of the position table; None: the column number (RoBERTa: counted over the
-                ids that are not ``pad_token_id``, from ``pad_token_id + 1`` on).
+            position_ids: ``(B, S)``, rows of the position table; None: the column number, from the first column that
+                ``attention_mask`` does not hide (RoBERTa: counted over the ids that are not ``pad_token_id``, from
+                ``pad_token_id + 1`` on).
             inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
             output_attentions: also return the attention probabilities of every layer.
             output_hidden_states: also return the embeddings and the output of every layer.
@@ -84,7 +85,10 @@ class PackedModel(PretrainedModel):
 
         Raises:
             InputError: an argument that is no tensor, shapes or types that do not agree, ids outside their tables, an
-                unknown keyword.
+                unknown keyword; padding inside a text where attention depends on distances.
+
+        Deviates: ``transformers`` counts columns also where a text is padded on the left, and gives a head the vector
+        of the padding in column 0. Here a text's outputs do not depend on the padding.
         """
         inputs = {
             "input_ids": input_ids,
@@ -98,9 +102,11 @@ class PackedModel(PretrainedModel):
         ids = tensors.get("input_ids")
         if ids is None:
             ids = torch.zeros(tensors["inputs_embeds"].shape[:-1], dtype=torch.int64, device=self.device)
-        positions = self.positions(ids, tensors.get("position_ids"), tensors.get("inputs_embeds"))
         mask, segments, embeds = (tensors.get(name) for name in ("attention_mask", "token_type_ids", "inputs_embeds"))
-        batch, padding = pack_padded(ids, mask, segments, positions, embeds)
+        positions = self.positions(ids, mask, tensors.get("position_ids"), embeds)
+        batch, padding = pack_padded(
+            ids, mask, segments, positions, embeds, longest_with_gaps=self.config.longest_with_gaps
+        )
         for name, target in given.items():
             batch = batch.with_target(name, self._pack_target(name, target, padding, num_choices))
         out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
@@ -146,13 +152,18 @@ class PackedModel(PretrainedModel):
             return 1, tensors
         return next(iter(tensors.values())).shape[1], {name: x.flatten(0, 1) for name, x in tensors.items()}
 
-    def positions(self, ids: Tensor, given: Tensor | None = None, embeds: Tensor | None = None) -> Tensor | None:
+    def positions(
+        self, ids: Tensor, mask: Tensor | None, given: Tensor | None = None, embeds: Tensor | None = None
+    ) -> Tensor | None:
         """Positions ``(B, S)`` counted from 0, as a batch has them; None where they are the column numbers."""
         first = self.config.first_position
-        if first and given is not None:
+        if given is not None:
             return given - first
         if not first or embeds is not None:
-            return given
+            if mask is None:
+                return None
+            columns_S = torch.arange(ids.shape[-1], device=mask.device)
+            return (columns_S - (mask != 0).long().argmax(dim=-1, keepdim=True)).clamp(min=0)
         real = ids != self.config.pad_token_id
         return real.cumsum(-1) * real - 1
 

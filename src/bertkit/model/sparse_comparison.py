@@ -37,6 +37,7 @@ class SparseComparison(nn.Module):
     which grow with the square of the step up to :data:`RAMP` of all steps.
 
     network: what is trained. settings: how logits become weights. query_flops, document_flops: the strengths.
+    num_words: tokens of the tokenizer, which alone get weights; None: every row of the table of words.
     max_tokens: what is computed at once at most; see :func:`bertkit.model.cached_vectors.vectors_in_parts`.
     """
 
@@ -50,11 +51,12 @@ class SparseComparison(nn.Module):
         *,
         query_flops: float,
         document_flops: float,
+        num_words: int | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
         super().__init__()
         self.network, self.settings, self.max_tokens = network, settings, min(max_tokens, MAX_TOKENS)
-        self.query_flops, self.document_flops = query_flops, document_flops
+        self.query_flops, self.document_flops, self.num_words = query_flops, document_flops, num_words
         #: Share of the training's steps that are done, from which the strengths follow.
         self.progress = 0.0
 
@@ -70,7 +72,7 @@ class SparseComparison(nn.Module):
         """The weights of the words of each text, ``(U, V)``."""
         settings = self.settings
         return vectors_in_parts(
-            lambda texts: word_weights(self.network, texts, settings.pooling, settings.logs),
+            lambda texts: word_weights(self.network, texts, settings.pooling, settings.logs)[:, : self.num_words],
             batch.texts,
             self.max_tokens,
         )

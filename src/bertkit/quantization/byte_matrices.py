@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from bertkit.checkpoints.int8_folder import Bits
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.linear import Linear
+from bertkit.system.fork_locks import ForkSafeLock
 
 #: Inputs that are rounded before their errors are handed on to all that come after them, in one product.
 BLOCK = 128
@@ -28,7 +28,7 @@ class Inputs:
         self._count = 0
         self._sums = torch.zeros(width, dtype=torch.float64)
         self._products = torch.zeros(width, width, dtype=torch.float64)
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def see(self, x_TK: Tensor) -> None:
         """Take in T more inputs; from any thread."""

@@ -22,6 +22,8 @@ from safetensors import SafetensorError
 
 from bertkit.errors import ConfigError, ResourceError
 
+#: Of a folder that one process at a time writes to.
+LOCK = ".lock"
 #: The system's errors for a file without room -> the reason, where it is not the number of free bytes.
 _NO_SPACE = {
     errno.ENOSPC: None,
@@ -38,13 +40,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     make_folder(path.parent)
     with disk_guard(path.parent, len(data), what=path.name):
-        replace_file(path, data, _draft(path))
+        remove_old_drafts(path)
+        replace_file(path, data, draft_of(path))
 
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents; an existing one is fine."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with _writable(path.parent):
+            path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ConfigError(f"{path} is a file, or lies in one; give the name of a folder") from None
     except OSError as error:
@@ -83,17 +87,25 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     check_new_folder(path)
     make_folder(path.parent)
-    _remove_old_drafts(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
+    with draft_folder(path) as draft:
+        try:
+            yield draft
+            if path.exists():
+                path.rmdir()
+            draft.replace(path)
+            sync_folder(path.parent)
+        except ResourceError as error:
+            raise ResourceError(str(error).replace(str(draft), str(path))) from error
+
+
+@contextlib.contextmanager
+def draft_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
+    """A new folder beside ``path`` for the ``with`` block, removed at its end, as are those of killed processes."""
+    remove_old_drafts(path)
+    draft = draft_of(path)
     try:
-        draft.mkdir()
+        draft.mkdir(mode)
         yield draft
-        if path.exists():
-            path.rmdir()
-        draft.replace(path)
-        sync_folder(path.parent)
-    except ResourceError as error:
-        raise ResourceError(str(error).replace(str(draft), str(path))) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -104,7 +116,8 @@ def new_file(path: Path) -> Iterator[Path]:
 
     If the block fails, nothing of the draft is left, and an old file is kept; a full disk is a ResourceError.
     """
-    draft = _draft(path)
+    remove_old_drafts(path)
+    draft = draft_of(path)
     try:
         with disk_guard(path.parent, 0, what=path.name):
             yield draft
@@ -126,7 +139,9 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
     An OSError is as the system raises it; if the disk was full all old files are kept.
     """
-    _replace(folder, contents, {name: _draft(folder / name) for name in contents})
+    for name in contents:
+        remove_old_drafts(folder / name)
+    _replace(folder, contents, {name: draft_of(folder / name) for name in contents})
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, Path]) -> None:
@@ -142,13 +157,13 @@ def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, P
         raise
 
 
-def _draft(path: Path) -> Path:
-    """Where this process writes a file before it is renamed; removes what processes that were killed have left."""
-    _remove_old_drafts(path)
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def draft_of(path: Path) -> Path:
+    """Where this call writes a file or folder before it is renamed."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
 
 
-def _remove_old_drafts(path: Path) -> None:
+def remove_old_drafts(path: Path) -> None:
+    """Remove the drafts of a file or folder whose processes were killed."""
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         writer = old.name.split(".")[-2]
         if not writer.isdigit() or _is_running(int(writer)):
@@ -218,9 +233,11 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
 
     The lock ends with this process at the latest, and what a killed process left of it binds nobody. ``busy`` is the
-    message of the ConfigError if another process holds it.
+    message of the ConfigError if another process holds it; a folder that cannot be written is a ResourceError.
     """
-    with path.open("ab") as lock:
+    with _writable(path.parent):
+        opened = path.open("ab")
+    with opened as lock:
         held = try_lock(lock)
         try:  # another process may have removed the file since it was opened
             held = held and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
@@ -232,6 +249,35 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def claimed_folder(folder: Path, busy: str) -> Iterator[None]:
+    """Be the only process that writes to a folder during a ``with`` block; made if missing, removed if it stays empty.
+
+    Errors as :func:`make_folder` and :func:`held_lock`.
+    """
+    make_folder(folder)
+    try:
+        with held_lock(folder / LOCK, busy):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """ResourceError that says what to do, where the system does not let the block write to a folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise ResourceError(
+            f"cannot write to {folder}: {error.strerror}. Change its permissions, or work in a folder of your own, "
+            "for example in a copy of this one"
+        ) from None
 
 
 def sha256_file(path: Path) -> str:

@@ -8,12 +8,13 @@ thread or task that asks for it.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Self, TextIO, TypeVar
 
 from bertkit.errors import ConfigError
 
@@ -29,7 +30,11 @@ REDRAW_EVERY_S = 0.2
 #: Seconds between two lines where there is no terminal.
 LINE_EVERY_S = 30.0
 
+#: Control characters, except line feeds and tabs, and those that change the direction of writing.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
 #: The progress whose bar is on the terminal. There is one per process because there is one terminal.
 _shown: Progress | None = None
 
@@ -37,6 +42,11 @@ _shown: Progress | None = None
 def set_quiet(quiet: bool) -> None:
     """Silence :func:`say` and :class:`Progress` in the current context (``--quiet``); errors are not affected."""
     _quiet.set(quiet)
+
+
+def set_wording(wording: Callable[[str], str]) -> None:
+    """Pass messages of the current context through ``wording``: a command names options as they are typed."""
+    _wording.set(wording)
 
 
 @contextmanager
@@ -50,12 +60,28 @@ def quiet(silent: bool = True) -> Iterator[None]:
         _quiet.set(before)
 
 
+def escape_controls(text: str) -> str:
+    r"""``text`` with control characters as escapes (``\x1b``, ``\u202e``), so that no terminal obeys them.
+
+    Those that JSON leaves as they are become escapes that JSON knows.
+    """
+    return _CONTROL.sub(lambda found: f"\\{'x%02x' if found[0] < ' ' else 'u%04x'}" % ord(found[0]), text)
+
+
+def for_stream(text: str, stream: TextIO) -> str:
+    """``text`` as a stream can show it: with escapes for what its encoding lacks, and on a terminal for controls."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    plain = escape_controls(text) if stream.isatty() else text
+    return plain.encode(encoding, "backslashreplace").decode(encoding)
+
+
 def say(message: str = "") -> None:
     """Write one message to stderr, unless quiet; above the bar if one is shown."""
     if _quiet.get():
         return
+    message = _wording.get()(message)
     if _shown is not None and _shown._bar is not None:
-        _shown._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        _shown._bar.console.print(escape_controls(message), markup=False, highlight=False, soft_wrap=True)
     else:
         _write(f"{message}\n")
 
@@ -215,7 +241,6 @@ def _on_terminal() -> bool:
 def _write(text: str) -> None:
     if sys.stderr is None:  # closed, or pythonw
         return
-    encoding = sys.stderr.encoding or "utf-8"
     with contextlib.suppress(OSError, ValueError):  # a full log file or a closed terminal must not end a training run
-        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.write(for_stream(text, sys.stderr))
         sys.stderr.flush()

@@ -14,9 +14,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from bertkit.errors import ConfigError
+
 #: Environment variable; with 0 neither the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's
-#: (``model/kernels/products.py``) are used. Products with prepacked weights are torch's either way.
+#: (``model/kernels/products.py``) are used. Products with prepacked weights are torch's either way. With a name of
+#: :data:`LEVELS`, bertkit computes as on a lower processor; other libraries have switches of their own.
 SWITCH = "BERTKIT_NATIVE"
+#: Values of :data:`SWITCH` -> the instruction sets that are left of the processor's.
+LEVELS = {"avx2": frozenset({"AVX2"}), "plain": frozenset[str]()}
 #: Flag as Linux names it -> its usual name; those that decide how fast a matrix product is.
 INSTRUCTION_SETS = {
     "avx2": "AVX2",
@@ -81,7 +86,19 @@ class Processor:
 
 def own_products() -> bool:
     """Whether what :data:`SWITCH` switches off may be used."""
-    return os.environ.get(SWITCH, "1") != "0"
+    return _switch() != "0"
+
+
+def level() -> str | None:
+    """The one of :data:`LEVELS` that is asked for, if any."""
+    return asked if (asked := _switch()) in LEVELS else None
+
+
+def _switch() -> str:
+    asked = os.environ.get(SWITCH) or "1"
+    if asked not in ("0", "1", *LEVELS):
+        raise ConfigError(f"{SWITCH} is {asked!r} in the environment, expected one of 0, 1, {', '.join(LEVELS)}")
+    return asked
 
 
 @cache
@@ -96,6 +113,8 @@ def find_processor() -> Processor:
     else:
         name, flags = "", set()
     sets = tuple(shown for flag, shown in INSTRUCTION_SETS.items() if flag in flags)
+    if lower := level():
+        sets = tuple(shown for shown in sets if shown in LEVELS[lower])
     name = name or platform.processor() or platform.machine()
     return Processor(name, _usable_cores(), sets, _memory(), vendor, _last_cache())
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BufferedReader
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, shorten
+from bertkit.system.fork_locks import ForkSafeLock
 
 #: A value of a JSON file.
 Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -34,7 +34,7 @@ _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _NESTING = {dict, list}
 #: macOS refuses to read 2 GiB or more at once.
 _MAX_READ_BYTES = 1 << 30
-_seeking = threading.Lock()
+_seeking = ForkSafeLock()
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

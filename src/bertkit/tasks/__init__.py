@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bertkit.config.file_columns import Columns
 from bertkit.tasks.check_task import check_task
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Columns, Example, Examples, SkippedRow, Split
+from bertkit.tasks.examples import Example, Examples, SkippedRow, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.own_files import task_of
 from bertkit.tasks.reading.splits import split_of, splits_of

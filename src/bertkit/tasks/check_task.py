@@ -142,7 +142,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
 def _spoil_array(lines: Sequence[str], number: int) -> Iterator[tuple[list[str], str]]:
     """An array of JSON objects with a record that is none, and with a wrong byte; as :meth:`Battery.spoil`."""
     records = json.loads("".join(lines))
-    yield [json.dumps([*records[: number - 1], "x", *records[number:]])], f"{number}: "
+    yield [json.dumps([*records[: number - 1], "x", *records[number:]])], f" object {number}: "
     yield ["caf\udce9\n", *lines[:9]], "1: "
 
 

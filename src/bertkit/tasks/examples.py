@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,19 @@ from bertkit.ragged import Flags, Ids, Ints
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-Quoting = Literal["none", "csv"]
 #: A value that JSON can hold.
 Fact = bool | int | float | str | Sequence["Fact"] | Mapping[str, "Fact"] | None
 #: An object of a JSON file.
 Row = dict[str, Fact]
+
+
+#: JSON that is one value, whose rows are no lines.
+_WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
+
+
+def place_of(source: str | Path, row: int, unit: str = "object") -> str:
+    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
+    return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 
 class Located(Protocol):
@@ -57,16 +66,18 @@ class Example:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row that cannot be used: ``file:row``, the kind of fault, the whole message."""
+    """A row that cannot be used: its place and number, the kind of fault, the message, and what could be done."""
 
     where: str
+    row: int
     kind: str
     message: str
+    advice: str = ""
 
 
 class Examples(list[ExampleT], Generic[ExampleT]):
@@ -102,35 +113,6 @@ def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> 
 
 #: What stays in train, and what becomes dev.
 Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns of a file a task reads.
-
-    text, text_pair, label: names to look for, the first one present is taken; ``text_pair`` empty = one text.
-    headerless: the columns of a file whose first row is data (CoLA); such a file is known by a first row that does
-        not hold a text column's name.
-    quoting: of delimited text: "none" (every character is data, the GLUE convention), "csv" (double quotes enclose),
-        or None: "csv" for .csv and "none" for .tsv, where a tsv that is visibly quoted is an error.
-    delimiter: None means a comma in .csv and a tab in .tsv.
-    empty_pair: the second text may be empty (full QQP has such rows).
-    label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
-        their names, in the order of the labels; ``label`` is not looked at then.
-    encoding: of text files; None means UTF-8.
-    label_separator: separates several labels of a row in one text column.
-    """
-
-    text: tuple[str, ...]
-    text_pair: tuple[str, ...] = ()
-    label: tuple[str, ...] = ("label",)
-    headerless: tuple[str, ...] = ()
-    quoting: Quoting | None = None
-    delimiter: str | None = None
-    empty_pair: bool = False
-    label_columns: tuple[str, ...] = ()
-    label_separator: str = "|"
-    encoding: str | None = None
 
 
 class Encoded(Protocol):

@@ -5,23 +5,13 @@ A kind that has such options has its class in ``tasks/KIND/columns.py``. It make
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, cast
 
-from bertkit.errors import ConfigError
-from bertkit.tasks.examples import Columns
+from bertkit.config.file_columns import EncodedOptions, FileOptions, Option, TextTable
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What an option says of itself, in the annotation of its field: ``--help`` shows the everyday ones."""
-
-    help: str
-    everyday: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +27,8 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class OwnFiles:
-    """Files that are read without being told how: there are no options."""
-
-    #: Heading of the options of the class, where those of several kinds stand on one page.
-    title: ClassVar[str] = "Files of your own"
-    #: What a help page says of the tasks of the kind, a sentence or two.
-    remarks: ClassVar[str] = ""
-
-    @classmethod
-    def taken_by(cls, name: str) -> Collection[str]:
-        """The options that the task of that name takes."""
-        return [option.name for option in fields(cls)]
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options that are not at their defaults, without the encoding, by name."""
-        options = [(option, getattr(self, option.name)) for option in fields(self)]
-        return {
-            option.name: value for option, value in options if value != option.default and option.name != "encoding"
-        }
+class OwnFiles(FileOptions):
+    """Files of a kind of task, and how tasks are made of them; by default they are read without being told how."""
 
     def task(self, name: str, data: Path, on_error: OnError = "raise") -> Task:
         """The task of that name for these files; ConfigError for options that contradict each other."""
@@ -68,12 +40,8 @@ class OwnFiles:
 
 
 @dataclass(frozen=True)
-class EncodedFiles(OwnFiles):
-    """Files of text, in any encoding."""
-
-    encoding: Annotated[
-        str | None, Option("Encoding of text files; default: utf-8. Often cp1252 for files from Excel.")
-    ] = None
+class EncodedFiles(EncodedOptions, OwnFiles):
+    """Tasks whose columns say how files are encoded."""
 
     def task(self, name: str, data: Path, on_error: OnError = "raise") -> Task:
         return self._encoded(self.with_columns(get_task(name)))
@@ -95,54 +63,7 @@ class EncodedFiles(OwnFiles):
 
 
 @dataclass(frozen=True)
-class TextTable(EncodedFiles):
-    """Tables of texts."""
-
-    text: Annotated[
-        str | None, Option("Column of the text (of rerank, the query); default: inferred from the file and reported.")
-    ] = None
-    text_pair: Annotated[
-        str | None, Option("Column of the second text, of rerank the document; default: inferred.")
-    ] = None
-    delimiter: Annotated[
-        str | None,
-        Option("Separator of fields; default: tab in .tsv; ',', ';' or tab in .csv, by its header.", everyday=False),
-    ] = None
-    quoting: Annotated[
-        Literal["csv", "none"] | None,
-        Option(
-            "csv: double quotes enclose fields (default for .csv); none: they are text (default for .tsv).",
-            everyday=False,
-        ),
-    ] = None
-
-    @property
-    def separator(self) -> str | None:
-        """The delimiter as a character."""
-        mark = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
-        if mark is not None and len(mark) != 1:
-            raise ConfigError(f"--delimiter is one character, or 'tab'; got {self.delimiter!r}")
-        return mark
-
-    @property
-    def places(self) -> Columns:
-        """Where the texts are."""
-        return self.places_or(Columns(()))
-
-    def places_or(self, usual: Columns, label: str | None = None) -> Columns:
-        """Where the texts and labels are, and where nothing is said, as usual."""
-        return Columns(
-            text=usual.text if self.text is None else (self.text,),
-            text_pair=(self.text_pair,) if self.text_pair else usual.text_pair,
-            label=(label,) if label else usual.label,
-            delimiter=self.separator,
-            quoting=self.quoting,
-            encoding=self.encoding,
-        )
-
-
-@dataclass(frozen=True)
-class LabelledTable(TextTable):
+class LabelledTable(TextTable, EncodedFiles):
     """Tables of texts and labels."""
 
     label: Annotated[

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import bertkit
 from bertkit import BertConfig, BertForSequenceClassification, BertModel
+from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 from disk_helpers import largest_file
@@ -49,6 +51,25 @@ def test_saving_fails_without_harm(tuned: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(bertkit.ResourceError, match="No space left"):
         model.save_pretrained(tuned)
     assert {path.name: path.read_bytes() for path in tuned.iterdir()} == before
+
+
+def test_the_same_model_is_the_same_bytes(tmp_path: Path) -> None:
+    """Weights with further metadata, as adapters and heads have them, which safetensors writes in a random order."""
+    config, more = BertConfig(vocab_size=30), {"bertkit_base": "ä0", "quote": 'a "b"\n'}
+    tensors = {"b": torch.arange(3.0), "a": torch.ones(2, 2)}
+    written = set()
+    for number in range(12):
+        write_folder(tmp_path / str(number), config, tensors, metadata=more)
+        written.add((tmp_path / str(number) / "model.safetensors").read_bytes())
+    assert len(written) == 1
+    file = tmp_path / "0" / "model.safetensors"
+    with safe_open(file, "pt") as opened:
+        assert opened.metadata() == {"format": "pt", **more}
+    assert {name: x.tolist() for name, x in load_file(file).items()} == {n: x.tolist() for n, x in tensors.items()}
+    for _ in range(12):  # a control: as the package writes it
+        save_file(tensors, tmp_path / "raw", {"format": "pt", **more})
+        written.add((tmp_path / "raw").read_bytes())
+    assert len(written) > 1
 
 
 def test_saving_to_a_file(tuned: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.checkpoints.tensorflow import crc as tensorflow_crc
@@ -27,7 +27,6 @@ def test_published_values(data: bytes) -> None:
     assert crc32c(data) == CHECKS[data] == crc32c_by_bits(data)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 9))
 def test_any_bytes(data: bytes, skipped: int) -> None:
     assert crc32c(memoryview(data)[skipped:]) == crc32c_by_bits(data[skipped:])

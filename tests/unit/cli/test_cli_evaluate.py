@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.cli.task_options import FileColumns
+from bertkit.cli.file_options import FileColumns
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.runs import Run
 from bertkit.tasks import get_task

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
+from disk_helpers import read_only
 from pipeline_helpers import WORDS, save_tiny
 
 TEXTS = ["a good film", "the end was dull", "a very bad scene", "great start", "it is not good"]
@@ -87,7 +88,7 @@ def test_ids_and_texts_of_tables(run: Any, model: str, tmp_path: Path, monkeypat
     assert "no text column 'missing'" in run(*build[:2], "other", *build[3:-3], "missing", code=3)
     assert not (tmp_path / "other").exists()
     (tmp_path / "rows.csv").write_text("key;body\n;a film\n", encoding="utf-8")
-    assert "row 1 has the id ''" in run(*build[:2], "other", *build[3:], "--id", "key", code=3)
+    assert "rows.csv:2: column 'key' holds ''" in run(*build[:2], "other", *build[3:], "--id", "key", code=3)
     assert "leave the column of ids out" in run(*build[:2], "o", "a.txt", "--model", model, "--id", "key", code=2)
     stdin = io.TextIOWrapper(io.BytesIO(b"great end\nbad start\n"))
     monkeypatch.setattr("sys.stdin", stdin)
@@ -166,3 +167,11 @@ def test_texts_that_cannot_be_grouped(command: str, run: Any, model: str, tmp_pa
     assert run(command, "long.txt", "--model", model, "--truncate") is not None
     assert "does not exist" in run(command, "missing.txt", "--model", model, code=3)
     assert "single texts" in run(command, "long.txt", "--model", model, "--text-pair", "x", code=2)
+
+
+def test_an_index_that_cannot_be_written_is_searched_and_the_rest_says_what_to_do(model: str, run: Any) -> None:
+    run("search", "build", "index", "a.txt", "--model", model)
+    with read_only(Path("index")):
+        assert run("search", "query", "index", "a good film", "--top-k", "1").split("\t")[1] == "a.txt:1"
+        told = run("search", "update", "index", "a.txt", code=5)
+    assert "cannot write to index: Permission denied. Change its permissions, or work in a folder of your own" in told

@@ -13,8 +13,10 @@ from bertkit.cli import main
 from bertkit.cli.common_options import bytes_of
 from bertkit.cli.vocab import _shared_out
 from bertkit.errors import ConfigError
+from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import amount_of
 from bertkit.tokenization import BertTokenizer, load_vocab
+from disk_helpers import read_only
 from tokenizer_helpers import vocab_file
 
 
@@ -158,12 +160,25 @@ def test_a_folder_of_other_files_is_not_written_to_unless_that_is_asked_for(
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tmp_path.chmod(0o500)
-    if os.access(tmp_path, os.W_OK):
-        pytest.skip("this user may write everywhere")
-    code, _, error = run(capsys, "missing.txt", "--out", tmp_path / "a" / "b")
+    with read_only(tmp_path):
+        code, _, error = run(capsys, "missing.txt", "--out", tmp_path / "a" / "b")
     assert code == 5
     assert f"{tmp_path} is read-only, or not yours to write to" in error
+
+
+def test_one_process_at_a_time_writes_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, out = tmp_path / "few.txt", tmp_path / "tokenizer"
+    text.write_text("the cat sat on the mat\n" * 9)
+    with claimed_folder(out, "never"):
+        code, _, error = run(capsys, text, "--size", 150, "--out", out)
+        assert code == 2
+        assert f"another process is writing to {out}; wait for it or choose another --out" in error
+    assert not out.exists()
+    out.mkdir()
+    (out / LOCK).touch()  # of a process that was killed
+    assert run(capsys, text, "--size", 150, "--out", out)[0] == 0
+    assert "vocab.txt" in os.listdir(out)
+    assert LOCK not in os.listdir(out)
 
 
 @pytest.mark.slow

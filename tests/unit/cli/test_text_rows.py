@@ -1,13 +1,36 @@
-"""The texts of a file, for commands that put texts into groups."""
+"""The texts of a file, as all commands read them: the column of a table, and the line of each row."""
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bertkit.cli import STANDARD_STREAM, main
 from bertkit.cli.cluster import text_rows
+from bertkit.cli.common_options import PairReading, Source, read_pairs, read_texts
 from bertkit.cli.task_options import TextColumns
+from bertkit.errors import ConfigError, DataError
+from pipeline_helpers import save_tiny
+
+#: The first text begins at line 3 and ends at line 4; an empty line follows; the last one is at line 7.
+TABLE = '\nid,text,label\na,"good\nfilm",x\n\nb," ",y\nc,good  FILM,x\n'
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("model") / "m"))
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tickets.csv").write_text(TABLE, encoding="utf-8")
+    return Path("tickets.csv")
 
 
 @pytest.mark.parametrize(
@@ -21,3 +44,76 @@ def test_every_empty_text_is_counted(
     rows = text_rows(tmp_path / name, TextColumns())
     assert rows.texts == ["hello", "bye"]
     assert "left out 5 empty texts" in capsys.readouterr().err
+
+
+def objects(capsys: pytest.CaptureFixture[str], *argv: str) -> list[Any]:
+    assert main([*argv, "--json", "--device", "cpu"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_places_are_lines_of_the_file(table: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [*table.read_text().split("\n")][6] == "c,good  FILM,x"
+    (same,) = objects(capsys, "duplicates", str(table), "--model", model)
+    assert same["places"] == ["tickets.csv:3", "tickets.csv:7"]
+    Path("without-ids.csv").write_text(TABLE.replace("id,", "number,"), encoding="utf-8")
+    objects(capsys, "search", "build", "index", "without-ids.csv", "--model", model)
+    (found,) = objects(capsys, "search", "query", "index", "film")
+    assert {hit["id"] for hit in found["hits"]} == {"without-ids.csv:3", "without-ids.csv:7"}
+    Path("no-id.csv").write_text("text,id\nfilm,1\n\nend,\n", encoding="utf-8")
+    assert main(["search", "build", "other", "no-id.csv", "--model", model]) == 3
+    assert "no-id.csv:4: column 'id' holds ''" in capsys.readouterr().err
+    Path("long.csv").write_text(f"text\nfilm\n\n{'good ' * 40}\n", encoding="utf-8")
+    assert main(["cluster", "long.csv", "--model", model, "--max-length", "8"]) != 0
+    assert "long.csv:4: a text of more than" in capsys.readouterr().err
+
+
+def test_empty_texts_of_many_files_are_counted_once(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        Path(f"{name}.txt").write_text("film\n\nend\n", encoding="utf-8")
+    assert main(["search", "build", "index", "a.txt", "b.txt", "c.txt", "--model", model]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert told == ["left out 3 empty texts of 3 files"]
+
+
+def test_a_table_gives_its_column_to_every_command(
+    table: Path, model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["good\nfilm", " ", "good  FILM"]
+    assert list(read_texts((), Source(table))) == texts
+    assert list(read_texts((), Source(table, TextColumns(text="id")))) == ["a", "b", "c"]
+    assert [row["text"] for row in objects(capsys, "embed", "--model", model, "--file", str(table))] == texts
+    rows = objects(capsys, "similarity", "--model", model, "film", "--file", str(table), "--text", "label")
+    assert [row["text_pair"] for row in rows] == ["x", "y", "x"]
+    Path("other.csv").write_text("body,label\na,b\n", encoding="utf-8")
+    assert main(["embed", "--model", model, "--file", "other.csv"]) == 3
+    assert "The columns are ['body', 'label']; choose one with --text" in capsys.readouterr().err
+    lines = Path("lines.txt")
+    lines.write_text(TABLE, encoding="utf-8")
+    assert list(read_texts((), Source(lines))) == TABLE.split("\n")[:-1]  # the control: a file without columns
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TABLE.encode())))
+    assert list(read_texts((STANDARD_STREAM,), Source())) == TABLE.split("\n")[:-1]
+
+
+@pytest.mark.parametrize("option", [{"text": "a"}, {"delimiter": ";"}, {"quoting": "none"}])
+def test_columns_are_for_tables(option: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    for texts, file in ((("a",), None), ((STANDARD_STREAM,), None), ((), tmp_path / "a.txt")):
+        with pytest.raises(ConfigError, match=f"leave --{next(iter(option))} out"):
+            list(read_texts(texts, Source(file, TextColumns(**option))))  # type: ignore[arg-type]
+
+
+def test_pairs_are_two_columns_or_lines_with_a_tab(tmp_path: Path) -> None:
+    table, lines = tmp_path / "pairs.csv", tmp_path / "pairs.txt"
+    table.write_text("id,premise,hypothesis\n1,a,b\n2,c,d\n")
+    lines.write_text("a\tb\nc\td\n")
+    assert (
+        list(read_pairs((), PairReading(table))) == list(read_pairs((), PairReading(lines))) == [("a", "b"), ("c", "d")]
+    )
+    given = TextColumns(text="hypothesis", text_pair="id")
+    assert list(read_pairs((), PairReading(table, given))) == [("b", "1"), ("d", "2")]
+    lines.write_text("a\tb\nc\n")
+    with pytest.raises(DataError, match=r"pairs\.txt:2: 0 tabs found"):
+        list(read_pairs((), PairReading(lines)))

@@ -20,7 +20,7 @@ from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.export import onnx_export, onnx_graph
 from bertkit.export.onnx_export import check_graph, export_onnx
-from bertkit.inference.onnx_model import OnnxModel
+from bertkit.inference.onnx_model import OnnxModel, open_session
 from pipeline_helpers import save_tiny
 
 pytestmark = pytest.mark.slow
@@ -132,6 +132,19 @@ def test_what_a_graph_would_answer_nonsense_for_is_refused(
     arrays = (np.array(values, dtype=np.int64) for values in (ids, segments, bounds))
     with pytest.raises(InputError, match=told):
         OnnxModel(exported, variant).run(*arrays)
+
+
+def test_a_graph_gives_a_text_that_is_padded_on_the_left_the_answer_of_the_text(exported: Path) -> None:
+    short, long = [2, 7, 9, 3], [2, 8, 9, 10, 11, 12, 3]
+    ids = np.array([[0] * 3 + short, long])
+    session = open_session(exported / "model.onnx")
+
+    def logits(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return session.run(["logits"], {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids})[0]
+
+    alone = logits(np.array([short]), np.ones((1, 4), np.int64))
+    np.testing.assert_allclose(logits(ids, (ids != 0).astype(np.int64))[:1], alone, atol=1e-5)
+    assert np.abs(logits(np.array([[5] * 3 + short]), np.ones((1, 7), np.int64)) - alone).max() > 1e-3  # a control
 
 
 def test_one_graph_unless_asked_and_its_card(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
@@ -32,7 +32,6 @@ def plain(ranked: list[int], relevant: dict[int, float], k: int) -> dict[str, fl
     }
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(

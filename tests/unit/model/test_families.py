@@ -221,6 +221,27 @@ def test_padding_on_the_left_and_positions_that_are_given(robertas: tuple[Any, A
     assert error(states(ours, **given)[real], states(theirs, **given)[real]) < LIMIT
 
 
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v3", "mpnet"])
+def test_a_gap_in_the_mask_where_distances_count(family: str, tmp_path: Path) -> None:
+    """Padding inside a text would change distances: refused, unless every token sees every other one anyway."""
+    theirs, ours = pair(family, "BertModel", tmp_path)
+    longest = ours.config.longest_with_gaps
+    size = longest + 8
+    mask = torch.ones(2, size, dtype=torch.int64)
+    mask[0, :2] = mask[1, -2:] = 0  # on the left and on the right
+    ids = torch.randint(5, 30, (2, size)) * mask + ours.config.pad_token_id * (1 - mask)
+    real = mask.bool()
+    given = {"input_ids": ids, "attention_mask": mask}
+    assert error(states(ours, **given)[real], states(theirs, **given)[real]) < LIMIT
+    mask[1, 1] = 0
+    with pytest.raises(InputError, match="attention_mask has a gap: column 1 of row 1 is 0 between real tokens"):
+        ours(ids, mask)
+    if longest:
+        mask[1, longest:] = 0
+        real = mask.bool()
+        assert error(states(ours, **given)[real], states(theirs, **given)[real]) < LIMIT
+
+
 def test_vectors_in_place_of_ids_count_from_the_first_position(robertas: tuple[Any, Any]) -> None:
     theirs, ours = robertas
     vectors = torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(1))

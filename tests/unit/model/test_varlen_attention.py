@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -96,7 +96,6 @@ def chosen(layout: Layout, *rows: int) -> ChosenRows:
 # What it computes.
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12), seed=st.integers(0, 2**16), data=st.data())
 def test_equals_the_reference_forward_and_backward(lengths, seed, data):
     generator = torch.Generator().manual_seed(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -36,7 +36,6 @@ def run_both(size: int, num_steps: int, lr: float, decay: float, seed: int) -> t
     return p.detach().numpy(), np.array(expected, dtype=F)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     size=st.integers(1, 70),
     num_steps=st.integers(1, 12),

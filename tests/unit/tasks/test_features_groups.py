@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.batch import collate_groups
@@ -110,7 +110,6 @@ LENGTHS = st.lists(st.integers(0, 90), min_size=1, max_size=6)
 
 
 @given(LENGTHS, st.integers(3, 24), st.integers(0, 20))
-@settings(max_examples=300, deadline=None)
 def test_windows_cover_the_whole_text_and_overlap_as_asked(
     tokenizer: BertTokenizer, lengths: list[int], max_length: int, overlap: int
 ) -> None:

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.errors import ConfigError, InputError
@@ -57,7 +57,6 @@ def test_head_and_tail_as_in_the_paper(tokenizer: BertTokenizer) -> None:
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(3, 50))
-@settings(max_examples=100, deadline=None)
 def test_head_and_tail_at_any_limit(counts: list[int], limit: int) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(1000))]
     tokenizer = BertTokenizer({piece: number for number, piece in enumerate(pieces)})

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -43,6 +42,7 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError
 from bertkit.ragged import Flags, Ids, Ints, boundaries_of
 from bertkit.system.console import Progress
+from bertkit.system.fork_locks import ForkSafeLock
 
 #: Documents processed together. Fewer need less memory while an index is built; far fewer need more time, because a
 #: block with one long document takes as many rounds as that document has examples.
@@ -50,7 +50,7 @@ DOCUMENTS_AT_ONCE = 1 << 19
 #: Numbers converted back into positions at a time.
 _BLOCK = 1 << 20
 #: Held while an index is built. Global, so that an instance can be pickled.
-_building = Lock()
+_building = ForkSafeLock()
 
 Places = NDArray[np.uint32 | np.int64]
 

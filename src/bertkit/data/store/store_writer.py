@@ -40,14 +40,14 @@ from bertkit.data.store.store_manifest import (
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
-from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
+from bertkit.system.atomic_files import LOCK, held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
 from bertkit.system.json_files import printable
 from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26
-WRITING, LOCK = ".writing", ".lock"
+WRITING = ".writing"
 
 #: What a writer that was killed before its first progress.json may leave.
 _OWN = {LOCK, PROGRESS + WRITING}

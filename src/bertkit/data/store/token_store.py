@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +35,7 @@ from bertkit.errors import DataError, InputError
 from bertkit.ragged import Ids, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
@@ -66,10 +66,10 @@ class TokenStore:
         self.path = user_path(folder)
         self.manifest = read_manifest(self.path)
         self.cache_bytes = cache_bytes
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._cache: OrderedDict[int, StoredIds] = OrderedDict()
         self._cached_bytes = 0
-        self._mapping = Lock()
+        self._mapping = ForkSafeLock()
         self._mapped: MappedStore | None = None
         self._metadata: dict[str, pq.FileMetaData] = {}
         for shard in self.manifest.shards:

@@ -8,28 +8,35 @@ import importlib.util
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 
+from bertkit.engine.native.library_cache import UnavailableError, find_library, keep_library, private_folder
+from bertkit.system.atomic_files import draft_folder, remove_old_drafts
 from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import cache_root
-from bertkit.system.processor import SWITCH, own_products
+from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
+#: Name of the folders in which libraries are built.
+DRAFT = "build"
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
 SOURCES = (MAIN, "attention.h", "memory.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
+#: Flags for a lower processor than this one; see ``SWITCH``.
+LEVEL_FLAGS = {"avx2": ("-mavx2", "-mfma", "-mf16c"), "plain": ("-DBERTKIT_PLAIN_C",)}
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 2
-SECONDS_TO_COMPILE = 120
+SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
 
 _Floats = POINTER(c_float)
 _Numbers = POINTER(c_int32)
@@ -54,10 +61,6 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     # Called for every text, with addresses as numbers, which cost the least.
     "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, *[c_void_p] * 5, c_int)),
 }
-
-
-class UnavailableError(Exception):
-    """There is no library here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +97,7 @@ def why_not() -> str | None:
     return found if isinstance(found, str) else None
 
 
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+_lock = ForkSafeLock()
 
 
 def _outcome() -> NativeLibrary | str:
@@ -134,20 +128,14 @@ def library_file(folder: Path) -> Path:
     digest = hashlib.sha256(_processor().encode())
     for name in SOURCES:
         digest.update((FOLDER / name).read_bytes())
-    target = folder / f"encoder-{digest.hexdigest()[:20]}.so"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    facts = folder.stat()
-    if (foreign := facts.st_uid != os.getuid()) or facts.st_mode & 0o022:
-        reason = f"another user owns {folder}" if foreign else f"others may write to {folder}"
-        raise UnavailableError(f"{reason}, and what is loaded from there is run; set XDG_CACHE_HOME")
-    if not target.exists():
-        _build(target)
-    return target
+    folder, name = private_folder(folder), f"encoder-{digest.hexdigest()[:20]}"
+    remove_old_drafts(folder / DRAFT)
+    return find_library(folder, name) or _build(folder, name)
 
 
 def _processor() -> str:
     """What code for this very processor depends on: a cache may be shared by machines of several kinds."""
-    facts = [platform.system(), platform.machine(), *FLAGS]
+    facts = [platform.system(), platform.machine(), *FLAGS, *_level_flags()]
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             lines = file.read(16_384).splitlines()  # of the first processor
@@ -155,6 +143,10 @@ def _processor() -> str:
         return " ".join([*facts, platform.processor()])
     kept = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
     return "\n".join([*facts, *dict.fromkeys(line for line in lines if line.startswith(kept))])
+
+
+def _level_flags() -> tuple[str, ...]:
+    return LEVEL_FLAGS.get(level() or "", ())
 
 
 def compilers() -> Iterator[tuple[str, ...]]:
@@ -168,17 +160,16 @@ def compilers() -> Iterator[tuple[str, ...]]:
         yield (sys.executable, "-m", "ziglang", "cc")
 
 
-def _build(target: Path) -> None:
+def _build(folder: Path, name: str) -> Path:
     tried: list[str] = []
     for compiler in compilers():
         if not tried:
             say("compiling the encoder for this processor: once, some seconds")
-        with TemporaryDirectory(dir=target.parent) as folder:
-            draft = Path(folder) / target.name
-            failure = compile_library(compiler, draft)
+        with draft_folder(folder / DRAFT, 0o700) as scratch:
+            draft = scratch / f"{name}.so"
+            failure = compile_library(compiler, draft, _level_flags()) or _test(draft)
             if failure is None:
-                draft.replace(target)  # whole, whoever else builds it meanwhile
-                return
+                return keep_library(draft, folder, name)
         tried.append(f"{' '.join(compiler)}: {failure}")
     if not tried:
         raise UnavailableError("no C compiler was found; install gcc or clang, or: pip install 'bertkit[native]'")
@@ -189,14 +180,42 @@ def compile_library(compiler: Sequence[str], target: Path, flags: Sequence[str] 
     """Compile the sources for this processor, or as ``flags`` say; None, or what went wrong in one line."""
     native = () if flags else ("-mcpu=native",) if platform.machine() in ("aarch64", "arm64") else ("-march=native",)
     command = [*compiler, *FLAGS, *native, *flags, "-o", str(target), str(FOLDER / MAIN), "-pthread", "-lm"]
-    try:
-        done = subprocess.run(command, capture_output=True, errors="replace", timeout=SECONDS_TO_COMPILE)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0 and target.exists():
+    failure = _run(command, SECONDS_TO_COMPILE, {"TMPDIR": str(target.parent)})
+    return failure if failure or target.exists() else "it wrote no file"
+
+
+def _test(library: Path) -> str | None:
+    """What is wrong with a library that was just compiled, in one line; None: nothing."""
+    command = [sys.executable, "-P", "-m", "bertkit.engine.native.self_test", str(library)]
+    failure = _run(command, SECONDS_TO_TEST, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), SWITCH: "0"})
+    return failure and f"the library that it wrote fails its test: {failure}"
+
+
+def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str]) -> str | None:
+    """Run a program; None, or what went wrong in one line. One that takes too long is ended with all that it began."""
+    with TemporaryFile() as said:
+        try:
+            with subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            ) as process:
+                try:
+                    code = process.wait(seconds)
+                except BaseException:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    raise
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        said.seek(0)
+        lines = said.read().decode(errors="replace").splitlines()
+    if not code:
         return None
-    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-    return lines[0][:300] if lines else f"exit code {done.returncode}"
+    told = next((line for line in lines if "error" in line), (lines or [""])[-1])
+    return told[:300] or (f"exit code {code}" if code > 0 else f"it ended with {signal.Signals(-code).name}")
 
 
 def load(path: Path) -> NativeLibrary:

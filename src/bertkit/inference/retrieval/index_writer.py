@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bertkit.errors import ConfigError, DataError, InputError, did_you_mean
+from bertkit.errors import ConfigError, DataError, InputError, counted, did_you_mean
 from bertkit.inference.retrieval.index_files import (
     DRAFTS,
     MANIFEST,
@@ -32,8 +32,9 @@ from bertkit.inference.retrieval.index_files import (
     write_block,
     write_manifest,
 )
+from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
-from bertkit.system.atomic_files import held_lock, make_folder
+from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import Progress, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.paths import user_path
@@ -43,7 +44,6 @@ BLOCK_TEXTS = 8192
 #: Texts whose vectors are computed at once; when it is stopped, those before are kept.
 TEXTS_AT_ONCE = 512
 BLOCK_CHARACTERS = 64 << 20
-LOCK = ".lock"
 
 
 class Located(NamedTuple):
@@ -131,9 +131,7 @@ class IndexWriter:
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        make_folder(self.path)
-        busy = f"another process is changing {self.path}; wait for it"
-        self._held.enter_context(held_lock(self.path / LOCK, busy))
+        self._held.enter_context(claimed_folder(self.path, f"another process is changing {self.path}; wait for it"))
         self._signals = self._held.enter_context(Interrupts())
         return self
 
@@ -143,8 +141,6 @@ class IndexWriter:
         if (manifest := getattr(self, "manifest", None)) and not manifest.finished and not manifest.blocks:
             (self.path / MANIFEST).unlink(missing_ok=True)  # nothing to go on with
         self._held.close()
-        with contextlib.suppress(OSError):  # it is not empty
-            self.path.rmdir()
 
     def build(self, texts: Iterable[Located], model: str, number_type: NumberType = "float32") -> Changes:
         """A new index of some texts; called again after a kill, it keeps what is finished and is right.
@@ -383,14 +379,16 @@ def _without(block: Block, gone: set[int]) -> Block:
     return block.model_copy(update={"removed": tuple(sorted({*block.removed, *gone}))}) if gone else block
 
 
-def index_rows(source: str, texts: Iterable[tuple[str | None, str]]) -> Iterator[Located]:
-    """Texts of a source as rows: with the id that each has, else ``SOURCE:NUMBER``, from 1; empty ones are left out."""
-    empty = 0
-    for number, (name, text) in enumerate(texts, start=1):
-        where = f"{source}:{number}"
-        if not text.strip():
+def index_rows(texts: Iterable[SourceText]) -> Iterator[Located]:
+    """Texts as rows: with the id that each has, else ``SOURCE:LINE``; empty ones are left out and counted."""
+    empty, sources = 0, set[str]()
+    for source, line, name, text in texts:
+        where = f"{source}:{line}"
+        if text.strip():
+            yield Located(Row(where if name is None else name, text, source), where)
+        else:
             empty += 1
-            continue
-        yield Located(Row(where if name is None else name, text, source), where)
+            sources.add(source)
     if empty:
-        say(f"left out {empty:,} empty texts of {source}")
+        of = next(iter(sources)) if len(sources) == 1 else f"{len(sources):,} files"
+        say(f"left out {counted(empty, 'empty text')} of {of}")

@@ -1,64 +1,55 @@
-"""Texts of files, as the other commands read them: one a line, or a column of a table."""
+"""Texts of files with their ids, as an index takes them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import FileRow, read_texts
 from bertkit.system.json_files import printable
-from bertkit.tasks.examples import Columns
-from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.splits import kind_of
+from bertkit.tasks.reading.text_rows import read_texts
 
-#: Columns that are looked for where none is named.
-USUAL = ("text", "sentence")
 #: The column of ids, where there is one and none is named.
 ID = "id"
 
 
-def source_texts(path: Path, columns: Columns) -> tuple[Collection[str], Iterator[FileRow]]:
-    """The rows of a file, as a stream, and the names of its columns with other content than the text.
+class SourceText(NamedTuple):
+    """A text, its id, or None, and where it is: what the index calls the file, and the line."""
 
-    Raises:
-        DataError: no file, a damaged one, or a row without a text; names file and line.
-    """
-    check_file(path)
-    return read_texts(path, replace(columns, text=columns.text or USUAL, text_pair=()))
+    source: str
+    line: int
+    id: str | None
+    text: str
 
 
-def texts_with_ids(path: Path, columns: Columns, column: str | None) -> tuple[str, Iterator[tuple[str | None, str]]]:
-    """What to call a file, and its texts, each with its id, or None.
+def texts_with_ids(path: Path, columns: Columns, column: str | None) -> Iterator[SourceText]:
+    """The texts of a file as a stream, each with its id, or None.
 
     ``column`` has the ids, text or whole numbers; None: :data:`ID`, if there is one.
 
     Raises:
         ConfigError: a column of a file with one text a line.
-        DataError: as :func:`source_texts`; a row without an id.
+        DataError: as :func:`bertkit.tasks.reading.text_rows.read_texts`; a row without an id.
     """
     if column is not None and kind_of(path) is None:
         raise ConfigError(f"{path} holds one text a line and has no columns; leave the column of ids out (--id)")
     source = source_name(path)
-    _, rows = source_texts(path, columns)
-    return source, _with_ids(source, rows, column)
+    for row in read_texts(path, columns)[1]:
+        name = row.columns.get(column or ID)
+        if name is None and column is None:
+            yield SourceText(source, row.line, None, row.text)
+        elif isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+            where = place_of(source, row.line)
+            raise DataError(f"{where}: column {column or ID!r} holds {name!r:.40}, expected the row's id")
+        else:
+            yield SourceText(source, row.line, str(name), row.text)
 
 
 def source_name(path: Path) -> str:
     """What to call a file."""
     return printable(Path(os.path.normpath(path)).as_posix())
-
-
-def _with_ids(source: str, rows: Iterable[FileRow], column: str | None) -> Iterator[tuple[str | None, str]]:
-    for number, row in enumerate(rows, start=1):
-        name = row.columns.get(column or ID)
-        if name is None and column is None:
-            yield None, row.text
-        elif isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-            raise DataError(
-                f"{source}: row {number} has the id {name!r:.40} in column {column or ID!r}, expected a text"
-            )
-        else:
-            yield str(name), row.text

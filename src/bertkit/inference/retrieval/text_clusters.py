@@ -31,13 +31,16 @@ EXAMPLES, SHOWN = 3, 90
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """silhouette: mean over its sampled texts, None where there is one cluster. examples: nearest to the centre."""
+    """silhouette: mean over its sampled texts, None where there is one cluster. examples: nearest to the centre.
+
+    words: those that characterize it; None where they were not asked for.
+    """
 
     number: int
     size: int
     silhouette: float | None
     examples: list[str]
-    words: list[str]
+    words: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Clustering:
         """Without what is said of each text."""
         clusters = [
             {"number": each.number, "size": each.size, "silhouette": each.silhouette, "examples": each.examples}
-            | ({"words": each.words} if each.words else {})
+            | ({} if each.words is None else {"words": each.words})
             for each in self.clusters
         ]
         facts = {"texts": len(self.assigned), "chosen": self.chosen, "silhouette": self.silhouette}
@@ -147,7 +150,6 @@ def cluster_texts(
                 size=len(mine),
                 silhouette=None if sampled is None or not len(sampled) else round(float(sampled.mean()), 4),
                 examples=list(dict.fromkeys(texts[row] for row in nearest[: 20 * EXAMPLES].tolist()))[:EXAMPLES],
-                words=[],
             )
         )
     overall = None if silhouettes is None else round(float(silhouettes.mean()), 4)

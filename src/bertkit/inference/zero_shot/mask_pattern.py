@@ -118,7 +118,7 @@ class MaskPatternPipeline(Pipeline):
             means_BL = np.add.reduceat(likely_BW, first_of_label, axis=1) / [len(words) for words in labels.words]
             return list((means_BL / means_BL.sum(axis=1, keepdims=True)).astype(np.float32))
 
-        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
+        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
         return self._answer(read_single_texts(inputs), encode, wanted, read, num_characters, progress=progress)
 
     def _read_words(self, labels: CandidateLabels, pattern: Pattern) -> tuple[Ints, Ints]:

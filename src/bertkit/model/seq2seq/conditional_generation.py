@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -108,10 +109,10 @@ class ConditionalGeneration(Seq2SeqModel):
                 assert out.last_hidden_state is not None
                 out.logits = self.predict(out.last_hidden_state[batch.logit_rows])
             return out
-        term = token_loss(*self.judge(batch))
+        term = token_loss(*self.logits_at_targets(batch))
         return Seq2SeqOutput(loss=term.mean(), loss_terms={"loss": term})
 
-    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def logits_at_targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits ``(R, V)`` at each of the R targets of a packed batch, and the targets ``(R,)``."""
         labels_BS = batch.targets["labels"]
         decoded_BSD = self.decode(self.shift_right(labels_BS), self.model.remember(batch))
@@ -192,19 +193,26 @@ class ConditionalGeneration(Seq2SeqModel):
             ConfigError: unknown or contradictory settings.
             InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
         """
-        return self._write(pack_padded(input_ids, attention_mask)[0], seed, settings)
+        return self._write(self._padded(input_ids, attention_mask), seed, settings)
 
-    def generate_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> list[list[int]]:
-        """:meth:`generate` for B rows of any length, which are never padded: ``B * num_return_sequences`` lists."""
-        found: list[list[int]] = self._write(self._packed(rows), seed, settings).tolist()
+    def generate_rows(
+        self, rows: Ragged, *, seed: int | None = None, num_words: int | None = None, **settings: Any
+    ) -> list[list[int]]:
+        """:meth:`generate` for B rows of any length, which are never padded: ``B * num_return_sequences`` lists.
+
+        ``num_words``: tokens of the tokenizer; rows of the table behind them are never written. None: all rows.
+        """
+        found: list[list[int]] = self._write(self._packed(rows), seed, settings, num_words).tolist()
         return found
 
-    def _write(self, batch: Batch, seed: int | None, settings: Mapping[str, Any]) -> Tensor:
+    def _write(
+        self, batch: Batch, seed: int | None, settings: Mapping[str, Any], num_words: int | None = None
+    ) -> Tensor:
         """The texts of a batch, int64 ``(B * num_return_sequences, length)``."""
         sorted_batch, back_B = _longest_first(batch)
         with self.evaluating():
-            cache, chosen = self._prepared(sorted_batch, settings)
-            found = written(self._step, cache, self.config, chosen, seed)
+            cache, chosen = self._prepared(sorted_batch, settings, num_words)
+            found = written(partial(self._step, num_words=num_words), cache, self.config, chosen, seed)
         return _in_order(found, back_B)
 
     def stream(
@@ -219,20 +227,27 @@ class ConditionalGeneration(Seq2SeqModel):
 
         Rows that are finished give padding. Arguments and errors are the same; there are no beams.
         """
-        return self._stream(pack_padded(input_ids, attention_mask)[0], seed, settings)
+        return self._stream(self._padded(input_ids, attention_mask), seed, settings)
 
-    def stream_rows(self, rows: Ragged, *, seed: int | None = None, **settings: Any) -> Iterator[Tensor]:
-        """:meth:`stream` for B rows of any length, which are never padded."""
-        return self._stream(self._packed(rows), seed, settings)
+    def stream_rows(
+        self, rows: Ragged, *, seed: int | None = None, num_words: int | None = None, **settings: Any
+    ) -> Iterator[Tensor]:
+        """:meth:`stream` for B rows of any length, never padded; ``num_words``: see :meth:`generate_rows`."""
+        return self._stream(self._packed(rows), seed, settings, num_words)
+
+    def _padded(self, ids_BS: Tensor, mask_BS: Tensor | None) -> Batch:
+        return pack_padded(ids_BS, mask_BS, longest_with_gaps=self.config.longest_with_gaps)[0]
 
     def _packed(self, rows: Ragged) -> Batch:
         return collate(rows, range(len(rows))).to(self.model.shared.weight.device)
 
-    def _stream(self, batch: Batch, seed: int | None, settings: Mapping[str, Any]) -> Iterator[Tensor]:
+    def _stream(
+        self, batch: Batch, seed: int | None, settings: Mapping[str, Any], num_words: int | None = None
+    ) -> Iterator[Tensor]:
         sorted_batch, back_B = _longest_first(batch)
         with self.evaluating():
-            cache, chosen = self._prepared(sorted_batch, settings)
-            for tokens in streamed(self._step, cache, self.config, chosen, seed):
+            cache, chosen = self._prepared(sorted_batch, settings, num_words)
+            for tokens in streamed(partial(self._step, num_words=num_words), cache, self.config, chosen, seed):
                 yield _in_order(tokens, back_B)
 
     @contextmanager
@@ -246,7 +261,9 @@ class ConditionalGeneration(Seq2SeqModel):
         finally:
             self.train(was_training)
 
-    def _prepared(self, batch: Batch, settings: Mapping[str, Any]) -> tuple[DecoderCache, GenerationSettings]:
+    def _prepared(
+        self, batch: Batch, settings: Mapping[str, Any], num_words: int | None
+    ) -> tuple[DecoderCache, GenerationSettings]:
         chosen = self.generation_settings.replace(**settings)
         room = self.model.max_length
         if room and chosen.max_new_tokens is None and chosen.max_length is None:
@@ -257,15 +274,15 @@ class ConditionalGeneration(Seq2SeqModel):
                 f"(max_position_embeddings); pass max_new_tokens={room} or less"
             )
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
-            if (token := getattr(chosen, name)) is not None and token >= self.config.vocab_size:
-                raise ConfigError(f"{name}={token} is outside the vocabulary of {self.config.vocab_size}")
+            if (token := getattr(chosen, name)) is not None and token >= (most := num_words or self.config.vocab_size):
+                raise ConfigError(f"{name}={token} is outside the vocabulary of {most}")
         for module in (*self.modules(), self._output):
             if isinstance(module, Linear) and not module.is_prepacked:
                 module.prepack()
         return self.model.remember(batch), chosen
 
-    def _step(self, ids_R1: Tensor, cache: DecoderCache) -> Tensor:
-        return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])
+    def _step(self, ids_R1: Tensor, cache: DecoderCache, num_words: int | None = None) -> Tensor:
+        return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])[:, :num_words]
 
 
 def _longest_first(batch: Batch) -> tuple[Batch, Tensor]:

@@ -47,10 +47,10 @@ class _Reader(Seq2SeqModel):
         """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
         out = super().forward_packed(batch)
         assert out.last_hidden_state is not None
-        self._judge(out.last_hidden_state, batch, out)
+        self._add_logits_and_loss(out.last_hidden_state, batch, out)
         return out
 
-    def _judge(self, x_TD: Tensor, batch: Batch, out: Seq2SeqOutput) -> None:
+    def _add_logits_and_loss(self, x_TD: Tensor, batch: Batch, out: Seq2SeqOutput) -> None:
         """Fill ``out`` with logits, and with the loss if there are targets."""
         self._score(x_TD, batch, out)
         if batch.targets:
@@ -125,7 +125,7 @@ class BartForSequenceClassification(_Reader):
         )
         assert out.last_hidden_state is not None
         batch = batch if labels is None else batch.with_target("labels", labels)
-        self._judge(padding.pack(out.last_hidden_state), batch, out)
+        self._add_logits_and_loss(padding.pack(out.last_hidden_state), batch, out)
         return out
 
 
@@ -177,7 +177,7 @@ class BartForQuestionAnswering(_Reader):
         if start_positions is not None and end_positions is not None:
             batch = batch.with_target("start_positions", start_positions).with_target("end_positions", end_positions)
         assert out.last_hidden_state is not None
-        self._judge(padding.pack(out.last_hidden_state), batch, out)
+        self._add_logits_and_loss(padding.pack(out.last_hidden_state), batch, out)
         assert out.start_logits is not None
         assert out.end_logits is not None
         out.start_logits, out.end_logits = padding.unpack(out.start_logits), padding.unpack(out.end_logits)

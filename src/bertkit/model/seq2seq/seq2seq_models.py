@@ -158,7 +158,7 @@ class Seq2SeqModel(ConfiguredModel):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, trace: Trace = NO_TRACE
     ) -> tuple[Batch, Padding, Tensor]:
         """The packed input, how it was packed, and the encoder's output ``(T, D)``."""
-        batch, padding = pack_padded(input_ids, attention_mask)
+        batch, padding = pack_padded(input_ids, attention_mask, longest_with_gaps=self.config.longest_with_gaps)
         return batch, padding, self.model.encode(batch, trace)
 
     def decode(

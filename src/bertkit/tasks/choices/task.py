@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bertkit.metrics.scores import METRICS, check_metrics
+from bertkit.tasks.examples import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class ChoiceExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

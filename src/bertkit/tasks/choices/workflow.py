@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
@@ -21,7 +22,7 @@ from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Columns, Examples, Halves, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.text.report import data_report

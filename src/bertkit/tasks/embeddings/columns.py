@@ -6,13 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, cast
 
+from bertkit.config.file_columns import Option, TextTable
 from bertkit.tasks.embeddings.task import EmbeddingTask
-from bertkit.tasks.own_files import Option, TextTable
+from bertkit.tasks.own_files import EncodedFiles
 from bertkit.tasks.registry import get_task
 
 
 @dataclass(frozen=True)
-class EmbeddingFiles(TextTable):
+class EmbeddingFiles(TextTable, EncodedFiles):
     """Tables of two texts a row or more."""
 
     title = "Texts to compare (tasks pairs, triplets, scored-pairs)"

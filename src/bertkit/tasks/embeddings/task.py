@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from bertkit.config.file_columns import Columns
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import place_of
 
 #: What a row says: these belong together; the second is nearer than the third; so much are they alike.
 Comparison = Literal["pairs", "triplets", "scores"]
@@ -42,7 +43,7 @@ class EmbeddingExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

@@ -61,7 +61,7 @@ def steps_of_heads(sizes: Sequence[int], step_size: int, alpha: float) -> list[i
     return [max(1, round(total * weight / sum(weights))) for weight in weights]
 
 
-def mixed_steps(sizes: Sequence[int], step_size: int, alpha: float, seed: int) -> Callable[[int], list[Ints]]:
+def head_sampler(sizes: Sequence[int], step_size: int, alpha: float, seed: int) -> Callable[[int], list[Ints]]:
     """From an epoch to the rows of its steps, each of one head, in an order of its own: a pure function.
 
     A head goes through its rows in a new order each time, however many of its steps an epoch has: where it has fewer

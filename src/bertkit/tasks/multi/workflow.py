@@ -25,7 +25,7 @@ from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import HEADS
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
-from bertkit.tasks.multi.features import HeadRows, mixed_steps
+from bertkit.tasks.multi.features import HeadRows, head_sampler
 from bertkit.tasks.multi.task import MEAN, HeadExample, MultiTask
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
@@ -153,7 +153,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         )
 
     def steps(self, train: HeadRows, size: int, seed: int, settings: ReadingSettings) -> Steps | None:
-        return mixed_steps([len(part) for part in train.parts.values()], size, self.task.alpha, seed)
+        return head_sampler([len(part) for part in train.parts.values()], size, self.task.alpha, seed)
 
     def collate(self, encoded: HeadRows, rows: Sequence[int]) -> Any:
         from bertkit.model.shared_encoder import HeadBatch

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks.examples import Located, SkippedRow
+from bertkit.tasks.examples import Located, SkippedRow, place_of
 
 OnError = Literal["raise", "skip"]
 #: Bad rows that an error message lists.
@@ -31,21 +31,26 @@ class BadRows:
     """Collects the bad rows of one file, so far ``skipped``.
 
     With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names them
-    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out.
+    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out. ``unit``: see :func:`place_of`.
     """
 
-    def __init__(self, on_error: OnError = "raise", *, gather: bool = False) -> None:
+    def __init__(self, on_error: OnError = "raise", *, gather: bool = False, unit: str = "object") -> None:
         if on_error not in ("raise", "skip"):
             raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
         self.skipped: list[SkippedRow] = []
+        self._unit = unit
         self._raises = on_error == "raise"
         self.at_once = self._raises and not gather
 
-    def report(self, path: Path, row: int, kind: str, message: str) -> None:
-        """Note a row that cannot be used, or raise DataError if the first one is to raise."""
-        found = SkippedRow(f"{path}:{row}", kind, f"{path}:{row}: {message}")
+    def report(self, path: Path, row: int, kind: str, message: str, advice: str = "") -> None:
+        """Note a row that cannot be used, or raise DataError if the first one is to raise.
+
+        ``advice``, a sentence, is given once where many rows have the same.
+        """
+        where = place_of(path, row, self._unit)
+        found = SkippedRow(where, row, kind, f"{where}: {message}", advice)
         if self.at_once:
-            raise DataError(found.message)
+            raise DataError(_sentences(found.message, advice))
         self.skipped.append(found)
 
     def finish(self, path: Path, usable: int, nothing: str) -> None:
@@ -55,16 +60,27 @@ class BadRows:
         """
         count = len(self.skipped)
         if self.skipped and self._raises:
+            shown = self.skipped[:SHOWN]
+            advice = _sentences(*dict.fromkeys(row.advice for row in shown), ADVICE)
             if count == 1:
-                message = self.skipped[0].message
-                raise DataError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {ADVICE}")
+                raise DataError(_sentences(shown[0].message, advice))
             lines = [f"{path}: {count:,} rows cannot be used:"]
-            lines += [f"  {row.message}" for row in self.skipped[:SHOWN]]
+            lines += [f"  {row.message}" for row in shown]
             lines += [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
-            raise DataError("\n".join([*lines, ADVICE]))
+            raise DataError("\n".join([*lines, advice]))
         if not usable:
-            first = f"{path}: no row can be used; the first of {count:,}: {self.skipped[0].message}" if count else ""
-            raise DataError(first or nothing)
+            if not count:
+                raise DataError(nothing)
+            first = self.skipped[0]
+            raise DataError(
+                _sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
+            )
+
+
+def _sentences(*parts: str) -> str:
+    """The parts that are not empty, with a full stop between them where there is none."""
+    *before, last = filter(None, parts)
+    return " ".join([*(part if part.endswith((".", "?", ",")) else f"{part}." for part in before), last])
 
 
 def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str = "label") -> None:

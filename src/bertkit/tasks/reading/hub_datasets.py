@@ -12,7 +12,6 @@ import contextlib
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
 from bertkit.errors import CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
+from bertkit.system.atomic_files import draft_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
 from bertkit.system.paths import cache_root
@@ -199,9 +199,7 @@ def _fetch(source: _Source, folder: Path) -> None:
     say(f"downloading {name} ({', '.join(splits)}; {counted(num_files, 'file')}) from the Hub")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
-            whole = Path(unfinished) / "whole"
-            whole.mkdir()
+        with draft_folder(folder) as whole:
             for split, files in splits.items():
                 with hub_errors(name, commit, f"no folder {name!r}", what="dataset"):
                     parts = [

@@ -57,15 +57,15 @@ def _marked(head: bytes) -> str | None:
     return "utf-8-sig" if head.startswith(_UTF8_MARK) else "utf-16" if head.startswith(_UTF16_MARKS) else None
 
 
-def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> str:
-    """What byte is wrong, counted from ``start``, and what to do."""
+def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> tuple[str, str]:
+    """What byte is wrong, counted from ``start``; and what to do."""
     utf8 = encoding.startswith("utf-8")
     name = "UTF-8" if utf8 else encoding
     advice = "its encoding, often cp1252 for a file from Excel:" if utf8 else "another encoding, such as"
     other = "latin-1" if codecs.lookup(encoding).name == "cp1252" else "cp1252"
     return (
-        f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}. Give {advice} "
-        f"encoding='{other}' (--encoding {other})"
+        f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}",
+        f"Give {advice} encoding='{other}' (--encoding {other})",
     )
 
 
@@ -83,7 +83,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     except UnicodeDecodeError as error:
         start = raw.rfind(b"\n", 0, error.start) + 1
         line = raw.count(b"\n", 0, start) + 1
-        raise DataError(f"{path}:{line}: {_explain(error, name, start)}") from None
+        raise DataError(f"{path}:{line}: {'. '.join(_explain(error, name, start))}") from None
 
 
 class Lines:
@@ -91,14 +91,14 @@ class Lines:
 
     encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 takes precedence and is removed.
     number: lines read so far.
-    damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` reports them.
+    damaged: kind, message and advice of lines with wrong bytes, until :meth:`report_damage` reports them.
     """
 
     def __init__(self, path: Path, bad: BadRows, encoding: str | None = None) -> None:
         check_encoding(encoding)
         self.path = path
         self.number = 0
-        self.damaged: dict[int, tuple[str, str]] = {}
+        self.damaged: dict[int, tuple[str, str, str]] = {}
         self._bad = bad
         self._encoding = encoding or "utf-8"
 
@@ -127,18 +127,18 @@ class Lines:
         if len(raw) >= MAX_LINE and not raw.endswith(b"\n"):
             raise DataError(f"{self.path}:{self.number}: a line of more than {MAX_LINE:,} bytes; is this a text file?")
         if b"\0" in raw:
-            self._damage("NUL", f"a NUL byte at byte {raw.index(0) + 1} of the line; is this a text file?")
+            self._damage("NUL", f"a NUL byte at byte {raw.index(0) + 1} of the line", "Is this a text file?")
         try:
             return raw.decode(self._encoding)
         except UnicodeDecodeError as error:
             kind = "not UTF-8" if self._encoding == "utf-8" else f"not {self._encoding}"
-            self._damage(kind, _explain(error, self._encoding, 0))
+            self._damage(kind, *_explain(error, self._encoding, 0))
             return raw.decode("utf-8", "surrogateescape")
 
-    def _damage(self, kind: str, message: str) -> None:
+    def _damage(self, kind: str, message: str, advice: str) -> None:
         if self._bad.at_once:
-            self._bad.report(self.path, self.number, kind, message)
-        self.damaged[self.number] = kind, message
+            self._bad.report(self.path, self.number, kind, message, advice)
+        self.damaged[self.number] = kind, message, advice
 
     def report_damage(self, start: int, end: int) -> bool:
         """Report damaged lines among ``start ... end``; True when there was one."""

@@ -24,6 +24,8 @@ SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     ),
     "test": ("test", "testing", "test_matched", "testb"),
 }
+#: Ranks of file names that are more than the name of a split, after those that are just that: 0, 1, ... by SPLIT_NAMES.
+NAME_IS_A_WORD, NAME_COMES_FIRST, NAME_ENDS_A_WORD, NAME_COMES_LAST = 50, 100, 100, 200
 
 
 class NamedTask(Protocol):
@@ -179,19 +181,19 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
         other = any(version in path.name for version in rules.other_versions)
         if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
             files.append(path)
-    ranked: dict[Split, list[tuple[int, str, Path]]] = {}
+    ranked: dict[Split, list[tuple[tuple[bool, int, bool], str, Path]]] = {}
     for path in files:
         found = _rank(path, rules, at_end=True)
         if found:
             split, rank = found
-            preferred = -1000 * (rules.version in path.name) + (kind_of(path) in rules.last)
-            ranked.setdefault(split, []).append((2 * rank + preferred, path.name, path))
+            order = (rules.version not in path.name, rank, kind_of(path) in rules.last)
+            ranked.setdefault(split, []).append((order, path.name, path))
     if not ranked and len(files) == 1 and rules.loose:
         return {"train": files[0]}
     chosen = {}
     for split in SPLITS:
         best = sorted(ranked.get(split, []))
-        rivals = [name for rank, name, _ in best if rank == best[0][0]]
+        rivals = [name for order, name, _ in best if order == best[0][0]]
         if len(rivals) > 1:
             raise DataError(
                 f"{folder} has {len(rivals)} files for {split}: {shorten(rivals)}. Keep one, give the file's path, "
@@ -215,9 +217,9 @@ def _rank(path: Path, rules: FileRules, *, at_end: bool = False) -> tuple[Split,
             return split, names.index(stem)
         for name in names:
             if re.match(re.escape(name) + r"[-_. ]", stem):
-                return split, 100
+                return split, NAME_COMES_FIRST
             if at_end and re.search(r"[-_. ]" + re.escape(name) + "$", stem):
-                return split, 200
+                return split, NAME_COMES_LAST
     return None
 
 
@@ -226,11 +228,11 @@ def _loose_rank(path: Path) -> tuple[Split, int] | None:
     for word in words:
         for split, names in SPLIT_NAMES.items():
             if word in names:
-                return split, names.index(word) if words[0] == word else 50
+                return split, names.index(word) if words[0] == word else NAME_IS_A_WORD
     for word in words:
         for split, names in SPLIT_NAMES.items():
             if word.endswith(names[0]) and word not in ("latest", "contest"):  # wnut17train
-                return split, 100
+                return split, NAME_ENDS_A_WORD
     return None
 
 

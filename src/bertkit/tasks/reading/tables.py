@@ -17,9 +17,9 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import COMPRESSIONS, DAMAGED, Lines, open_binary, read_text
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
@@ -35,7 +35,8 @@ _TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store. Remove it"
+HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
+REMOVE = "Remove half characters"
 
 
 class Table(Protocol):
@@ -148,7 +149,13 @@ class DelimitedTable:
             next(records)
         for line, fields in records:
             if len(fields) != width:
-                self._bad.report(self.path, line, "ragged row", self._ragged(fields))
+                message = f"the row has {counted(len(fields), 'field')}, expected {width}: {names_of(self.columns)}"
+                hint = (
+                    "A tab inside a text, or a line broken in two?"
+                    if self.delimiter == "\t"
+                    else "A text without quotes?"
+                )
+                self._bad.report(self.path, line, "ragged row", message, hint)
                 continue
             values = tuple(fields[column] for column in wanted)
             if self._suspect_quotes and any(text[:1] == '"' and _QUOTED.fullmatch(text) for text in values):
@@ -225,11 +232,6 @@ class DelimitedTable:
                 f"not {self.delimiter!r}. Give delimiter={other!r} (--delimiter {_TYPED.get(other, other)})"
             )
 
-    def _ragged(self, fields: list[str]) -> str:
-        hint = "a tab inside a text, or a line broken in two?" if self.delimiter == "\t" else "a text without quotes?"
-        count = counted(len(fields), "field")
-        return f"the row has {count}, expected {len(self.columns)}: {names_of(self.columns)}. {hint.capitalize()}"
-
 
 class JsonTable:
     """JSON objects, one a line, or with ``whole`` all in one array. The columns are the keys of the first object."""
@@ -257,7 +259,7 @@ class JsonTable:
     def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Json]]]:
         for row, is_suspect, record in self._records(bad):
             if is_suspect and half_pair_at(json.dumps(record, ensure_ascii=False)) is not None:
-                bad.report(self.path, row, "half a character", HALF_PAIR)
+                bad.report(self.path, row, "half a character", HALF_PAIR, REMOVE)
             elif isinstance(record, dict):
                 yield row, record
             else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from bertkit.tasks.own_files import LabelledTable, Option
+from bertkit.config.file_columns import Option
+from bertkit.tasks.own_files import LabelledTable
 from bertkit.tasks.rerank.task import BM25_SEARCH, RerankTask
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RankLoss
 from bertkit.errors import ConfigError
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import place_of
 
 #: The scores, see :mod:`bertkit.metrics.ranking`.
 METRICS = ("ndcg@10", "mrr@10", "recall@1", "recall@10")
@@ -49,7 +50,7 @@ class RerankExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

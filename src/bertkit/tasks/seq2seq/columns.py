@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from bertkit.tasks.own_files import EncodedFiles, Option
+from bertkit.config.file_columns import Option
+from bertkit.tasks.own_files import EncodedFiles
 from bertkit.tasks.seq2seq.task import Seq2SeqTask
 
 _COLUMN = Option("Column; default: inferred from the file and reported.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from bertkit.config.file_columns import Columns
 from bertkit.metrics.rouge import ROUGE
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.examples import place_of
 
 #: The share of targets that are written word for word; blanks count as one.
 EXACT_MATCH = "exact_match"
@@ -35,7 +36,7 @@ class Seq2SeqExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def text_pair(self) -> None:

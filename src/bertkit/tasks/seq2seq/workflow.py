@@ -196,7 +196,8 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
                 bar.advance(count)
                 check()
 
-            found = engine.generate(encoded.sources, engine.model.generation_settings, advance=advance)
+            settings, num_words = engine.model.generation_settings, len(encoded.tokenizer)
+            found = engine.generate(encoded.sources, settings, num_words=num_words, advance=advance)
         first = [texts[0] for texts in found]
         texts = [text.strip() for text in encoded.tokenizer.batch_decode(first, skip_special_tokens=True)]
         if encoded.targets is None:

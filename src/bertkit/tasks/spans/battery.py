@@ -10,7 +10,7 @@ from bertkit.tasks.check_task import CUT_LENGTH, CUT_OVERLAP, Battery, character
 from bertkit.tasks.examples import Split
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
-from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
+from bertkit.tasks.spans.task import QUESTION, SpanExample, SpanTask, score_answers
 
 
 class SpanBattery(Battery[SpanTask, SpanExample]):
@@ -45,4 +45,4 @@ class SpanBattery(Battery[SpanTask, SpanExample]):
         else:
             document = json.loads("".join(lines))
             document["data"][0]["paragraphs"][0]["qas"][0]["question"] = ""
-            yield [json.dumps(document)], "1: "
+            yield [json.dumps(document)], f" {QUESTION} 1: "

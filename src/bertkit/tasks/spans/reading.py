@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
-from bertkit.tasks.reading.tables import HALF_PAIR, JsonTable, find_column, open_table, read_json
-from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
+from bertkit.tasks.reading.tables import HALF_PAIR, REMOVE, JsonTable, find_column, open_table, read_json
+from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
@@ -48,7 +49,7 @@ def read_questions(
     ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
     """
     must_be_readable(path, question_rules(task))
-    bad = BadRows(on_error, gather=True)
+    bad = BadRows(on_error, gather=True, unit=QUESTION)
     raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
     rows: list[SpanExample] = []
     places: dict[str, str] = {}
@@ -122,7 +123,7 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
     for name, value in (("id", identity), ("question", raw.fields.get("question")), ("context", raw.context)):
         texts[name] = text_in(repr(name), value)
         if half_pair_at(texts[name]) is not None:
-            raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
+            raise RowError("half a character", f"{name!r}: {HALF_PAIR}. {REMOVE}")
     return SpanExample(
         id=texts["id"],
         question=texts["question"],

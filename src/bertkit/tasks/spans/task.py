@@ -15,7 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import DataError, InputError
+from bertkit.tasks.examples import place_of
 from bertkit.tasks.spans.metrics import answer_points, best_threshold, with_threshold
+
+#: What an example is called where a file has no lines.
+QUESTION = "question"
 
 
 class Answer(NamedTuple):
@@ -52,7 +56,7 @@ class SpanExample:
     @property
     def where(self) -> str:
         """File, row and id for error messages."""
-        return f"{self.source}:{self.row} (id {self.id})"
+        return f"{place_of(self.source, self.row, QUESTION)} (id {self.id})"
 
     @property
     def label(self) -> str | None:

@@ -53,10 +53,14 @@ class SparseVectors:
 
 @dataclass(frozen=True, slots=True)
 class SparseEngine:
-    """Computes the weights of texts by a masked LM, whose later changes are followed where it is a model object."""
+    """Computes the weights of texts by a masked LM, whose later changes are followed where it is a model object.
+
+    ``num_words``: tokens of its tokenizer, which alone get weights; None: every row of the table of words.
+    """
 
     engine: InferenceEngine
     settings: SparseSettings
+    num_words: int | None
 
     @property
     def model(self) -> Any:
@@ -72,7 +76,8 @@ class SparseEngine:
         """The weights of each row; ``check`` is called between packs, and a progress bar says ``label``."""
         from scipy.sparse import csr_matrix
 
-        wanted = Wanted(("word_weights",), words=WordPooling(self.settings.pooling, self.settings.logs))
+        words = WordPooling(self.settings.pooling, self.settings.logs)
+        wanted = Wanted(("word_weights",), words=words, num_words=self.num_words)
         check()
         with Progress(len(rows), label=label, unit="texts") as bar:
 

@@ -28,6 +28,7 @@ from bertkit.tasks.sparse.settings import SparseTaskSettings
 from bertkit.tasks.sparse.task import WORDS, SparseTask
 from bertkit.tasks.sparse.word_vectors import SparseEngine
 from bertkit.tasks.workflow import Card, SettingsT, Workflow
+from bertkit.tokenization import AutoTokenizer
 
 #: Strengths of the penalty for queries and documents where nothing is said: those of sentence-transformers' examples.
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5
@@ -73,15 +74,16 @@ class SparseWorkflow(EmbeddingWorkflow):
             reading,
             query_flops=QUERY_FLOPS if own.query_flops is None else own.query_flops,
             document_flops=DOCUMENT_FLOPS if own.document_flops is None else own.document_flops,
+            num_words=_num_words(path),
             max_tokens=settings.max_tokens,
         )
 
     def scoring_engine(self, model: Any) -> Any:
-        return SparseEngine(InferenceEngine.for_scoring(model.network), model.settings)
+        return SparseEngine(InferenceEngine.for_scoring(model.network), model.settings, model.num_words)
 
     def open_engine(self, path: Path, *, device: Device, precision: Precision, threads: int | None) -> Any:
         engine = Workflow.open_engine(self, path, device=device, precision=precision, threads=threads)
-        return SparseEngine(engine, read_sparse_settings(checkpoint_folder(path)))
+        return SparseEngine(engine, read_sparse_settings(checkpoint_folder(path)), _num_words(path))
 
     def outputs(self, engine: Any, encoded: TextColumns, *, check: Check = stop_nothing, label: str) -> Any:
         return engine.vectors(encoded.texts, check=check, label=label)
@@ -127,6 +129,11 @@ class SparseWorkflow(EmbeddingWorkflow):
             "document_flops": strengths[1],
             "ramp": "quadratic over a third of the steps",
         }
+
+
+def _num_words(path: Path) -> int:
+    """Tokens of a checkpoint's tokenizer: its table of words may have more rows."""
+    return len(AutoTokenizer.from_pretrained(checkpoint_folder(path)))
 
 
 def _start_settings(start: Path) -> SparseSettings:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, cast
 
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import config_path
+from bertkit.config.file_columns import Option
 from bertkit.errors import ConfigError
-from bertkit.tasks.own_files import Finished, LabelledTable, Option, OwnFiles
+from bertkit.tasks.own_files import Finished, LabelledTable, OwnFiles
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.csv_task import csv_task

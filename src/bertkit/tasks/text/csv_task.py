@@ -10,12 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from bertkit.config.file_columns import Columns, Quoting
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
-from bertkit.tasks.examples import Columns, Quoting
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
+from bertkit.tasks.reading.text_rows import USUAL_PAIRS
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.task import TextTask, listed_labels
 
@@ -24,19 +25,6 @@ TEXT_NAMES = (
     "text sentence review tweet content comment body document message utterance question query title description "
     "headline abstract input"
 ).split()
-#: Two columns that together are a pair of texts; looked for before ``TEXT_NAMES``.
-PAIR_NAMES = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("text_a", "text_b"),
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("sentence_a", "sentence_b"),
-    ("query", "passage"),
-    ("question", "sentence"),
-    ("#1 string", "#2 string"),
-)
 LABEL_NAMES = (
     "label labels sentiment class category target score rating stars gold_label polarity is_duplicate similarity y"
 ).split()
@@ -196,7 +184,7 @@ def _choose_columns(
 
     target = find("label", label, "--label", LABEL_NAMES)
     second = None if text_pair is None else find("second text", text_pair, "--text-pair")
-    pair = next(((a, b) for a, b in PAIR_NAMES if a in known and b in known), None)
+    pair = next(((a, b) for a, b in USUAL_PAIRS if a in known and b in known), None)
     if text is None and second is None and pair is not None:
         first, second = known[pair[0]], known[pair[1]]
         guessed |= {"text", "second text"}

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from bertkit.config.any_config import read_config_for
 from bertkit.config.config_file import config_path
-from bertkit.tasks.own_files import EncodedFiles, Finished, Option
+from bertkit.config.file_columns import Option
+from bertkit.tasks.own_files import EncodedFiles, Finished
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
 from bertkit.tasks.tokens.reading import ner_task

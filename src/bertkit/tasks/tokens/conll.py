@@ -9,7 +9,8 @@ What is understood, whatever the file's name::
     spoke   VBD  I-VP  O
 
 Columns are separated by tabs where the first line of data has one, else by blanks. With tabs a word may hold blanks, or
-be empty. A line of white space alone ends a sentence. Text is UTF-8, with or without a byte order mark.
+be empty; a tab at the end of every line begins no column. A line of white space alone ends a sentence. Text is UTF-8,
+with or without a byte order mark.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 
 #: What to do with a file of texts, where a file of words was expected that need not have tags.
-RUNNING_TEXT = ". Is this running text? bertkit tag --file reads one text a line"
+RUNNING_TEXT = "Is this running text? bertkit tag --file reads one text a line"
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
 _TAG = re.compile(r"O|[BIESLUMW]-\S.*")
@@ -70,6 +71,7 @@ def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
     """
     lines = Lines(path, bad, columns.encoding)
     parser = _Parser(path, columns, bad, tagged)
+    parser.ending = "\t" * _tabs_at_end(path, columns)
     for text in lines:
         if lines.damaged and lines.report_damage(lines.number, lines.number):
             parser.spoiled = True
@@ -79,11 +81,28 @@ def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         yield last
 
 
+def _tabs_at_end(path: Path, columns: ConllColumns) -> int:
+    """Tabs that every line of data ends with, comments apart; what would be behind them is no column."""
+    fewest = 0
+    if columns.delimiter in (None, "\t"):
+        for text in Lines(path, BadRows("skip"), columns.encoding):
+            bare = text.rstrip("\r\n")
+            if bare.strip() and not bare.startswith(("# ", _DOCUMENT)):
+                tabs = len(bare) - len(bare.rstrip("\t"))
+                fewest = min(fewest or tabs, tabs)
+                if not fewest:
+                    break
+    return fewest
+
+
 class _Parser:
-    """Lines to sentences. ``spoiled``: the sentence at hand has a bad line and is left out."""
+    """Lines to sentences. ``spoiled``: the sentence at hand has a bad line and is left out.
+
+    ``ending``: of every line, not looked at.
+    """
 
     def __init__(self, path: Path, columns: ConllColumns, bad: BadRows, tagged: bool | None) -> None:
-        self.spoiled = False
+        self.spoiled, self.ending = False, ""
         self._path, self._columns, self._bad, self._tagged = path, columns, bad, tagged
         self._delimiter = columns.delimiter
         self._width, self._documents = 0, 0
@@ -114,6 +133,7 @@ class _Parser:
         return ended if ended.words and not spoiled else None
 
     def _fields(self, text: str) -> list[str]:
+        text = text.removesuffix(self.ending)
         tabs = "\t" in text if self._delimiter is None else self._delimiter == "\t"
         if tabs:
             return text.split("\t")
@@ -122,7 +142,7 @@ class _Parser:
 
     def _add(self, line: int, text: str) -> None:
         if not self._width:
-            self._delimiter = self._delimiter or ("\t" if "\t" in text else " ")
+            self._delimiter = self._delimiter or ("\t" if "\t" in text.removesuffix(self.ending) else " ")
             self._width = len(self._fields(text))
             self._check_width(line)
         fields = self._fields(text)
@@ -132,7 +152,8 @@ class _Parser:
                 line,
                 "ragged line",
                 f"the line has {counted(len(fields), 'column')}, the file began with {self._width} (separated by "
-                f"{mark}): {shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT),
+                f"{mark}): {shorten(fields, limit=6)}",
+                "" if self._tagged else RUNNING_TEXT,
             )
             return
         if self._has_tags:
@@ -169,6 +190,6 @@ class _Parser:
                 why = f"{same}; name two different ones (--word-column, --tag-column)"
             raise DataError(f"{self._path}:{line}: {why}")
 
-    def _report(self, line: int, kind: str, message: str) -> None:
-        self._bad.report(self._path, line, kind, message)
+    def _report(self, line: int, kind: str, message: str, advice: str = "") -> None:
+        self._bad.report(self._path, line, kind, message, advice)
         self.spoiled = True

@@ -50,7 +50,7 @@ def find_entities(
     or pieces), ``word``, ``start``, ``end``. "simple" joins neighbouring pieces by their labels (of the bytes of one
     character, which some tokenizers keep apart, the first counts). "first", "average" and "max" join words; a word's
     label is that of its first piece, of the mean of its pieces' probabilities, or of its surest piece.
-    ``ignore_labels`` are labels ("none") or types (else) to leave out.
+    ``ignore_labels`` are labels ("none") or types (else) to leave out; ``O`` is the tag, never a type of that name.
     """
     found: list[list[FoundEntity]] = [[] for _ in pieces.texts]
     visible = np.flatnonzero(pieces.ends > pieces.starts)  # some tokenizers have pieces of nothing but white space
@@ -87,12 +87,12 @@ def find_entities(
         first_pieces + np.diff(first_pieces, append=len(visible)),
     )
     for kind, text, score, start, end, after in zip(kinds, *(column.tolist() for column in columns), strict=True):
-        if kind not in ignore_labels:
+        if (kind or OUTSIDE) not in ignore_labels or kind == OUTSIDE:  # a type may be called O, which the tag O is not
             source = pieces.texts[text]
             limit = int(starts[after]) if after < len(visible) and texts[after] == text else len(source)
             end = end_of_marks(source, end, limit)
             where = {"word": source[start:end], "start": start, "end": end}
-            found[text].append({"entity_group": kind, "score": score, **where})
+            found[text].append({"entity_group": kind or OUTSIDE, "score": score, **where})
     return found
 
 
@@ -126,11 +126,11 @@ def _most_probable(probabilities_UC: Floats) -> tuple[Ints, Floats]:
 def _groups(numbers_U: Ints, texts_U: Ints, id2label: Mapping[int, str]) -> tuple[list[str], Ints]:
     """Types of neighbours that are one entity, by the rule of :mod:`bertkit.metrics.tags`, and the first unit of each.
 
-    Runs of ``O`` are groups as well.
+    Runs of ``O`` are groups as well, of the type "".
     """
     notation = notation_of(id2label.values())
     split = [notation.split(id2label[number]) for number in range(len(id2label))]
-    letters_C, types = np.array([letter for letter, _ in split]), [kind or OUTSIDE for _, kind in split]
+    letters_C, types = np.array([letter for letter, _ in split]), [kind for _, kind in split]
     types_C = np.array([types.index(kind) for kind in types])
     letters_U, types_U = letters_C[numbers_U], types_C[numbers_U]
     inner, begun = np.isin(letters_U, ["I", "E"]), np.isin(letters_U, ["B", "I"])

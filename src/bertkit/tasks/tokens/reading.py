@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
@@ -123,14 +124,15 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         if unknown is not None:
             message = (
                 f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
-                f"the types are {shorten(task.types, limit=12)}{RUNNING_TEXT if split == 'test' else ''}"
+                f"the types are {shorten(task.types, limit=12)}"
             )
-            bad.report(path, sentence.lines[unknown.start], "unknown type", message)
+            advice = RUNNING_TEXT if split == "test" else ""
+            bad.report(path, sentence.lines[unknown.start], "unknown type", message, advice)
             continue
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
     bad.finish(path, len(rows), f"{path} has no sentence")
-    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples

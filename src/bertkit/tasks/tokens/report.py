@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
 from bertkit.errors import counted
+from bertkit.metrics.tags import OUTSIDE
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, label_warnings, shares
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.tokens.decoding import shares_piece
 from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
+
+#: Not ``e-mail``: of the letters those that every scheme has.
+_NEAR_TAG = re.compile(r"([biBI])[-_](.+)", re.DOTALL)
 
 
 def tagged_report(
@@ -38,7 +44,24 @@ def tagged_report(
         facts.add("" if unseen is None else f"{100 * unseen:.1f} % of the entities are not in train", unseen=unseen)
         facts.count_repeats([_key(row) for row in rows], [row.entities for row in rows], ("words", "sets of entities"))
     overlap, leaks = find_leaks(splits, _key, "sentence")
-    return DataReport(task.name, reports, overlap, leaks, (*task.notes, *label_warnings(task.types)))
+    warnings = label_warnings(task.types), near_tags(task.types)
+    return DataReport(task.name, reports, overlap, leaks, (*task.notes, *chain(*warnings)))
+
+
+def near_tags(types: Sequence[str]) -> tuple[str, ...]:
+    """A line on types of bare tags that look like a tag with its letter, such as ``o`` and ``B_PER``."""
+    near = {kind: found for kind in types if (found := _meant(kind)) is not None}
+    if not near:
+        return ()
+    listed = ", ".join(f"{kind!r} (is it {tag!r}?)" for kind, tag in list(near.items())[:10])
+    return (f"NEAR-TAGS: taken for types of entities, without a letter: {listed}",)
+
+
+def _meant(kind: str) -> str | None:
+    if kind.casefold() == OUTSIDE.casefold():
+        return OUTSIDE if kind != OUTSIDE else None
+    found = _NEAR_TAG.fullmatch(kind)
+    return None if found is None else f"{found[1].upper()}-{found[2]}"
 
 
 def _add_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExample]) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.scores import check_metrics
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, write_tags
-from bertkit.tasks.examples import Examples
+from bertkit.tasks.examples import Examples, place_of
 from bertkit.tasks.tokens.conll import ConllColumns
 from bertkit.tasks.tokens.metrics import entity_scores, tag_accuracy
 
@@ -39,7 +39,7 @@ class TaggedExample:
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
-        return f"{self.source}:{self.row}"
+        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count, islice
-from threading import Lock
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.ragged import Ids, Ints, gather
+from bertkit.system.fork_locks import ForkSafeLock
 
 Scalar = TypeVar("Scalar", np.int32, np.int64)
 
@@ -53,7 +53,7 @@ class ChunkEncoder:
         self.max_chunks: int | None = None
         # Arrow's split leaves empty strings at the ends of a text.
         self._known = {END: 0, "": 0, **known}
-        self._lock = Lock()
+        self._lock = ForkSafeLock(self._reset)
         self._reset()
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ number of workers or the memory limit.
 from __future__ import annotations
 
 import heapq
+import os
 import re
 import tempfile
 from collections import Counter
@@ -23,6 +24,7 @@ from typing import Self
 from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import ConfigError, InputError
+from bertkit.system.atomic_files import remove_old_drafts
 from bertkit.system.console import amount_of
 from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization.characters import COMMON_SIGNS, SURROGATE, space_out
@@ -157,7 +159,8 @@ class WordCounter:
         if len(self._words) <= self.memory // BYTES_PER_WORD:
             return
         if self._spill is None:
-            self._spill = tempfile.TemporaryDirectory(prefix="bertkit-words-")
+            remove_old_drafts(Path(tempfile.gettempdir(), "bertkit-words"))
+            self._spill = tempfile.TemporaryDirectory(prefix=".bertkit-words.", suffix=f".{os.getpid()}.tmp")
         path = Path(self._spill.name) / f"run-{len(self._runs):05d}"
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{word} {count}\n" for word, count in sorted(self._words.items()))

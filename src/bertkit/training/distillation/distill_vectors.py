@@ -20,7 +20,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,13 @@ import numpy as np
 from bertkit.batch import Batch, collate
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
+from bertkit.config.file_columns import Columns
 from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.protocol import model_hash, short_name, versions
-from bertkit.inference.retrieval.source_texts import source_texts
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.nearest import directions
@@ -49,7 +49,7 @@ from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
-from bertkit.tasks.examples import Columns
+from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
 from bertkit.training.distillation.distill_settings import (
@@ -59,7 +59,6 @@ from bertkit.training.distillation.distill_settings import (
     load_recipe,
 )
 from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
-from bertkit.training.distillation.epochs_of_texts import train_on_texts
 from bertkit.training.distillation.model_costs import HEADINGS, Costs, Measurable, costs_of
 from bertkit.training.distillation.students import shape_of, start_of
 from bertkit.training.distillation.taught_vectors import (
@@ -77,7 +76,9 @@ from bertkit.training.distillation.taught_vectors import (
     student_model,
 )
 from bertkit.training.distillation.teachers import PART, kept_outputs
+from bertkit.training.trainer.assembly import make_trainer, options_in, run_trainer
 from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
+from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 MODEL = "model"
@@ -329,19 +330,13 @@ class _Job:
         if vocabulary is not None:
             share = self.recipe.distillation.masked_texts
             plan = MaskedTexts(lengths, batch, share=share, vocabulary=vocabulary, **options)
-        train_on_texts(
-            taught,
-            plan,
-            config,
-            self.run.path,
-            epochs=config.epochs,
-            learning_rate=config.learning_rate,
-            identity=self.facts,
-            how_to_resume=self.run.how_to_resume,
-            evaluate=evaluate,
-            monitor="cosine",
-            patience=config.patience,
-        )
+        about = self.run.path, self.facts, "distilling", self.run.how_to_resume
+        with seeded(config.seed), options_in(*about) as options:
+            loop = options.loop(config, config.epochs * plan.steps_per_epoch, config.learning_rate)
+            loop = replace(loop, monitor="cosine", patience=config.patience)
+            trainer = make_trainer(taught, plan, config, loop, evaluate=evaluate)
+            run_trainer(trainer, options)
+            trainer.restore_best()
 
 
 def _num_dev(num_texts: int, config: VectorTraining) -> int:
@@ -350,7 +345,7 @@ def _num_dev(num_texts: int, config: VectorTraining) -> int:
 
 def _texts_of(data: str | Path | Sequence[str], config: VectorTraining) -> list[str]:
     """The different texts that are not blank, in an order drawn from the seed: those held out are the first."""
-    read = (row.text for row in source_texts(Path(data), Columns(()))[1]) if isinstance(data, str | Path) else data
+    read = (row.text for row in read_texts(Path(data), Columns(()))[1]) if isinstance(data, str | Path) else data
     texts = list(dict.fromkeys(text for text in read if text.strip()))
     if len(texts) < 20:
         raise DataError(

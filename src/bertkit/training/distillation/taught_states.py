@@ -31,10 +31,11 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import AnyWorkflow
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.distill_settings import TaskDistillation
-from bertkit.training.distillation.epochs_of_texts import train_on_texts
 from bertkit.training.distillation.taught_networks import TaughtStates
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.assembly import make_trainer, options_in, run_trainer
 from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 MODEL = "model"
@@ -103,18 +104,11 @@ def follow_states(
         seed=config.seed,
     )
     say(f"the student's attention and states follow the teacher's on {len(rows):,} texts")
-    train_on_texts(
-        taught,
-        plan,
-        config,
-        folder,
-        epochs=settings.state_epochs,
-        learning_rate=settings.state_learning_rate,
-        identity=identity,
-        how_to_resume=how_to_resume,
-        label="following states",
-        precision=config.precision,
-    )
+    assert config.precision is not None, "settings must be resolved"
+    with seeded(config.seed), options_in(folder, identity, "following states", how_to_resume) as options:
+        num_steps = settings.state_epochs * plan.steps_per_epoch
+        loop = options.loop(config, num_steps, settings.state_learning_rate, config.precision)
+        run_trainer(make_trainer(taught, plan, config, loop), options)
     model = folder / MODEL
     with new_folder(model) as draft:
         taught.student.save_pretrained(draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +117,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = _labels(y, len(texts))
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(f"BertClassifier needs at least 2 classes in y; got 1 class: {self.classes_[0]!r}")
+            raise InputError(
+                f"BertClassifier needs at least 2 classes in y; got 1 class: {self.classes_.tolist()[0]!r}"
+            )
         task = self._task()
         with seeded(self.seed), quiet(not self.verbose):
             start = resolve(self.model)
@@ -316,30 +319,52 @@ def _columns(X: Texts) -> tuple[list[str], list[str] | None]:
     """Texts and second texts (None for single ones)."""
     if isinstance(X, (str, bytes)):
         raise InputError("X must be a list of texts, got one string: put it in a list")
-    if hasattr(X, "to_numpy"):  # pandas, polars
-        X = np.asarray(X.to_numpy(), dtype=object)
-    rows = X.tolist() if isinstance(X, np.ndarray) else list(X)
+    rows = _listed(X)
     if not rows:
         raise InputError("X is empty: found 0 sample(s), a minimum of 1 is required")
-    if all(isinstance(row, str) for row in rows):
-        return rows, None
+    single = isinstance(rows[0], str)
     for number, row in enumerate(rows):
-        pair = isinstance(row, (list, tuple, np.ndarray)) and len(row) == 2
-        if not pair or not all(isinstance(part, str) for part in row):
-            raise InputError(f"X must hold strings, or pairs of strings throughout; row {number} is {row!r:.80}")
-    return [row[0] for row in rows], [row[1] for row in rows]
+        parts = list(row) if isinstance(row, list | tuple | np.ndarray) else []
+        pair = len(parts) == 2 and all(isinstance(part, str) for part in parts)
+        if not (isinstance(row, str) if single else pair):
+            first = f", as row 0 is {rows[0]!r:.40}" if number else ""
+            raise InputError(f"X must hold strings, or pairs of strings throughout; row {number} is {row!r:.80}{first}")
+    return (rows, None) if single else ([row[0] for row in rows], [row[1] for row in rows])
+
+
+def _listed(values: Any) -> list[Any]:
+    """The values of a list, another iterable, an array, or a column of pandas, polars or Arrow."""
+    if hasattr(values, "to_pylist"):  # Arrow, whose to_numpy() refuses texts in chunks
+        return list(values.to_pylist())
+    if hasattr(values, "to_numpy"):
+        values = np.asarray(values.to_numpy(), dtype=object)
+    return list(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
 def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     if y is None:
         raise InputError("BertClassifier requires y to be passed, but the target y is None")
-    labels = np.asarray(y)
+    labels = np.asarray(y.to_pylist() if hasattr(y, "to_pylist") else y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or len(labels) != num_rows:
         raise InputError(f"y must have one label for each of the {num_rows} texts, got shape {labels.shape}")
+    _check_values(y)
     try:
         check_classification_targets(labels)
     except ValueError as error:
         raise InputError(str(error)) from None
     return labels
+
+
+def _check_values(y: npt.ArrayLike) -> None:
+    """InputError for a row without a label, or with a text among numbers, of which numpy would make texts, too."""
+    values = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in _listed(y)]
+    for number, value in enumerate(values):
+        nothing = value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
+        if nothing or (isinstance(value, float) and math.isnan(value)):
+            raise InputError(f"y has no label in row {number} (counted from 0), but {value!r}; leave such rows out")
+        if isinstance(value, str) != isinstance(values[0], str):
+            raise InputError(
+                f"y must hold texts, or numbers throughout; row {number} is {value!r:.40}, row 0 is {values[0]!r:.40}"
+            )

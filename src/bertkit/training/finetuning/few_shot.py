@@ -24,9 +24,9 @@ from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, frozen_vectors
 from bertkit.training.finetuning.label_contrast import contrast_labels
 from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, read_by
-from bertkit.training.trainer.callbacks import reporting
+from bertkit.training.trainer.assembly import run_trainer
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
+from bertkit.training.trainer.loop_options import Progression, Record
 from bertkit.training.trainer.used_words import only_used_words
 
 if TYPE_CHECKING:
@@ -115,27 +115,11 @@ def _contrast(
     model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: FitOptions
 ) -> Progression:
     """Train the encoder, from the newest checkpoint if the run is resumed."""
-    loop = LoopOptions(
-        num_steps=1,  # of the plan, as the rate
-        learning_rate=1.0,
-        max_grad_norm=config.max_grad_norm,
-        checkpoint_every_s=config.checkpoint_every_s,
-        precision="fp32",
-        label=options.label,
-        folder=options.folder,
-        how_to_resume=options.how_to_resume,
-        identity={**options.identity, "seed": seed},
-    )
+
+    def steps_alone(record: Record) -> None:
+        if "event" not in record:
+            options.log(record)
+
+    given = replace(options, log=steps_alone, identity={**options.identity, "seed": seed})
     with only_used_words(model, train.ids):
-        trainer = contrast_labels(model, train, config, seed, loop)
-        trainer.log = reporting(
-            trainer, lambda record: None if "event" in record else options.log(record), options.callbacks
-        )
-        resumed = options.resume and options.folder is not None and trainer.resume()
-        options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-        for callback in options.callbacks:
-            callback.on_begin(trainer)
-        at = trainer.run()
-        for callback in options.callbacks:
-            callback.on_end(trainer)
-    return at
+        return run_trainer(contrast_labels(model, train, config, seed, given), given)

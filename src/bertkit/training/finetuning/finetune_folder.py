@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS, RunSettings
+from bertkit.system.atomic_files import draft_of, remove_old_drafts
 from bertkit.system.json_files import parsed, read_json
 from bertkit.tasks.run_rows import ALL
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult
@@ -122,8 +123,8 @@ def _link(source: Path, target: Path) -> None:
     if target.exists() and source.samefile(target):
         return  # renaming onto itself would leave the temporary name behind
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
+    remove_old_drafts(target)
+    temporary = draft_of(target)
     try:
         os.link(source, temporary)
     except OSError:

@@ -1,12 +1,9 @@
-"""Train a model on encoded examples: what fine-tuning does once per seed.
-
-The only place where fine-tuning settings become an optimizer, a schedule, a plan and a :class:`Trainer`.
-"""
+"""Train a model on encoded examples: what fine-tuning does once per seed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +13,9 @@ from torch import Tensor, nn
 
 from bertkit.engine.backend import Check
 from bertkit.model.sparse_comparison import SparseComparison
-from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
+from bertkit.optim import adamw, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
-from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Encoded
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
@@ -32,11 +28,11 @@ from bertkit.training.finetuning.frozen_encoder import (
     frozen_vectors,
     windows_apart,
 )
+from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import EpochPlan, Plan, WholeSteps
-from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
+from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import Trainer
-from bertkit.training.trainer.loop_options import WITH_RESUME, LoopOptions, Progression, Record
+from bertkit.training.trainer.loop_options import Progression, Record
 from bertkit.training.trainer.used_words import all_words, only_used_words
 
 if TYPE_CHECKING:
@@ -76,29 +72,17 @@ class Dev:
 
 
 @dataclass(frozen=True, slots=True)
-class FitOptions:
-    """Where a run keeps its state and who follows it; by default it is in memory and nobody does.
+class FitOptions(RunOptions):
+    """Where a run keeps its state and who follows it.
 
-    folder: where checkpoints go. resume: continue from the newest one, if there is one.
-    identity: what a checkpoint must agree with on resume.
-    log: called with one record per step and per epoch.
-    on_resume: called before the first record with the step that the run starts at, and the last one evaluated.
     cache: folder of the feature cache for a frozen encoder.
     end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
         replace it.
-    how_to_resume: as in :class:`LoopOptions`.
     """
 
-    folder: Path | None = None
-    resume: bool = False
-    identity: Mapping[str, Json] = field(default_factory=dict)
-    log: Callable[[Record], None] = lambda record: None
-    on_resume: Callable[[int, int], None] = lambda step, evaluated_step: None
-    callbacks: Sequence[Callback] = ()
-    cache: Path | None = None
     label: str = "fine-tuning"
+    cache: Path | None = None
     end_when_dead: bool = False
-    how_to_resume: str = WITH_RESUME
 
 
 def fit_classifier(
@@ -141,16 +125,10 @@ def fit(
         parts = _full_parts(model, workflow, train, dev, config, seed)
     callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
     callbacks += [_TellProgress()] if isinstance(parts.module, SparseComparison) else []
+    options = replace(options, callbacks=callbacks, identity={**options.identity, "seed": seed})
     with only_used_words(parts.module, train.ids):
-        trainer = _trainer(parts, workflow, dev, config, seed, options)
-        trainer.log = reporting(trainer, options.log, callbacks)
-        resumed = options.resume and options.folder is not None and trainer.resume()
-        options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-        for callback in callbacks:
-            callback.on_begin(trainer)
-        at = trainer.run()
-        for callback in callbacks:
-            callback.on_end(trainer)
+        trainer = _trainer(parts, workflow, dev, config, options)
+        at = run_trainer(trainer, options)
         last = None
         if trainer.best is not None and at.best_step != at.step:
             with all_words(model):
@@ -249,7 +227,7 @@ def _frozen_parts(
 
 
 def _trainer(
-    parts: _Parts, workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, seed: int, options: FitOptions
+    parts: _Parts, workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, options: FitOptions
 ) -> AnyTrainer:
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         assert dev is not None
@@ -268,24 +246,15 @@ def _trainer(
         classifier_rate=workflow.classifier_rate,
     )
     original = config.protocol == "original"
-    return Trainer(
+    # The 2018 code keeps the last epoch; dev chooses between rates and numbers of epochs, not within a run.
+    monitor = workflow.task.main_metric if dev is not None and config.keeps_best_epoch else None
+    loop = options.loop(config, num_steps, config.learning_rate, config.precision)
+    return make_trainer(
         parts.module,
         parts.plan,
-        adamw(groups, learning_rate=config.learning_rate, bias_correction=not original),
-        (original_schedule if original else linear_schedule)(num_steps, warmup=config.warmup),
-        LoopOptions(
-            num_steps,
-            config.learning_rate,
-            max_grad_norm=config.max_grad_norm,
-            # The 2018 code keeps the last epoch; dev chooses between rates and numbers of epochs, not within a run.
-            monitor=workflow.task.main_metric if dev is not None and config.keeps_best_epoch else None,
-            patience=config.patience,
-            checkpoint_every_s=config.checkpoint_every_s,
-            precision=config.precision,
-            label=options.label,
-            folder=options.folder,
-            how_to_resume=options.how_to_resume,
-            identity={**options.identity, "seed": seed},
-        ),
+        config,
+        replace(loop, monitor=monitor, patience=config.patience),
+        optimizer=adamw(groups, learning_rate=config.learning_rate, bias_correction=not original),
+        schedule=original_schedule(num_steps, warmup=config.warmup) if original else None,
         evaluate=None if dev is None else evaluate,
     )

@@ -8,7 +8,7 @@ for several pairs; see ``docs/decisions/0190-few-labels.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from bertkit.errors import ConfigError
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.text_comparison import ComparedTexts, Objective, TextComparison
-from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.ragged import Ints, Ragged
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.assembly import RunOptions, make_trainer
 from bertkit.training.trainer.batch_plan import WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer
-from bertkit.training.trainer.loop import Trainer
-from bertkit.training.trainer.loop_options import LoopOptions
 
 #: Texts of a step, how many of them have the same label, where there are as many, and the most pairs of them.
 TEXTS, OF_LABEL, PAIRS = 16, 4, 32
@@ -111,11 +109,11 @@ def contrast_loss(num_labels: int) -> LossName:
 
 
 def contrast_labels(
-    model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, loop: LoopOptions
+    model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: RunOptions
 ) -> AnyTrainer:
     """A trainer of the encoder of ``model`` on the labels of ``train``; the head is left as it is.
 
-    ``config`` is resolved; ``loop`` says where the run keeps its state, its steps and its rate are those of ``config``.
+    ``config`` is resolved; ``options`` say where the run keeps its state.
     """
     labels = np.asarray(train.labels)
     steps = pair_steps(labels, config.few_shot_pairs, seed)
@@ -130,12 +128,5 @@ def contrast_labels(
     pooling = model.config.pooling
     sentences = SentenceModel(model.bert, SentenceConfig(pooling=(pooling,)))
     module = TextComparison(sentences, Objective(contrast_loss(len(np.unique(labels)))), config.max_tokens)
-    rate = config.learning_rate
-    assert rate is not None, "settings must be resolved"
-    return Trainer(
-        module,
-        plan,
-        adamw(parameter_groups(module, weight_decay=config.weight_decay), learning_rate=rate),
-        linear_schedule(len(steps), warmup=config.warmup),
-        replace(loop, num_steps=len(steps), learning_rate=rate),
-    )
+    assert config.learning_rate is not None, "settings must be resolved"
+    return make_trainer(module, plan, config, options.loop(config, len(steps), config.learning_rate))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 
-from bertkit.inference.predict_files import read_texts
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tasks.text.task import TextTask
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from bertkit.training.pretraining.pretrain_data import (
 )
 from bertkit.training.pretraining.pretrain_report import Report
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
+from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import Plan, Prefetched
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
@@ -60,6 +61,9 @@ from bertkit.training.trainer.parallel import Parallel, parallel_from_environmen
 from bertkit.training.trainer.precision import DTYPES, fastest_precision
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
+
+#: What to do after a stop: such a run is resumed unless its user refuses.
+ON_ITS_OWN = "Run the same command to resume"
 
 
 class PretrainFolder(RunFolder):
@@ -176,9 +180,21 @@ def pretrain(
         say(f"unigram entropy of the {targets}: {floor:.3f} nats, the loss of knowing only word frequencies")
         plan = _measured(ahead, network, config, parallel.device)
         report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
-        trainer = _trainer(loss_for(network), plan, config, run, report, identity, evaluate, parallel)
+        options = RunOptions(
+            run.checkpoints,
+            resume=True,
+            identity=_of_a_state(identity),
+            log=lambda record: report(plan.with_share(record)),
+            on_resume=report.begin if parallel.is_first else lambda step, evaluated_step: None,
+            label="pre-training",
+            how_to_resume=ON_ITS_OWN,
+        )
+        trainer = _trainer(loss_for(network), plan, config, options, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
-        _run(trainer, report)
+        try:
+            run_trainer(trainer, options)
+        finally:
+            report.close()
         trainer.save()  # if the disk has no room for the model, training is not lost
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
@@ -201,9 +217,7 @@ def _trainer(
     network: nn.Module,
     plan: MeasuredPlan,
     config: PretrainConfig,
-    run: PretrainFolder,
-    report: Report,
-    identity: Mapping[str, Any],
+    options: RunOptions,
     evaluate: Evaluate | None,
     parallel: Parallel,
 ) -> Trainer[Batch]:
@@ -213,29 +227,17 @@ def _trainer(
         learning_rate=config.learning_rate,
         betas=(0.9, config.adam_beta2),
     )
-    trainer: Trainer[Batch] = Trainer(
+    trainer: Trainer[Batch] = make_trainer(
         network,
         plan,
-        optimizer,
-        make_schedule(config, lambda: trainer.at.seconds),
-        loop_options(config, run.checkpoints, identity),
+        config,
+        loop_options(config, options),
+        optimizer=optimizer,
+        schedule=make_schedule(config, lambda: trainer.at.seconds),
         evaluate=evaluate,
-        log=lambda record: report(plan.with_share(record)),
         parallel=parallel,
     )
     return trainer
-
-
-def _run(trainer: Trainer[Batch], report: Report) -> None:
-    resumed = trainer.resume()
-    if not trainer.parallel.is_first:
-        trainer.run()
-        return
-    report.begin(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
-    try:
-        trainer.run()
-    finally:
-        report.close()
 
 
 def _num_workers(config: PretrainConfig, device: torch.device) -> int:
@@ -245,24 +247,15 @@ def _num_workers(config: PretrainConfig, device: torch.device) -> int:
     return 0 if device.type == "cpu" else 1
 
 
-def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, Any]) -> LoopOptions:
+def loop_options(config: PretrainConfig, options: RunOptions) -> LoopOptions:
     """The settings that concern the training loop."""
-    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
     assert config.precision is not None, "settings must be resolved"
-    return LoopOptions(
-        config.num_steps,
-        config.learning_rate,
-        folder=folder,
-        identity={**settings, **{name: identity[name] for name in ("model", "store", "added") if name in identity}},
-        max_grad_norm=config.max_grad_norm,
-        checkpoint_every_s=config.checkpoint_every_s,
+    return replace(
+        options.loop(config, config.num_steps, config.learning_rate, config.precision),
         keep=config.keep_checkpoints,
         max_seconds=config.max_seconds,
         evaluate_every_steps=config.eval_every_steps,
-        precision=config.precision,
         compile=config.compile,
-        label="pre-training",
-        how_to_resume="Run the same command to resume",
     )
 
 
@@ -287,6 +280,12 @@ def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedul
             case "original":
                 schedules.append(original_schedule(steps, warmup=warmup))
     return lambda step: min(schedule(step) for schedule in schedules)
+
+
+def _of_a_state(identity: Mapping[str, Any]) -> dict[str, Json]:
+    """What a training state must agree with."""
+    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
+    return {**settings, **{name: identity[name] for name in ("model", "store", "added") if name in identity}}
 
 
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from threading import Lock
 from typing import Generic
 
 import torch
@@ -27,6 +26,7 @@ from bertkit.errors import ConfigError
 from bertkit.model.losses import token_loss
 from bertkit.model.models import BertForMaskedLM
 from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.training.pretraining.objectives import Network
 from bertkit.training.pretraining.original_examples import original_plan
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
@@ -169,7 +169,7 @@ class TimedPhases(TwoPhases[BatchT]):
     def __init__(self, first: Plan[BatchT], second: Plan[BatchT], is_over: Callable[[int], bool]) -> None:
         super().__init__(first, second)
         self._is_over = is_over
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._last_of_first = -1
         self._switch: int | None = None
 
@@ -229,7 +229,7 @@ def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> E
 def _counts(network: Network, batch: Batch) -> dict[str, float]:
     """Numerators and denominators of the metrics, summed over one batch."""
     if isinstance(network, ConditionalGeneration):
-        logits_RV, labels_R = network.judge(batch)
+        logits_RV, labels_R = network.logits_at_targets(batch)
         return _counted("denoising", token_loss(logits_RV, labels_R).total, logits_RV, labels_R)
     out = network.forward_packed(batch)
     assert out.loss_terms is not None

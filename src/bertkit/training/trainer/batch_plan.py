@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
 from typing import Generic, Protocol, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.training.trainer.loop_options import BatchT
 
 
@@ -162,7 +162,7 @@ class Prefetched(Generic[BatchT]):
         self.steps_per_epoch, self.unit = plan.steps_per_epoch, plan.unit
         self._num_ahead = 1 + num_workers
         self._end = end
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._pending: dict[int, Future[tuple[list[BatchT], list[int], int]]] = {}
         self._pool = ThreadPoolExecutor(num_workers, "bertkit-batches") if num_workers else None
 

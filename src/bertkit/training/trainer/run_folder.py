@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TextIO
 from bertkit.config.number_formats import Precision
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, write_atomically
+from bertkit.system.atomic_files import LOCK, claimed_folder, is_full_disk, write_atomically
 from bertkit.system.json_files import as_stored, parsed, read_json, read_lines, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
@@ -106,20 +106,14 @@ class RunFolder:
         busy = f"another process is training into {self.path}; wait for it or choose another --out"
         with contextlib.ExitStack() as stack:
             try:
-                make_folder(self.path)
-                stack.enter_context(held_lock(self.path / ".lock", busy))
+                stack.enter_context(claimed_folder(self.path, busy))
             except OSError as error:
                 raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
-            try:
-                for folder in self.path.glob(self.states):
-                    remove_remains(folder)
-                for unfinished in self.path.glob(".*.tmp"):
-                    unfinished.unlink(missing_ok=True)
-                yield
-            finally:
-                stack.close()
-                with contextlib.suppress(OSError):  # it is not empty
-                    self.path.rmdir()
+            for folder in self.path.glob(self.states):
+                remove_remains(folder)
+            for unfinished in self.path.glob(".*.tmp"):
+                unfinished.unlink(missing_ok=True)
+            yield
 
     def check(self, settings: Mapping[str, Json], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings, those of :meth:`begin`, may be written here.
@@ -136,7 +130,7 @@ class RunFolder:
             ours = as_stored({"format_version": FORMAT_VERSION, **settings})
             _must_agree(path, self._completed(read_json(path, dict), ours), ours, {*free, "versions"})
             return
-        if others := sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock"):
+        if others := sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK):
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({', '.join(others[:5])}): choose a new folder for --out"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.data.counter_random import bits, counters_of, stream
@@ -35,7 +35,6 @@ corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_si
 
 @pytest.mark.slow
 @given(corpora, st.sampled_from(OBJECTIVES), st.integers(5, 60), st.sampled_from([0.0, 0.5]), st.integers(1, 12))
-@settings(max_examples=150, deadline=None)
 def test_blocks_make_no_difference(
     documents: list[list[int]], objective: Any, max_seq_length: int, short: float, documents_at_once: int
 ) -> None:

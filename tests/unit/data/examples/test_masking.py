@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.data.counter_random import below, bits, stream, uniform
@@ -91,7 +91,6 @@ sizes = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, 
 @given(
     sizes, st.sampled_from(UNITS), st.sampled_from([0.05, 0.15, 0.9]), st.sampled_from([None, 1, 7]), st.integers(0, 99)
 )
-@settings(max_examples=120, deadline=None)
 def test_masks_are_what_the_plain_rules_give(
     lengths: list[tuple[int, int]], unit: Any, rate: float, most: int | None, seed: int
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.data.counter_random import below, bits, stream, uniform
@@ -169,7 +169,6 @@ corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_si
 
 @pytest.mark.slow
 @given(corpora, st.sampled_from(OBJECTIVES), st.integers(5, 60), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
-@settings(max_examples=150, deadline=None)
 def test_index_is_what_the_plain_rules_give(
     documents: list[list[int]], objective: str, max_seq_length: int, short: float, seed: int
 ) -> None:
@@ -258,7 +257,6 @@ def test_unused_sentences_go_back_after_a_random_pair() -> None:
 
 @pytest.mark.slow
 @given(corpora, st.integers(4, 50), st.sampled_from([0.0, 0.5]))
-@settings(max_examples=80, deadline=None)
 def test_full_sentences_lose_no_token(documents: list[list[int]], max_seq_length: int, short: float) -> None:
     tokens = ToyTokens.of(documents)
     index = make(tokens, objective="mlm", max_seq_length=max_seq_length, short_seq_prob=short)

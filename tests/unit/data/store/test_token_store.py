@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit.data.store.store_manifest import MANIFEST, PROGRESS, Counts, id_type_for, tokenizer_digest
@@ -109,7 +109,6 @@ CHUNKS = st.lists(st.lists(DOCUMENT, min_size=1, max_size=4), min_size=1, max_si
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
 @given(CHUNKS, st.integers(1, 200), st.sampled_from([0, 50, 1 << 20]))
 def test_what_was_written_comes_back(tmp_path_factory, chunks, shard_text_bytes, cache_bytes):
     folder = tmp_path_factory.mktemp("store")

@@ -1,9 +1,11 @@
-"""The C library, built once for each instruction set."""
+"""The C library, built once for each instruction set by all the processes that run the tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,22 +25,23 @@ def compiler() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def build(compiler: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]], Any]) -> Build:
     """The library for an instruction set by name; skips where the compiler or the processor does not have it."""
-    folder, built = tmp_path_factory.mktemp("libraries"), dict[str, NativeLibrary]()
 
+    @cache
     def made(name: str) -> NativeLibrary:
-        if name not in built:
-            flags, needed = INSTRUCTION_SETS[name]
-            if not processor_runs(needed):
-                pytest.skip(f"this processor has no {name}")
-            target = Path(folder, f"{len(built)}.so")
-            failure = library.compile_library(compiler, target, flags)
-            if failure is not None and "unrecognized" in failure:
-                pytest.skip(f"this compiler has no {name}: {failure}")
-            assert failure is None
-            built[name] = library.load(target)
-        return built[name]
+        flags, needed = INSTRUCTION_SETS[name]
+        if not processor_runs(needed):
+            pytest.skip(f"this processor has no {name}")
+
+        def compiled(folder: Path) -> tuple[Path, str | None]:
+            return folder / "encoder.so", library.compile_library(compiler, folder / "encoder.so", flags)
+
+        target, failure = once(f"native-{name}", compiled)
+        if failure is not None and "unrecognized" in failure:
+            pytest.skip(f"this compiler has no {name}: {failure}")
+        assert failure is None
+        return library.load(target)
 
     return made
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import pytest
 
 from bertkit import BertModel, pipeline
 from bertkit.engine.native import library
-from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, UnavailableError, library_file, load
+from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, library_file, load
+from bertkit.engine.native.library_cache import UnavailableError, private_folder
 from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.system.processor import SWITCH
 from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
@@ -90,23 +92,43 @@ def test_a_compiler_that_fails_says_why(
     assert not [*asked_anew.iterdir()], "nothing half-built stays"
 
 
-def test_a_compiler_that_hangs_is_given_up(no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(library, "SECONDS_TO_COMPILE", 0.05)
-    monkeypatch.setenv("CC", compiler_that(tmp_path, "exec /bin/sleep 30"))
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children(
+    no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path
+) -> None:
+    monkeypatch.setattr(library, "SECONDS_TO_COMPILE", 1.0)
+    monkeypatch.setenv("CC", compiler_that(tmp_path, "/bin/sleep 60 &", f"echo $! > {tmp_path / 'child'}", "wait"))
+    started = time.monotonic()
     assert "timed out" in (library.why_not() or "")
+    assert time.monotonic() - started < 30, "it does not wait for the child, which holds what the compiler wrote to"
+    child = int((tmp_path / "child").read_text())
+    while is_running(child) and time.monotonic() - started < 30:
+        time.sleep(0.01)
+    assert not is_running(child)
+    assert not [*asked_anew.iterdir()]
 
 
-def test_the_next_compiler_is_tried(compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_next_compiler_is_tried(
+    compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CC", compiler_that(tmp_path, "exit 1"))
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(fails=1))
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native, fails=1))
     assert library_file(tmp_path / "made").exists()
     assert fast.calls == 2
 
 
 class FastCompiler:
-    """In place of the compilation: a file, after so many failures."""
+    """In place of the compilation: the library, after so many failures."""
 
-    def __init__(self, fails: int = 0, seconds: float = 0.0) -> None:
+    def __init__(self, made: NativeLibrary, fails: int = 0, seconds: float = 0.0) -> None:
+        self.content = made.path.read_bytes()
         self.calls, self.fails, self.seconds = 0, fails, seconds
 
     def __call__(self, compiler: Any, target: Path, flags: Any = ()) -> str | None:
@@ -114,14 +136,14 @@ class FastCompiler:
         time.sleep(self.seconds)
         if self.calls <= self.fails:
             return "failed"
-        target.write_bytes(b"")
+        target.write_bytes(self.content)
         return None
 
 
 def test_it_is_built_once_for_a_processor(
-    compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler())
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
     first = library_file(tmp_path / "made")
     assert library_file(tmp_path / "made") == first
     assert fast.calls == 1
@@ -130,8 +152,10 @@ def test_it_is_built_once_for_a_processor(
     assert fast.calls == 2
 
 
-def test_threads_that_need_it_at_once_build_it_once(compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "compile_library", slow := FastCompiler(seconds=0.2))
+def test_threads_that_need_it_at_once_build_it_once(
+    compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "compile_library", slow := FastCompiler(native, seconds=0.2))
     with ThreadPoolExecutor(4) as pool:
         reasons = list(pool.map(lambda _: library.why_not(), range(4)))
     assert slow.calls == 1
@@ -184,17 +208,154 @@ def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "Not a directory" in (library.why_not() or "")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF" + bytes(60)])
-def test_a_damaged_file_says_what_to_delete(
-    compiler: tuple[str, ...], content: bytes, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def linked(path: Path) -> None:
+    target = path.replace(path.with_name("elsewhere"))
+    path.symlink_to(target)
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "one bit": flip,
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "a link": linked,
+    "a pipe": piped,
+    "open to others": lambda path: path.chmod(0o777),
+    "unreadable": lambda path: path.chmod(0),
+}
+if hasattr(os, "geteuid") and os.geteuid() == 0:
+    DAMAGE["of somebody else"] = lambda path: os.chown(path, 12345, 12345)
+    del DAMAGE["unreadable"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_not_as_it_was_kept_is_built_again(
+    compiler: tuple[str, ...], native: NativeLibrary, damage: str, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", FastCompiler())
-    file = library_file(asked_anew)
-    file.write_bytes(content)
-    reason = library.why_not()
-    assert reason is not None
-    assert reason.startswith(f"{file} cannot be loaded: ")
-    assert reason.endswith("delete it to have it built again")
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
+    DAMAGE[damage](library_file(asked_anew))
+    again = library_file(asked_anew)
+    assert fast.calls == 2
+    assert not again.is_symlink()
+    assert again.read_bytes() == native.path.read_bytes()
+    assert again.stat().st_uid == os.geteuid()
+    assert not again.stat().st_mode & 0o077
+    assert [path for path in asked_anew.iterdir() if path.name != "elsewhere"] == [again]
+
+
+def test_a_generous_umask_does_not_make_it_foreign(
+    compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
+) -> None:
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
+    usual = os.umask(0)
+    try:
+        assert library_file(asked_anew) == library_file(asked_anew)
+    finally:
+        os.umask(usual)
+    assert fast.calls == 1
+
+
+def test_parents_that_anyone_may_write_to_are_refused(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    parent.chmod(0o777)
+    with pytest.raises(UnavailableError, match=r"others may write to .*/parent, and what is loaded from .*/parent/new"):
+        private_folder(parent / "new")
+    parent.chmod(0o1777)  # as /tmp: only who owns a folder there may rename it
+    assert private_folder(parent / "new" / "newer") == parent / "new" / "newer"
+    assert not (parent / "new").stat().st_mode & 0o077
+    (tmp_path / "link").symlink_to(parent)
+    parent.chmod(0o777)
+    with pytest.raises(UnavailableError, match=r"others may write to .*/parent,"):
+        private_folder(tmp_path / "link" / "new")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_parents_of_somebody_else_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    with pytest.raises(UnavailableError, match=r"another user owns .*/theirs, "):
+        private_folder(tmp_path / "theirs" / "new")
+    (tmp_path / "shared").mkdir(mode=0o770)
+    os.chmod(tmp_path / "shared", 0o770)
+    assert private_folder(tmp_path / "shared" / "new"), "of the user's own group"
+    os.chown(tmp_path / "shared", -1, 12345)
+    with pytest.raises(UnavailableError, match=r"others may write to .*/shared, "):
+        private_folder(tmp_path / "shared" / "new")
+
+
+JUNK = {
+    "no library": (["echo junk > $out"], "cannot be loaded"),
+    "no file": ([], "it wrote no file"),
+    "one that ends the process": (["exec {compiler} -shared -fPIC -o $out {source}"], "it ended with SIG"),
+}
+
+
+@pytest.mark.parametrize("kind", JUNK)
+def test_junk_of_a_compiler_is_not_kept(
+    compiler: tuple[str, ...],
+    kind: str,
+    no_compiler: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    asked_anew: Path,
+) -> None:
+    lines, said = JUNK[kind]
+    source = tmp_path / "aborts.c"
+    calls = [f"int {name}(void) {{ __builtin_trap(); }}" for name in FUNCTIONS if name != "bertkit_version"]
+    source.write_text("\n".join([*calls, f"int bertkit_version(void) {{ return {library.VERSION}; }}"]) + "\n")
+    path = f"PATH={os.path.dirname(compiler[0])}:/usr/bin:/bin"
+    find = 'while [ "$1" != -o ]; do shift; done; out=$2'
+    written = [line.format(compiler=" ".join(compiler), source=source) for line in lines]
+    monkeypatch.setenv("CC", compiler_that(tmp_path, path, find, *written))
+    assert said in (library.why_not() or "")
+    assert not [*asked_anew.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("float factor = 1.0f / sqrtf(", "float factor = 1.01f / sqrtf("), ("last = (int)(", "last = -1 + (int)(")],
+)
+def test_a_library_that_computes_something_else_is_not_kept(
+    compiler: tuple[str, ...], right: str, wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As of a compiler with a fault."""
+    shutil.copytree(library.FOLDER, tmp_path / "sources")
+    source = tmp_path / "sources" / library.MAIN
+    assert right in source.read_text()
+    source.write_text(source.read_text().replace(right, wrong))
+    monkeypatch.setattr(library, "FOLDER", tmp_path / "sources")
+    monkeypatch.setattr(library, "compilers", lambda: iter([compiler]))
+    with pytest.raises(UnavailableError, match=r"fails its test: with weights in float32 its results are off by"):
+        library_file(tmp_path / "made")
+
+
+def test_a_build_that_was_killed_leaves_nothing_for_good(
+    compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path
+) -> None:
+    waits = compiler_that(tmp_path, f"echo $$ > {tmp_path / 'pid'}", "exec /bin/sleep 60")
+    process = subprocess.Popen([sys.executable, "-c", BUILD], env={**os.environ, "CC": waits}, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert [*asked_anew.iterdir()], "control: something was left"
+    monkeypatch.setattr(library, "compile_library", FastCompiler(native))
+    kept = library_file(asked_anew)
+    assert [*asked_anew.iterdir()] == [kept]
 
 
 @pytest.mark.parametrize(

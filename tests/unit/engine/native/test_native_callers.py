@@ -104,6 +104,10 @@ def test_a_daemon_thread_may_compute_when_the_interpreter_exits(native: NativeLi
     assert child.exitcode == 0
 
 
+#: Children; each takes some milliseconds to come and go.
+FORKS = 150
+
+
 def fork_often(path: Path, end: Connection) -> None:
     """Send how many forked children can encode, while four threads do so in this process."""
     shape = shape_of(2, 1, 2, order=(0,))
@@ -117,7 +121,7 @@ def fork_often(path: Path, end: Connection) -> None:
     for _ in range(4):
         threading.Thread(target=calls, daemon=True).start()
     good = 0
-    for _ in range(500):
+    for _ in range(FORKS):
         child = os.fork()
         if not child:
             signal.alarm(10)  # kills one that is stuck
@@ -133,7 +137,7 @@ def fork_often(path: Path, end: Connection) -> None:
 def test_a_child_can_be_forked_at_any_moment(native: NativeLibrary) -> None:
     ours, child = spawned(fork_often, native.path)
     assert ours.poll(120)
-    assert ours.recv() == 500
+    assert ours.recv() == FORKS
     child.join()
 
 

@@ -99,9 +99,9 @@ def test_every_length_and_activation(any_library: NativeLibrary, activation: Act
     encoder = native_encoder(any_library, shape, weights)
     x, starts = random_rows(26, *range(1, 41))
     expected = encode(shape, weights, x, starts)
-    for first, last in pairwise(starts):
+    for number, (first, last) in enumerate(pairwise(starts)):
         alone = np.array([0, last - first], np.int32)
-        for threads in THREADS:
+        for threads in (1, THREADS[1 + number % 2]):
             assert largest(encoder(x[first:last], alone, threads=threads), expected[first:last]) < 1e-5
     others = [shape_of(26, 2, 37, other, order=(0, 1, 2)) for other in ACTIVATIONS if other != activation]
     for other in others:  # the control: they differ by more than the tolerance

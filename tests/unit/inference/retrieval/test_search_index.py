@@ -18,6 +18,7 @@ from bertkit.inference.retrieval import index_writer
 from bertkit.inference.retrieval.index_files import Row, directions_of, read_manifest, read_rows, read_vectors, stored
 from bertkit.inference.retrieval.index_writer import IndexWriter, Located, index_rows
 from bertkit.inference.retrieval.search_index import SearchIndex
+from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder
 from bertkit.system.interrupts import Interrupted
 from pipeline_helpers import WORDS, save_tiny
@@ -45,7 +46,7 @@ def some_texts(count: int, seed: int = 0) -> list[str]:
 
 
 def located(texts: Iterable[str], source: str = "a.txt") -> Iterator[Located]:
-    return index_rows(source, ((None, text) for text in texts))
+    return index_rows(SourceText(source, line, None, text) for line, text in enumerate(texts, start=1))
 
 
 def build(folder: Path, encoder: TextEncoder, texts: Iterable[str], number_type: Any = "float32") -> SearchIndex:

@@ -13,6 +13,7 @@ from bertkit.inference.retrieval import near_texts, text_clusters
 from bertkit.inference.retrieval.near_texts import find_near_texts, similar_pairs
 from bertkit.inference.retrieval.text_clusters import cluster_texts
 from bertkit.inference.retrieval.topic_words import class_tfidf, words_of_classes
+from bertkit.metrics.bm25 import words_of
 from bertkit.metrics.clusters import v_measure
 from bertkit.metrics.nearest import directions
 
@@ -103,11 +104,45 @@ def test_class_tfidf_by_hand() -> None:
     np.testing.assert_allclose(class_tfidf(np.zeros((2, 3), np.int64)), np.zeros((2, 3)))
 
 
+#: Directions of a made-up model: cards, rates, and what function words share.
+MEANINGS = {"card": [1, 0, 0], "lost": [0.5, 0, 1], "rate": [0, 1, 0], "rates": [0, 1, 0], "high": [0, 0.5, 1]}
+
+
+def encode(texts: list[str]):
+    """Each text as the mean of its words."""
+    words = [[MEANINGS.get(word, [0.01, 0.01, 1]) for word in words_of(text)] for text in texts]
+    return np.array([np.mean(each, axis=0) for each in words], np.float32)
+
+
+def topic_words(texts: list[str], classes: list[int], count: int = 8) -> list[list[str]]:
+    return words_of_classes(texts, encode(texts), np.array(classes), encode, count)
+
+
 def test_the_words_of_a_topic_are_those_of_no_other() -> None:
     texts = ["the card is lost", "the card was lost 7", "the rate is high", "The rates and the rate, 7"]
-    found = words_of_classes([*texts, "the the the"], np.array([0, 0, 1, 1, 2]))
-    assert found == [["card", "lost"], ["rate"], []]  # "the" and "is" are everywhere, "7" is no word, "rates" is once
-    assert words_of_classes(texts, np.array([0, 0, 1, 1]), 1) == [["card"], ["rate"]]
+    found = topic_words([*texts, "the the the"], [0, 0, 1, 1, 2])
+    assert found[0][:2] == ["card", "lost"]
+    assert set(found[1][:2]) == {"rate", "rates"}
+    assert found[2] == []
+    assert not {"the", "is", "7"} & {word for words in found for word in words}  # everywhere, and no word
+    assert [len(words) for words in topic_words(texts, [0, 0, 1, 1], 1)] == [1, 1]
+
+
+def test_words_without_meaning_come_last_although_counts_favour_them() -> None:
+    """ "since" is in more texts of its class than any other word, and in no text of the other: what counts see."""
+    texts = ["since a card", "since the card", "since", *["the high rate of the day"] * 27]
+    classes = [0] * 3 + [1] * 27
+    vectors = np.array([[1, 0, 0]] * 3 + [[0, 1, 0]] * 27, np.float32)
+    assert words_of_classes(texts, vectors, np.array(classes), encode)[0][0] == "card"
+    same = words_of_classes(texts, vectors, np.array(classes), lambda words: np.tile([2.0, 1, 0], (len(words), 1)))
+    assert same[0][0] == "since"  # the control: a model that does not tell words apart
+
+
+def test_a_large_class_needs_more_than_one_text_with_a_word() -> None:
+    texts = [*["the card"] * 30, "a lost card", *["the rate"] * 5, "a high rate"]
+    found = topic_words(texts, [0] * 31 + [1] * 6)
+    assert "lost" not in found[0]
+    assert "high" in found[1]
 
 
 def test_pairs_are_those_of_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:

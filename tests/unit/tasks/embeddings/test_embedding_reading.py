@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.cli.task_options import FileColumns
+from bertkit.cli.file_options import FileColumns
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import check_task, get_task
 from bertkit.tasks.embeddings.reading import read_embeddings
 from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, TRIPLETS, EmbeddingTask
-from bertkit.tasks.examples import Columns, Split
+from bertkit.tasks.examples import Split
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer

@@ -18,10 +18,10 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.styles import Font
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import read_texts
 from bertkit.tasks import TASKS, Columns, csv_task, load_split, splits_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.reading.text_rows import read_texts
 
 IMDB = TASKS["imdb"]
 TEXTS = ["Zoë’s café, naïve", "a; b", "plain", "more"]
@@ -146,7 +146,9 @@ def test_a_json_array_of_objects(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"text": text, "label": label} for text, label in zip(TEXTS, "0101", strict=True)]))
     assert texts(path) == TEXTS
     path.write_text('[{"text": "a", "label": 1}, 5, {"text": "b \\ud83d", "label": 1}]')
-    with pytest.raises(DataError, match=r"json:2: expected a JSON object .*got a int\n.*json:3: .*surrogate pair"):
+    with pytest.raises(
+        DataError, match=r"json: object 2: expected a JSON object .*got a int\n.*json: object 3: .*surrogate pair"
+    ):
         load_split(IMDB, path, "train")
     path.write_text('{"text": "a", "label": 1}')
     with pytest.raises(DataError, match=r"expected an array of objects.*got an object with 'text', 'label'"):

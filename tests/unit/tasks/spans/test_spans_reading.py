@@ -130,7 +130,7 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
 )
 def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, change, said):
     path = write(tmp_path / "train.json", squad_json(question(1), question(2, **change), question(3)))
-    place = r"train.json:2: data\[0\].paragraphs\[0\].qas\[1\]"
+    place = r"train.json: question 2: data\[0\].paragraphs\[0\].qas\[1\]"
     with pytest.raises(DataError, match=f"{place}.*{said}"):
         workflow_of(SQUAD).read(path, "train")
     kept = workflow_of(SQUAD).read(path, "train", on_error="skip")

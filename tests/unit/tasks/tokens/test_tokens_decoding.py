@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,22 @@ def test_a_new_beginning_ends_an_entity_and_ignored_types_are_left_out() -> None
         ("PER", 4, 5),
         ("O", 6, 7),
     ]
+
+
+@pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
+def test_a_type_called_o_is_not_the_tag_o(strategy: Strategy) -> None:
+    pieces = pieces_of("a b c d", [(0, 1), (2, 3), (4, 5), (6, 7)])
+    labels = {0: "O", 1: "B-O", 2: "I-O"}
+    table = sure(0, 1, 2, 0, of=3)
+    assert told(found_in(pieces, table, labels, strategy)) == [("O", 2, 5)]
+    assert told(found_in(pieces, table, labels, strategy, ())) == [("O", 0, 1), ("O", 2, 5), ("O", 6, 7)]
+
+
+def test_a_model_without_the_tag_o_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for names, told_of in ((["b-per", "i-per", "o"], True), (["NOUN", "VERB", "X"], False), (["O", "o", "x"], False)):
+        folder = save_tiny(tmp_path / names[0], BertForTokenClassification, id2label=dict(enumerate(names)))
+        pipeline("token-classification", model=folder, device="cpu")
+        assert ("the model has no tag 'O'" in capsys.readouterr().err) == told_of
 
 
 def test_tags_of_bioes_are_read_as_such() -> None:

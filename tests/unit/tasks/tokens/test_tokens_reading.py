@@ -24,7 +24,7 @@ from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.metrics import entity_scores
 from bertkit.tasks.tokens.reading import hold_out_sentences, ner_task, tagged_files
-from bertkit.tasks.tokens.report import tagged_report
+from bertkit.tasks.tokens.report import near_tags, tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, score_tags
 from bertkit.tasks.workflow import workflow_of
 
@@ -185,6 +185,27 @@ def test_a_bad_line_is_named(text: str | bytes, said: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match=said) as caught:
         read(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["", "\t", "\t\t"])
+def test_tabs_at_the_end_of_every_line_begin_no_column(end: str, tmp_path: Path) -> None:
+    lines = ["-DOCSTART-", "", "# a comment", "Ann\tB-PER", "in\tO", "", "# another", "Rome\tB-LOC"]
+    text = "".join(line + (end if "\t" in line else "") + "\n" for line in lines)
+    path = write(tmp_path / "train.conll", text)
+    assert ner_task(path).types == ("LOC", "PER")
+    assert [(example.words, example.tags) for example in read(path)] == [
+        (("Ann", "in"), ["B-PER", "O"]),
+        (("Rome",), ["B-LOC"]),
+    ]
+    words = write(tmp_path / "test.conll", f"Ann{end}\nin{end}\n")
+    assert [example.words for example in workflow_of(TASK).read(words, "test")] == [("Ann", "in")]
+
+
+def test_what_to_do_about_many_rows_is_said_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "test.txt", "It was late\n" + "Ann went home to Rome\n" * 30)
+    with pytest.raises(DataError, match=r"(?s)test.txt:2: the line has 5 columns.*and 20 more") as caught:
+        workflow_of(TASK).read(path, "test")
+    assert str(caught.value).count("Is this running text?") == 1
 
 
 def test_one_column_is_not_both(tmp_path: Path) -> None:
@@ -511,6 +532,11 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
     ):
         assert line in said, said
     assert json.loads(json.dumps(report.to_dict()))["splits"]["dev"]["unseen"] == 0.5
+    assert "NEAR-TAGS" not in said
+    near = TokenTask("ner", ("B_PER", "LOC", "b-per", "e-mail", "o"))
+    (line,) = near_tags(near.types)
+    assert line.endswith("letter: 'B_PER' (is it 'B-PER'?), 'b-per' (is it 'B-per'?), 'o' (is it 'O'?)")
+    assert line in tagged_report(near, {"dev": dev}, {"dev": encoded["dev"]}, max_length=24).render()
     broken = load_tagged_text("I-PER O\n")
     assert (
         "REPAIRED: 1 tag outside the scheme BIO"

@@ -119,9 +119,17 @@ def test_pairs(start: str) -> None:
         ("one text", ["a"], "got one string"),
         ([], [], "0 sample"),
         ([1, 2], ["a", "b"], "row 0 is 1"),
-        (["a", None], ["a", "b"], "row 0 is 'a'"),
-        (["a", ("b", "c")], ["a", "b"], "row 0 is 'a'"),
-        (["a", "b"], ["x", "x"], "1 class"),
+        (["a", None], ["a", "b"], "row 1 is None, as row 0 is 'a'"),
+        (["a", "b", float("nan")], ["a", "b", "a"], "row 2 is nan"),
+        (["a", ("b", "c")], ["a", "b"], r"row 1 is \('b', 'c'\)"),
+        ([[], []], ["a", "b"], r"row 0 is \[\]"),
+        ([("b", "c"), ("b", 1)], ["a", "b"], r"row 1 is \('b', 1\)"),
+        (["a", "b"], ["x", "x"], "1 class: 'x'"),
+        (["a", "b"], [3, 3], "1 class: 3"),
+        (["a", "b", "c"], ["x", float("nan"), "y"], r"y has no label in row 1 \(counted from 0\), but nan"),
+        (["a", "b", "c"], ["x", "y", None], "y has no label in row 2"),
+        (["a", "b", "c"], np.array([1, 0, np.nan]), "y has no label in row 2"),
+        (["a", "b"], [1, "a"], "row 1 is 'a', row 0 is 1"),
         (["a", "b"], ["x"], "one label for each of the 2 texts"),
         (["a", "b"], [[1, 0], [0, 1]], "one label for each"),
         (["a", "b"], [0.5, 0.7], "continuous"),
@@ -131,6 +139,29 @@ def test_pairs(start: str) -> None:
 def test_wrong_input_is_refused(start: str, X: Any, y: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         quick(start).fit(X, y)
+
+
+def test_missing_values_of_tables_are_named(start: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
+    texts = ["a", "b", "c"]
+    for missing in (None, float("nan"), pandas.NA):
+        with pytest.raises(InputError, match="y has no label in row 1"):
+            quick(start).fit(texts, pandas.Series(["x", missing, "y"]))
+    for labels in (pandas.Series([1, None, 0], dtype="Int64"), arrow.array(["x", None, "y"])):
+        with pytest.raises(InputError, match="y has no label in row 1"):
+            quick(start).fit(texts, labels)
+    with pytest.raises(InputError, match="row 2 is None"):
+        quick(start).fit(arrow.chunked_array([["a", "b"], [None]]), ["x", "y", "x"])
+
+
+def test_columns_of_arrow_in_chunks(start: str, fitted: BertClassifier) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    X, y = data(160, 0)
+    texts, labels = (arrow.chunked_array([part[:50], part[50:]]) for part in (X, y.tolist()))
+    model = quick(start).fit(texts, labels)
+    assert model.classes_.tolist() == fitted.classes_.tolist()
+    assert (model.predict_proba(texts) == fitted.predict_proba(X)).all()
 
 
 def test_wrong_settings_are_refused_at_fit_not_before(start: str) -> None:

@@ -22,7 +22,7 @@ from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.optim import parameter_groups
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task, get_task, task_of
-from bertkit.tasks.multi.features import mixed_steps, steps_of_heads
+from bertkit.tasks.multi.features import head_sampler, steps_of_heads
 from bertkit.tasks.multi.task import MultiTask
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
@@ -204,7 +204,7 @@ def test_steps_are_drawn_in_proportion_to_a_power_of_the_rows():
     assert steps_of_heads(sizes, 10, 1.0) == [160, 10, 1]
     root = steps_of_heads(sizes, 10, 0.5)
     assert root == [round(171 * size**0.5 / sum(s**0.5 for s in sizes)) for size in sizes]
-    steps_of = mixed_steps(sizes, 10, 1.0, 3)
+    steps_of = head_sampler(sizes, 10, 1.0, 3)
     epoch = steps_of(0)
     starts = np.cumsum([0, *sizes])
     for low, high in itertools.pairwise(starts):
@@ -213,7 +213,7 @@ def test_steps_are_drawn_in_proportion_to_a_power_of_the_rows():
     assert all(np.array_equal(a, b) for a, b in zip(epoch, steps_of(0), strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(epoch, steps_of(1), strict=False))
     # A head with too few steps for its rows goes on in the next epoch.
-    few = mixed_steps([80, 1], 10, 0.0, 0)
+    few = head_sampler([80, 1], 10, 0.0, 0)
     seen = [row for epoch in range(2) for rows in few(epoch) for row in rows.tolist() if row < 80]
     assert len(set(seen)) == len(seen) == 80
 

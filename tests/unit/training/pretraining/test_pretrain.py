@@ -26,6 +26,7 @@ from bertkit.training.pretraining import pretrain as module
 from bertkit.training.pretraining.pretrain import make_schedule, pretrain
 from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches, training_data
 from bertkit.training.pretraining.pretrain_settings import Optimizer, PretrainConfig
+from bertkit.training.trainer.assembly import RunOptions
 from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
@@ -363,7 +364,7 @@ def test_the_settings_reach_the_loop() -> None:
         "precision": "bf16", "compile": True,
     }  # fmt: skip
     config = PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4)
-    options = module.loop_options(config, Path("run"), {"config": {}, "model": {}, "store": ""})
+    options = module.loop_options(config, RunOptions(Path("run"), how_to_resume=module.ON_ITS_OWN))
     told = {**values, "num_steps": 7, "keep": 5, "evaluate_every_steps": 4}
     del told["max_steps"]
     assert {name: getattr(options, name) for name in told} == told

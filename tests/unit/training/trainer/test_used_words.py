@@ -21,10 +21,10 @@ from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import freeze_encoder
 from bertkit.training.finetuning.label_contrast import contrast_labels
 from bertkit.training.trainer import used_words
+from bertkit.training.trainer.assembly import RunOptions
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
-from bertkit.training.trainer.loop_options import LoopOptions
 from bertkit.training.trainer.used_words import UsedWords, all_words, only_used_words
 from training_helpers import TINY, tiny_model, toy_config, toy_features, toy_task
 
@@ -189,7 +189,7 @@ def test_with_cached_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
         model = model_of(pooling="mean")
         seed_generators(0)
         with only_used_words(model, TRAIN.ids):
-            trainer = contrast_labels(model, TRAIN, config, 0, LoopOptions(1, 1.0, max_grad_norm=1e9))
+            trainer = contrast_labels(model, TRAIN, config.model_copy(update={"max_grad_norm": 1e9}), 0, RunOptions())
             trainer.run()
         found.append(state(model))
     assert trainer.at.step > 3

@@ -1,0 +1,73 @@
+"""The texts of a file: one a line, or a column of a table; each with its line and the other columns of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.config.file_columns import Columns
+from bertkit.errors import DataError
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.examples import place_of
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import Lines, check_file
+from bertkit.tasks.reading.splits import kind_of
+from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, records
+
+#: Columns that are looked for where none is named.
+USUAL = ("text", "sentence")
+#: Two columns that together are a pair of texts.
+USUAL_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("sentence_a", "sentence_b"),
+    ("query", "passage"),
+    ("question", "sentence"),
+    ("#1 string", "#2 string"),
+)
+
+
+class FileRow(NamedTuple):
+    """A row of a file; ``columns`` has all of its values, ``line`` is counted as by ``Table.rows``."""
+
+    text: str
+    pair: str | None
+    columns: dict[str, Any]
+    line: int
+
+
+def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterator[FileRow]]:
+    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
+
+    Raises:
+        DataError: no file, a damaged one, or a row without a text; names file and line.
+    """
+    check_file(source)
+    if kind_of(source) is None:
+        lines = Lines(source, BadRows(), columns.encoding)
+        return (), (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
+    table = open_table(source, columns, BadRows())
+    names = [find_column(source, table.columns, columns.text or USUAL, "text", "choose one with --text")]
+    if columns.text_pair:
+        names.append(
+            find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
+        )
+    taken = set(table.columns)
+    if isinstance(table, JsonTable):  # an object may have more keys than the first one
+        taken.update(name for _, record in table.objects() for name in record)
+    same = {field for name, field in zip(names, ("text", "text_pair"), strict=False) if name == field}
+    return taken - same, _texts(source, records(table), names)
+
+
+def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str]) -> Iterator[FileRow]:
+    for line, record in rows:
+        texts = [record.get(name) for name in names]
+        for column, value in zip(names, texts, strict=True):
+            if not isinstance(value, str):
+                raise DataError(f"{place_of(source, line)}: column {column!r} holds {value!r:.40}, expected a text")
+        yield FileRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, line)
