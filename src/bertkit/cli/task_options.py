@@ -39,8 +39,8 @@ def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any
         hints = get_type_hints(kind, include_extras=True)
         for part in fields(kind):
             value, option = get_args(hints[part.name])
-            owner = next(each for each in kind.__mro__ if part.name in each.__annotations__)
-            group = Group(owner.title, sort_key=1)
+            classes = [each for each in kind.__mro__ if issubclass(each, FileOptions)]
+            group = Group(next(each.title for each in classes if part.name in each.__annotations__), sort_key=1)
             parameter = Parameter(help=option.help, group=group, negative=() if value is bool else None)
             if not option.everyday:
                 RARE.add(f"--{part.name.replace('_', '-')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     task: EmbeddingTask
     model_class = "BertModel"
-    shared_settings = ("pooling",)
+    shared_settings: ClassVar[tuple[str, ...]] = ("pooling",)
     default_max_length = 256
     trains_in_bf16 = False
 
