@@ -30,7 +30,12 @@ def place_of(source: str | Path, row: int, unit: str = "object") -> str:
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line or record where it begins, counted from 1."""
+    """Where an example came from: its file, and the line or record where it begins, counted from 1.
+
+    An example that inherits from it needs nothing but the two fields.
+    """
+
+    __slots__ = ()
 
     @property
     def row(self) -> int: ...
@@ -41,13 +46,14 @@ class Located(Protocol):
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
+        return place_of(self.source, self.row)
 
 
 ExampleT = TypeVar("ExampleT", bound=Located)
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Example(Located):
     """One labelled text, or pair of texts.
 
     text, text_pair: as in the file, nothing stripped; ``text_pair`` is None for one-text tasks.
@@ -62,11 +68,6 @@ class Example:
     label: int | float | tuple[int, ...] | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
 
 @dataclass(frozen=True, slots=True)

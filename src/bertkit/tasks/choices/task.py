@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bertkit.metrics.scores import METRICS, check_metrics
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import Located
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample:
+class ChoiceExample(Located):
     """One question.
 
     context: the first text of every pair, as in the file.
@@ -27,11 +27,6 @@ class ChoiceExample:
     label: int | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from bertkit.config.file_columns import Columns
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import Located
 
 #: What a row says: these belong together; the second is nearer than the third; so much are they alike.
 Comparison = Literal["pairs", "triplets", "scores"]
@@ -26,7 +26,7 @@ USUAL_COLUMNS = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingExample:
+class EmbeddingExample(Located):
     """Texts that are compared.
 
     texts: as in the file: an anchor, its positive, and any number of negatives; or two texts with a score.
@@ -39,11 +39,6 @@ class EmbeddingExample:
     score: float | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

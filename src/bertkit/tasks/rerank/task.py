@@ -11,7 +11,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RankLoss
 from bertkit.errors import ConfigError
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import Located
 
 #: The scores, see :mod:`bertkit.metrics.ranking`.
 METRICS = ("ndcg@10", "mrr@10", "recall@1", "recall@10")
@@ -32,7 +32,7 @@ BM25_SEARCH = "bm25"
 
 
 @dataclass(frozen=True, slots=True)
-class RerankExample:
+class RerankExample(Located):
     """One query with its documents.
 
     query, documents: as in the file; no document stands there twice.
@@ -46,11 +46,6 @@ class RerankExample:
     gains: tuple[float, ...] | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bertkit.config.file_columns import Columns
 from bertkit.metrics.rouge import ROUGE
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import Located
 
 #: The share of targets that are written word for word; blanks count as one.
 EXACT_MATCH = "exact_match"
@@ -20,7 +20,7 @@ USUAL_COLUMNS = Columns(text=SOURCE_NAMES, label=TARGET_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Seq2SeqExample:
+class Seq2SeqExample(Located):
     """One source with its target.
 
     text: the source, as in the file. target: None in an unlabelled test file.
@@ -32,11 +32,6 @@ class Seq2SeqExample:
     target: str | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def text_pair(self) -> None:
