@@ -34,7 +34,7 @@ class Start:
 
 def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any:
     """A class like ``base`` with the fields of some classes, each once, as options of a command."""
-    made = {}
+    made: dict[str, tuple[str, Any, Any]] = {}
     for kind in kinds:
         hints = get_type_hints(kind, include_extras=True)
         for part in fields(kind):
@@ -44,7 +44,9 @@ def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any
             parameter = Parameter(help=option.help, group=group, negative=() if value is bool else None)
             if not option.everyday:
                 RARE.add(f"--{part.name.replace('_', '-')}")
-            made[part.name] = (part.name, Annotated[value, parameter], field(default=part.default))
+            hint = Annotated[value, parameter]
+            assert made.get(part.name, ("", hint))[1] == hint, f"two kinds of tasks have an option {part.name}"
+            made[part.name] = (part.name, hint, field(default=part.default))
     here = {"__module__": __name__}
     if "encoding" in made:
         made["encoding"] = made.pop("encoding")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 else:
     OWN = [own for form in KINDS if (own := part_of(form, "settings")) is not None]
+    NAMES = [name for own in (ReadingSettings, *OWN) for name in own.model_fields]
+    assert len({*NAMES}) == len(NAMES), "two kinds of tasks have a setting of one name"
     BASES = (*reversed(OWN), ReadingSettings)  # the common fields come first
     TaskSettings = type(ReadingSettings)("TaskSettings", BASES, {"__module__": __name__})
 

@@ -311,7 +311,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""
-        return {}
+        return {"max_length": settings.max_length}
 
     def notes_on(self, decision: Decision) -> list[str]:
         """What one should know of dev scores under a decision that was made on dev: sentences for the result."""

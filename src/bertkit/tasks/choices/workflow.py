@@ -98,9 +98,6 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         scores = engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
-    def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
-
     def score(self, given: ChoicesPredicted) -> dict[str, float]:
         assert given.encoded.labels is not None
         predicted = given.outputs.argmax(axis=1)

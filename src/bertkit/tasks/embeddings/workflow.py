@@ -228,9 +228,6 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     def outputs(self, engine: VectorEngine, encoded: TextColumns, *, check: Check = stop_nothing, label: str) -> Floats:
         return engine.shown_vectors(encoded.texts, check=check, label=label)
 
-    def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
-
     def score(self, given: TextsPredicted) -> dict[str, float]:
         return scores_of(self.task, given.outputs, given.encoded)
 

@@ -177,9 +177,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
         return engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)[:, 0]
 
-    def decide(self, given: RerankPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
-
     def score(self, given: RerankPredicted) -> dict[str, float]:
         found = means(query_values(self.task, given.examples, given.outputs))
         return {**found, "loss": float(_losses(given).mean())}

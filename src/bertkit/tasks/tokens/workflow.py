@@ -138,9 +138,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         number = {name: index for index, name in engine.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
 
-    def decide(self, given: TagsPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
-
     def score(self, given: TagsPredicted) -> dict[str, float]:
         predicted, right = self._tags(given), [example.tags for example in given.examples]
         losses, targets = _piece_losses(given)
