@@ -61,6 +61,9 @@ def finetune(
     linear model. RUN then holds the model, metrics.json with its protocol,
     predictions, plots and a model card. Ctrl-C saves; --resume continues.
 
+    The model is an encoder of any family; or a BART for texts and for squad, a BART
+    or a T5 for summarize and text2text.
+
     With --lora RANK only small matrices beside the weights are trained, with the
     head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
 

@@ -44,9 +44,9 @@ def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any
             parameter = Parameter(help=option.help, group=group, negative=() if value is bool else None)
             if not option.everyday:
                 RARE.add(f"--{part.name.replace('_', '-')}")
-            hint = Annotated[value, parameter]
-            assert made.get(part.name, ("", hint))[1] == hint, f"two kinds of tasks have an option {part.name}"
-            made[part.name] = (part.name, hint, field(default=part.default))
+            new: tuple[str, Any, Any] = (part.name, Annotated[value, parameter], field(default=part.default))
+            assert made.get(part.name, new)[1] == new[1], f"two kinds of tasks have an option {part.name}"
+            made[part.name] = new
     here = {"__module__": __name__}
     if "encoding" in made:
         made["encoding"] = made.pop("encoding")

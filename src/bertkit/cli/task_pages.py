@@ -27,7 +27,10 @@ class MoreTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskPages:
-    """The pages of a command with a task. ``more``: what it takes as a task beside those of the registry."""
+    """The pages of a command with a task.
+
+    more: what it takes as a task beside those of the registry. Only a command that does shows remarks on kinds.
+    """
 
     command: str
     more: Mapping[str, MoreTask]
@@ -50,10 +53,12 @@ class TaskPages:
         start = f"bertkit {self.command} "
         own = [each for each in commands if f"{start}{task} " in each]
         own = own or [re.sub(rf"{start}\S+ --data \S+", f"{start}{task} --data DATA", commands[0], count=1)]
-        remarks = self.more[task].remarks if task in self.more else files_of(form_of(task)).remarks
+        remarks = ""
+        if self.more:
+            remarks = self.more[task].remarks if task in self.more else files_of(form_of(task)).remarks
         first, *others = _paragraphs(text)
-        said = [first, f"Task {task}: {self.lines()[task]}", *others, *([remarks] if remarks else [])]
-        return "\n\n".join([*said, EXAMPLES.strip(), "".join(own)])
+        said = [first, f"Task {task}: {self.lines()[task]}", *others, remarks, EXAMPLES.strip(), "".join(own)]
+        return "\n\n".join(part for part in said if part)
 
     def others(self, task: str) -> set[str]:
         """The options that are for other tasks alone."""

@@ -17,10 +17,7 @@ class EmbeddingFiles(TextTable, EncodedFiles):
     """Tables of two texts a row or more."""
 
     title = "Texts to compare (tasks pairs, triplets, scored-pairs)"
-    remarks = (
-        "The vectors of the model are near where texts are alike; sentence-transformers loads the run as well. "
-        "sparse-pairs trains a masked LM as SPLADE."
-    )
+    remarks = "Similar texts get similar vectors; sentence-transformers loads the run as well."
 
     negative: Annotated[
         str | None, Option("Column, or several (a,b,c), of texts unlike --text; default: those named so.")

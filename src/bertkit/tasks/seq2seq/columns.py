@@ -17,7 +17,6 @@ class Seq2SeqFiles(EncodedFiles):
     """Tables of sources and targets."""
 
     title = "Text to text (tasks summarize, text2text)"
-    remarks = "The model is an encoder-decoder, a BART or a T5."
 
     source: Annotated[str | None, _COLUMN] = None
     target: Annotated[str | None, _COLUMN] = None

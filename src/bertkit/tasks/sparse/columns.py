@@ -1,5 +1,14 @@
 """How tables of one's own hold texts that are compared: as for dense vectors."""
 
-from bertkit.tasks.embeddings.columns import EmbeddingFiles as SparseFiles
+from __future__ import annotations
 
-__all__ = ["SparseFiles"]
+from dataclasses import dataclass
+
+from bertkit.tasks.embeddings.columns import EmbeddingFiles
+
+
+@dataclass(frozen=True)
+class SparseFiles(EmbeddingFiles):
+    """Tables of two texts a row or more."""
+
+    remarks = "The model is a masked LM, which is trained as SPLADE; sentence-transformers loads the run as well."

@@ -27,7 +27,7 @@ class TextFiles(LabelledTable):
 
     remarks = (
         "With --few-shot a handful of labelled texts is enough: the best way to learn from them is found by "
-        "cross-validation, and without a dev file all are trained on. The model may also be a BART."
+        "cross-validation, and without a dev file all are trained on."
     )
 
     multi_label: Annotated[bool, Option("The label column holds any number of labels, as in 'news|sport'.")] = False
