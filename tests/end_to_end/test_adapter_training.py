@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,10 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.model_card import _ADAPTERS
 from bertkit.training.trainer.callbacks import Callback
-from finetune_data import BAD, GOOD, QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
+from finetune_data import BAD, GOOD, QUICK, labelled_texts, tiny_start, write_heads_data, write_splits
 
 LORA: dict[str, Any] = {**QUICK, "lora": 4, "learning_rate": 1e-2}
 TEXTS = ["the film was good and lovely", "a sad day", "it is a book"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
 
 
 @pytest.fixture(scope="module")

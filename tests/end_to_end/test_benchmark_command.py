@@ -18,6 +18,9 @@ from bertkit.cli import main
 from bertkit.visualize import pictures
 from pipeline_helpers import save_tiny
 
+#: See ``conftest.py``.
+DRAWS = True
+
 Run = Callable[..., tuple[int, str, str]]
 
 

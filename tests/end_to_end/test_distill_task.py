@@ -25,13 +25,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.run_folder import read_log
 from distillation_data import StopAt, make_teacher, small_data, task_recipe
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_pictures():
-    with no_pictures():
-        yield
+from finetune_data import QUICK, labelled_texts, tiny_start, write_splits, write_table
 
 
 @pytest.fixture(scope="module")

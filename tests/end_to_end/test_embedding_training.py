@@ -26,15 +26,8 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.batch_plan import WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from embedding_data import rows_of, untrained, write_data, write_rows
-from finetune_data import no_pictures
 
 QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 6, "batch_size": 16, "patience": 0, "baseline": False}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def pictures() -> Any:
-    with no_pictures():
-        yield
 
 
 @pytest.fixture(scope="module")

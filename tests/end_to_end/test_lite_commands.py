@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bertkit.export.onnx_export import export_onnx, load_for_export
 from pipeline_helpers import save_tiny
 from sentence_folders import dense, pooling, sentence_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 TESTS = Path(__file__).resolve().parents[1]
 RUNS = TESTS / "compatibility" / "first_release" / "finetuned"
@@ -60,9 +60,30 @@ def make_folders(root: Path) -> dict[str, tuple[Path, Path]]:
     return {name: (model, export(model, root / f"{name}-onnx")) for name, model in models.items()}
 
 
-def lite(*argv: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TESTS / "lite_command.py"), *map(str, argv)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+LITE = [sys.executable, str(TESTS / "lite_command.py")]
+Lite = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def lite() -> Iterator[Lite]:
+    """Runs commands in one interpreter without those packages; :func:`started` has one of its own."""
+    with subprocess.Popen(LITE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def run(*argv: object) -> subprocess.CompletedProcess[str]:
+            asked.write(json.dumps([str(part) for part in argv]) + "\n")
+            asked.flush()
+            code, out, err = json.loads(answers.readline())
+            return subprocess.CompletedProcess(argv, code, out, err)
+
+        yield run
+        asked.close()
+
+
+def started(*argv: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LITE, *map(str, argv)], capture_output=True, text=True, check=False)
 
 
 def near(found: Any, expected: Any) -> None:
@@ -101,7 +122,7 @@ USES: list[tuple[str, str, list[str]]] = [
 
 @pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
 def test_commands_on_exports(
-    folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], command: str, name: str,
+    lite: Lite, folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], command: str, name: str,
     arguments: list[str],
 ) -> None:  # fmt: skip
     model, exported = folders[name]
@@ -114,12 +135,12 @@ def test_commands_on_exports(
     near([json.loads(line) for line in done.stdout.splitlines()], expected)
 
 
-def test_predict_resumes_and_writes_tables(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_predict_resumes_and_writes_tables(lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     run, exported = folders["text"]
     source = DATA / "reviews" / "dev.csv"
     theirs = tmp_path / "theirs.jsonl"
     assert main(["predict", str(source), "--model", str(run), "--out", str(theirs), "--precision", "fp32"]) == 0
-    done = lite("predict", source, "--model", exported, "--out", tmp_path / "ours.jsonl")
+    done = started("predict", source, "--model", exported, "--out", tmp_path / "ours.jsonl")
     assert done.returncode == 0, done.stderr
     ours, theirs = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("ours", "theirs"))
     near(ours, theirs)
@@ -127,10 +148,10 @@ def test_predict_resumes_and_writes_tables(folders: dict[str, tuple[Path, Path]]
 
 
 def test_doctor_and_help() -> None:
-    done = lite("doctor", "--json")
+    done = started("doctor", "--json")
     assert done.returncode in (0, 5)  # 5: the packages of the distribution that is installed here are hidden
     assert "torch" not in json.loads(done.stdout)
-    assert lite("--help").returncode == 0
+    assert started("--help").returncode == 0
 
 
 TRAINING = {
@@ -159,7 +180,7 @@ TRAINING = {
 
 @pytest.mark.parametrize("command", TRAINING)
 def test_other_commands_say_what_to_install(
-    folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
+    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
 ) -> None:
     out = str(tmp_path / "new.jsonl")
     where = (
@@ -189,7 +210,7 @@ def test_every_command_is_spoken_of() -> None:
     ],
 )
 def test_what_an_export_does_not_help_with(
-    folders: dict[str, tuple[Path, Path]], arguments: list[str], told: str
+    lite: Lite, folders: dict[str, tuple[Path, Path]], arguments: list[str], told: str
 ) -> None:
     places = {"encoder": folders["encoder"][0], "encoder-onnx": folders["encoder"][1]}
     done = lite(*(places.get(part, part) for part in arguments))
@@ -198,7 +219,7 @@ def test_what_an_export_does_not_help_with(
     assert "Run: pip install bertkit" in done.stderr
 
 
-def test_exports_run_on_the_cpu(folders: dict[str, tuple[Path, Path]]) -> None:
+def test_exports_run_on_the_cpu(lite: Lite, folders: dict[str, tuple[Path, Path]]) -> None:
     done = lite("embed", "a", "--model", folders["encoder"][1], "--device", "cuda")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "no device 'cuda'" in done.stderr

@@ -23,6 +23,9 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from kinds_data import sentences, tagger_start
 from training_helpers import read_rows
 
+#: See ``conftest.py``.
+DRAWS = True
+
 QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "precision": "fp32", "batch_size": 16, "max_length": 24}
 
 Run = Callable[..., tuple[int, str, str]]
@@ -117,9 +120,10 @@ def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, tm
     (tmp_path / "other.conll").write_text(sentences(20, 8))
     evaluate_run("ner", tmp_path / "other.conll", run_folder)
     assert {path: path.read_bytes() for path in own} == own, "what the run found on its own dev rows stays"
-    of_others = read_rows(run_folder / "evaluation-predictions-dev.jsonl")
-    assert len(of_others) == read(run_folder / "evaluation-dev.json")["num_rows"] == 20
-    assert read(run_folder / "evaluation-entities-dev.json")["split"] == "dev"
+    (of_others,) = run_folder.glob("evaluation-predictions-other.conll-*.jsonl")
+    (scored,) = run_folder.glob("evaluation-other.conll-*.json")
+    assert len(read_rows(of_others)) == read(scored)["num_rows"] == 20
+    assert read(scored)["split"] == "other.conll"
 
 
 def test_files_are_read_as_those_that_the_run_learned_from(start: Path, data: Path, tmp_path: Path, run: Run) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from bertkit.cli import main
 
+#: See ``conftest.py``.
+DRAWS = True
+
 SENTENCES = ["The cat sat on the mat.", "The dog ran under the tree.", "A red bird flew over the blue house."]
 
 

@@ -20,7 +20,7 @@ from bertkit.tasks import csv_task
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from finetune_data import BAD, GOOD, OTHER, QUICK, labelled_texts, no_pictures, write_splits, write_table
+from finetune_data import BAD, GOOD, OTHER, QUICK, labelled_texts, write_splits, write_table
 from reader_folders import save_reader
 
 ACCURATE = 0.9
@@ -115,8 +115,7 @@ def test_a_classifier_learns_and_is_used(trained: Path, data: Path, tmp_path: Pa
 def test_vectors_of_the_encoder_frozen(start: Path, data: Path, tmp_path: Path) -> None:
     """The head alone is trained, on vectors that are computed once; the model predicts what was scored."""
     config = FinetuneConfig(**{**QUICK, "epochs": 30, "learning_rate": 1e-2}, freeze_encoder=True)
-    with no_pictures():
-        result = finetune(labels_of(data), data, start, tmp_path / "run", config, cache=tmp_path / "cache")
+    result = finetune(labels_of(data), data, start, tmp_path / "run", config, cache=tmp_path / "cache")
     assert result.scores["accuracy"] > 0.7
     assert list((tmp_path / "cache").iterdir())
     assert result.protocol["what_is_trained"] == "classification head on frozen </s> features"
@@ -160,9 +159,8 @@ def test_tasks_of_texts(task: str, file: str, start: Path, tmp_path: Path) -> No
             names = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2",
                      "score")  # fmt: skip
             write_table(where, names, [(n, *"abcdef", t, t, float(y)) for n, (t, y) in enumerate(texts)])
-    with no_pictures():
-        config = FinetuneConfig(**{**QUICK, "epochs": 1}, class_weights="balanced" if task == "sst2" else "none")
-        result = finetune(task, tmp_path / "data", start, tmp_path / "run", config)
+    config = FinetuneConfig(**{**QUICK, "epochs": 1}, class_weights="balanced" if task == "sst2" else "none")
+    result = finetune(task, tmp_path / "data", start, tmp_path / "run", config)
     assert np.isfinite(result.scores["loss"])
     assert pipeline(model=tmp_path / "run", device="cpu").task == "text-classification"
 

@@ -1,25 +1,58 @@
-"""The README's tour runs as it is written, in one folder, from top to bottom, and what it says of its results is so."""
+"""The README and the tour run as they are written, in one folder, from top to bottom, with the results they state."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bertkit.cli import main
+
 README = Path(__file__).resolve().parents[2] / "README.md"
-TEXT = README.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, flags=re.M | re.S)
+PAGES = [README, README.parent / "docs" / "tour.md", README.parent / "docs" / "results.md"]
+TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
+BLOCKS = [block for text in TEXTS for block in re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.M | re.S)]
+TYPED = [
+    line.split("#")[0].strip() for language, block in BLOCKS if language == "console" for line in block.splitlines()
+]
 
 
-def test_the_two_commands_come_first():
-    assert BLOCKS[0][0] == "console"
-    assert [line.split("#")[0].strip() for line in BLOCKS[0][1].splitlines()] == ["make demo", "make test"]
-    makefile = README.with_name("Makefile").read_text(encoding="utf-8")
-    assert "\ndemo:" in makefile
-    assert "\ntest:" in makefile
+def test_the_readme_is_short_and_installs_before_it_makes():
+    assert len(TEXTS[0].splitlines()) <= 150
+    assert TYPED.index("pip install bertkit") < TYPED.index("make demo") < TYPED.index("make test")
+
+
+def test_the_command_in_a_terminal_answers(capsys: pytest.CaptureFixture[str]):
+    (command,) = [line for line in TYPED if line.startswith("bertkit similarity")]
+    assert main(shlex.split(command)[1:]) == 0
+    scores = [(float(line.split()[0]), line) for line in capsys.readouterr().out.splitlines()]
+    assert max(scores)[1].endswith("I forgot my login")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_make_says_what_it_does_before_anything_else_and_pip_talks(tmp_path: Path):
+    """With an environment that is still to be made, without making it."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "demo", f"VENV={tmp_path / 'new'}"],
+        cwd=README.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert planned[0].startswith("echo ")
+    assert not [line for line in planned if re.search(r"pip install.* (-q|--quiet)\b", line)]
+    assert planned[-1] == f"{tmp_path / 'new'}/bin/bertkit demo"
+    assert (
+        subprocess.run(["make", "--dry-run", "test"], cwd=README.parent, capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 #: Runs the blocks in a process of its own: those of Python in one namespace, the shell's with the variables of earlier
@@ -47,12 +80,12 @@ def test_the_tour_runs(tmp_path):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HF_HUB_OFFLINE": "1",
     }
-    blocks = [(language, block) for language, block in BLOCKS[1:] if language != "text"]
+    blocks = [(language, block) for language, block in BLOCKS if language not in ("text", "console")]
     assert {language for language, _ in blocks} == {"bash", "python"}
     outputs = json.loads(run([sys.executable, "-c", RUN_BLOCKS], tmp_path, environment, json.dumps(blocks)))
     printed = [output for (language, _), output in zip(blocks, outputs, strict=True) if language == "bash"]
     said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
-    assert all(block in said for language, block in BLOCKS[1:] if language == "text")
+    assert all(block in said for language, block in BLOCKS if language == "text")
     assert "['delivery']" in said
     classified, untrained, searched, tagged, pretrained = printed
     assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
@@ -64,6 +97,9 @@ def test_the_tour_runs(tmp_path):
     assert 0.4 > scores["majority"] > scores["tf-idf"]
     assert re.findall(r"requests\.csv:\d+\t(.+)", searched)[0] == "The box was crushed"
     assert "30 texts in 3 clusters" in searched
+    topics = {word for line in re.findall(r"(?m)^  \d  .*", searched) for word in line.split("  ")[-1].split(", ")}
+    assert {"password", "invoice", "payment"} <= topics
+    assert not {"it", "how", "since", "has", "the", "you", "to", "was", "not"} & topics
     assert "requests.csv:21, requests.csv:23" in searched
     assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
     assert "unigram_entropy" in pretrained
@@ -73,12 +109,17 @@ def test_the_tour_runs(tmp_path):
 
 
 def test_every_path_and_results_file_exists():
-    for path in re.findall(r"`((?:src|docs|examples|benchmarks)/[\w./-]*)`", TEXT):
+    for path in re.findall(r"`((?:src|docs|examples|benchmarks)/[\w./-]*)`", "".join(TEXTS)):
         assert (README.parent / path).exists(), path
-    for name in re.findall(r"`([\w.-]+_(?:epyc|xeon)[\w.-]+\.md)`", TEXT):
+    names = re.findall(r"`([\w.-]+_(?:epyc|xeon)[\w.-]+\.md)`", "".join(TEXTS))
+    assert len(names) > 30
+    for name in names:
         assert (README.parent / "benchmarks" / "results" / name).exists(), name
-    for picture in re.findall(r"!\[.*?\]\((.*?)\)", TEXT):
-        assert (README.parent / picture).stat().st_size < 60_000
+    for page, text in zip(PAGES, TEXTS, strict=True):
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+            assert (page.parent / picture).stat().st_size < 60_000
+        for link in re.findall(r"(?<!!)\[[^]]*\]\(([^)#]*)(?:#[\w-]*)?\)", text):
+            assert (page.parent / link).exists(), link
 
 
 def test_every_path_that_contributors_are_sent_to_exists():

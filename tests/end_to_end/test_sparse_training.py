@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,9 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.callbacks import Callback
 from embedding_data import TOPICS, untrained, write_data
-from finetune_data import no_pictures
 
 QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "fp32", "max_length": 12}
 TASK = get_task("sparse-pairs")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,9 @@ from bertkit.inference.runs import load_run, predict_run
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from pipeline_helpers import save_tiny
 
+#: See ``conftest.py``.
+DRAWS = True
+
 LABELS = ("bad", "good")
 
 

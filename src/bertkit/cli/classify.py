@@ -108,8 +108,6 @@ def _untrained(
     model: str, common: Computing, reading: Reading, given: ZeroShot, top_k: int | None, *, every: bool
 ) -> tuple[Labeller, bool]:
     """The same by a model that was not trained on the labels."""
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"--top-k must be a whole number from 1, got {top_k}")
     assert given.labels is not None
     words = words_of(given.labels)
     options: dict[str, Any] = {} if given.template is None else {"hypothesis_template": given.template}

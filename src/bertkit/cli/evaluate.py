@@ -50,8 +50,9 @@ def evaluate(
 ) -> None:
     """Score a finished run on labelled text.
 
-    The run folder keeps the scores and their protocol in evaluation-SPLIT.json, and
-    every prediction in evaluation-predictions-SPLIT.jsonl.
+    The run folder keeps the scores and their protocol in evaluation-NAME.json, and
+    every prediction in evaluation-predictions-NAME.jsonl; NAME is the split, or of
+    another file its name and a hash.
 
     With --labels, models are scored that were not trained on these labels, in every
     way their heads allow, beside the majority and TF-IDF, which learn from them.
@@ -134,6 +135,8 @@ def _of_vectors(
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
     """Which rows to score: dev of a folder; the whole of a file, unless the run was trained on a part of it."""
-    if not data.is_file():
+    from bertkit.tasks.reading.splits import split_of
+
+    if not data.is_file() or run.learned_from(data) or split_of(data) is None:
         return "dev"
-    return "dev" if run.learned_from(data) else next(iter(run.workflow.splits(data)))
+    return next(iter(run.workflow.splits(data)))

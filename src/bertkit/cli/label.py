@@ -70,8 +70,6 @@ def label(
         raise ConfigError("standard input gives the answers, so the texts must be in a file")
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out {out}: labels are written as .jsonl")
-    if every < 0:
-        raise ConfigError(f"--every must be at least 0, got {every}")
     rows = text_rows(file, columns)
     places = dict(zip(reversed(rows.texts), reversed(rows.places), strict=True))  # of equal texts the first
     texts = list(dict.fromkeys(rows.texts))

@@ -47,8 +47,6 @@ def similarity(
         raise ConfigError("no text: give one text first, then those to compare with it")
     if text[0] == STANDARD_STREAM:
         raise ConfigError("the first text cannot be '-': give it as an argument; those to compare with it may be '-'")
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     source, others = text[0], read_texts(text[1:], reading)
     pipe = open_pipeline("feature-extraction", model, common)
     measure = pipe.measure(making.pooling)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from bertkit.cli.cluster import GROUP, Clusters, Encoding, Out, TextFile, clustered, finish
 from bertkit.cli.common_options import Computing, Model
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError
 
 
 def topics(
@@ -37,8 +36,6 @@ def topics(
         bertkit topics tickets.csv --model DIR
         bertkit topics tickets.csv --model DIR --k 20 --words 5 --json
     """
-    if words < 1:
-        raise ConfigError(f"--words must be at least 1, got {words}")
     common.begin()
     rows, found = clustered(file, model, out, clusters, encoding, columns, common, words)
     finish(rows, found, out, common)

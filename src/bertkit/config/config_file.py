@@ -12,18 +12,51 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.untrusted_files import Json, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import FileSettings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
+#: The file of a folder of sentence-transformers that lists its modules.
+MODULES = "modules.json"
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
 
 
 def checkpoint_folder(path: Path) -> Path:
-    """The folder of a checkpoint: of a file the one it lies in."""
-    return path if path.is_dir() else path.parent
+    """The folder of a checkpoint: of a file the one it lies in.
+
+    CheckpointError: a folder of sentence-transformers without an encoder in it, or with its encoder elsewhere.
+    """
+    folder = path if path.is_dir() else path.parent
+    if (folder / MODULES).is_file() and not (folder / CONFIG).exists():
+        _check_modules(folder / MODULES)
+    return folder
+
+
+def _check_modules(file: Path) -> None:
+    try:
+        listed = strict_json(read_regular(file, max_bytes=MAX_CONFIG_BYTES))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
+    first = listed[0] if isinstance(listed, list) and listed else None
+    entry: dict[str, Json] = first if isinstance(first, dict) else {}
+    kind = str(entry.get("type")).rpartition(".")[2]
+    if kind not in ("Transformer", "MLMTransformer"):
+        what = {
+            "Router": "which sends queries and documents to models of their own. Give the folder of one of them",
+            "Asym": "which sends queries and documents to models of their own. Give the folder of one of them",
+            "StaticEmbedding": "word vectors without an encoder. Use it with sentence-transformers",
+        }
+        raise CheckpointError(
+            f"{file.parent} is a folder of sentence-transformers whose first module is {kind[:80]!r}, "
+            f"{what.get(kind, 'which bertkit does not have')}; bertkit reads folders that begin with a Transformer"
+        )
+    if place := str(entry.get("path", "")):
+        raise CheckpointError(
+            f"{file} has the encoder in {place[:80]!r}, as before release 2: load it with sentence-transformers and "
+            "save it again, which puts it into the folder itself"
+        )
 
 
 def config_path(path: Path) -> Path:

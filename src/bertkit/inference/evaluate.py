@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, finished, open_run
-from bertkit.metrics.scores import interval_of
+from bertkit.metrics.intervals import interval_text
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
-from bertkit.system.json_files import write_json
+from bertkit.system.json_files import printable, read_json, write_json
 from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.own_files import files_of
@@ -29,6 +29,7 @@ from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 class Evaluation:
     """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
 
+    split: train, dev, test or a further set of the task; of a whole file whose name says none of these, that name.
     interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
         task has none.
     table: more for people, such as scores by type; "" where there is no more.
@@ -46,20 +47,17 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the predictions: the content of ``evaluation-SPLIT.json``."""
+        """Without the predictions: the content of ``evaluation-NAME.json``."""
         names = ("task", "split", "scores", "interval", "num_rows", "notes", "protocol")
         return {name: getattr(self, name) for name in names}
 
     def render(self) -> str:
         """A few lines a person can read."""
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        file = self.protocol.get("file", "")
-        whole = self.split != "dev" and file and split_of(Path(file)) is None  # a file whose name says no split
-        lines = [f"{self.task}, {file if whole else self.split} ({self.num_rows:,} rows)", f"  {scores}"]
+        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {scores}"]
         if self.interval is not None:
-            low, high = self.interval
             main = self.protocol["main_metric"]
-            lines.append(f"  {main}: 95 % interval {low:.4f} to {high:.4f} (examples resampled)")
+            lines.append(f"  {main}: 95 % interval {interval_text(self.interval)} (examples resampled)")
         lines += [f"  {line}" for line in self.table.splitlines()]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -87,9 +85,10 @@ def evaluate_run(
             whose name says no split, "dev" is all of it.
         device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         revision: branch, tag or commit of a Hub checkpoint.
-        write: keep ``evaluation-SPLIT.json``, ``evaluation-predictions-SPLIT.jsonl`` and
-            ``evaluation-errors-SPLIT.jsonl`` in the folder; the next evaluation of a split replaces them. What the run
-            itself wrote of its dev rows stays.
+        write: keep ``evaluation-NAME.json``, ``evaluation-predictions-NAME.jsonl`` and
+            ``evaluation-errors-NAME.jsonl`` in the folder. The name is that of the split; of a file that is not the
+            run's data, the file's with a hash of the examples. The next evaluation of the same examples replaces them;
+            other examples of the same name get the hash, too. What the run itself wrote of its dev rows stays.
         on_error: "skip" leaves bad rows out and says how many.
 
     Raises:
@@ -103,7 +102,7 @@ def evaluate_run(
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
     workflow.check_model(loaded.engine, str(loaded.path))
-    examples = _split_of(workflow, data, split, loaded, on_error)
+    examples, split = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
         say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
     if not workflow.has_labels(examples):
@@ -111,7 +110,9 @@ def evaluate_run(
     encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
     outputs = workflow.outputs(loaded.engine, encoded, label=f"scoring {split}")
     found = Predicted(examples, encoded, outputs, loaded.decision)
-    scored = score_set(workflow, found, split, worst=loaded.config.worst)
+    content = examples_hash(workflow, examples)
+    name = _name_of(loaded, data, split, content)
+    scored = score_set(workflow, found, name, worst=loaded.config.worst)
     result = Evaluation(
         task=task.name,
         split=split,
@@ -123,7 +124,7 @@ def evaluate_run(
             "metrics": list(task.metrics),
             "main_metric": task.main_metric,
             "file": "" if examples.path is None else examples.path.name,
-            "data_sha256": examples_hash(workflow, examples),
+            "data_sha256": content,
             "bad_rows_left_out": len(examples.skipped),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
@@ -133,29 +134,46 @@ def evaluate_run(
             "hardware": hardware(loaded.engine.device),
         },
         predictions=scored.rows,
-        interval=interval_of(scored.bootstrap),
+        interval=scored.interval,
         notes=list(scored.remarks),
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
-        for name, text in scored.files.items():
-            write_atomically(loaded.path / f"evaluation-{name}", text)
-        write_json(loaded.path / f"evaluation-{split}.json", result.to_dict())
+        for file, text in scored.files.items():
+            write_atomically(loaded.path / f"evaluation-{file}", text)
+        write_json(loaded.path / f"evaluation-{name}.json", result.to_dict())
     return result
 
 
-def _split_of(workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError) -> Examples[Any]:
+def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
+    """What the files of an evaluation are called: never as those of other examples (``content`` is a hash of these)."""
+    if Path(data).is_file() and not loaded.learned_from(data):
+        return f"{printable(Path(data).name)[:50]}-{content[:8]}"
+    before = loaded.path / f"evaluation-{split}.json"
+    try:
+        known = read_json(before, dict[str, Any])["protocol"]["data_sha256"] if before.exists() else content
+    except (CheckpointError, LookupError, TypeError):
+        known = ""
+    return split if known == content else f"{split}-{content[:8]}"
+
+
+def _split_of(
+    workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError
+) -> tuple[Examples[Any], str]:
+    """The examples to score, and what the split is called."""
     if split not in SPLITS:
         more = workflow.read_more(data, on_error=on_error)
         if split in more:
-            return more[split]
+            return more[split], split
         others = "".join(f", {name}" for name in more)
         raise ConfigError(f"unknown split {split!r}: use train, dev, test{others}")
     if split == "dev" and "dev" not in workflow.splits(data) and loaded.settings:
         return _dev_of(workflow, data, loaded, on_error)
-    return workflow.read(data, split, on_error=on_error)
+    path = Path(data)
+    unnamed = path.is_file() and split_of(path) is None and not loaded.learned_from(path)
+    return workflow.read(data, split, on_error=on_error), path.name if unnamed else split
 
 
-def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> Examples[Any]:
+def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> tuple[Examples[Any], str]:
     """Dev of data without a dev file: what the run held out of it, or a whole file that names no split.
 
     Rows that the run was trained on are not dev, so anything else is an error.
@@ -164,7 +182,7 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
     dev = held_out_again(workflow, data, loaded.config, facts)
     if dev is not None:
         say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
-        return dev
+        return dev, "dev"
     path = Path(data)
     same = loaded.learned_from(path)
     if facts.get("dev_is_train") and same:
@@ -184,4 +202,4 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
         )
     examples = workflow.read(data, "dev", on_error=on_error)
     say(f"scoring all {len(examples):,} rows of {data}")
-    return examples
+    return examples, path.name

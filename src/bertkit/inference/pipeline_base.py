@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged, concatenate
 from bertkit.system.console import Progress
@@ -203,13 +204,27 @@ def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int, *, without
 
 def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
     """``__call__`` that takes the pipeline's options where its caller sets none, and has no use for a batch size."""
+    parameters = list(signature(call).parameters.values())[1:]
+    known = [parameter.name for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD]
+    takes_all = len(known) < len(parameters)
 
     @wraps(call)
     def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
         given.pop("batch_size", None)
+        if not takes_all:
+            check_options(given, known, pipe.task)
         return call(pipe, *inputs, **{**pipe.options, **given})
 
     return call_with_options
+
+
+def check_options(given: Iterable[str], known: Collection[str], task: str) -> None:
+    """Refuse (InputError) a keyword that a pipeline does not have."""
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"a {task} pipeline has no option {name!r}{did_you_mean(name, known)}; it takes: {', '.join(known)}"
+            )
 
 
 @contextmanager

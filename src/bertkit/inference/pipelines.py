@@ -16,11 +16,12 @@ from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.families import ENCODER_DECODERS
+from bertkit.config.generation_settings import GenerationSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Pipeline, check_options
 from bertkit.system.console import say
 from bertkit.system.device import check_device
 from bertkit.system.model_sources import INCLUDED, included_model, resolve
@@ -141,7 +142,7 @@ def pipeline(
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = METHODS[method_of(place(), method)][0] if name == ZERO_SHOT else TASKS[name]
     pipeline_class, model_class = wanted.load(), wanted.model_class
-    _check_options(options, pipeline_class)
+    check_options(options, _keywords_of(pipeline_class.__call__), pipeline_class.task)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
@@ -217,7 +218,8 @@ def _open_text_to_text(
 ) -> TextToTextPipeline:
     from bertkit.inference.text_to_text import TextToTextPipeline
 
-    _check_options(options, TextToTextPipeline)
+    known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
+    check_options(options, list(dict.fromkeys(known)), TextToTextPipeline.task)
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
     made = TextToTextPipeline.open(task, place(), words, device=device, dtype=dtype)
@@ -267,12 +269,7 @@ def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | No
     return AutoTokenizer.from_pretrained(source, revision=revision) if isinstance(source, str | Path) else source
 
 
-def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline] | type[TextToTextPipeline]) -> None:
-    parameters = signature(pipeline_class.__call__).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
-    for name in options:
-        if name not in known:
-            raise InputError(
-                f"a {pipeline_class.task} pipeline has no option {name!r}{did_you_mean(name, known)}; it takes: "
-                f"{', '.join(known)}"
-            )
+def _keywords_of(call: Callable[..., Any]) -> list[str]:
+    """What may be given as a default for the calls of a pipeline."""
+    parameters = signature(call).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]

@@ -128,6 +128,7 @@ class TextToTextPipeline:
         do_sample: bool | None = None,
         temperature: float | None = None,
         num_return_sequences: int | None = None,
+        **others: Any,
     ) -> Shaped[Generated | list[Generated]]:
         """Generate text for each input.
 
@@ -139,7 +140,7 @@ class TextToTextPipeline:
             seed: of sampling.
             progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
                 lines where there is no terminal, False shows nothing.
-            settings: any other fields of :class:`~bertkit.config.generation_settings.GenerationSettings`.
+            settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name.
             max_new_tokens: most tokens to generate. This and the keywords below are the most common settings; those
                 left out keep the checkpoint's values.
             min_new_tokens: see ``max_new_tokens``.
@@ -147,6 +148,7 @@ class TextToTextPipeline:
             do_sample: see ``max_new_tokens``.
             temperature: see ``max_new_tokens``.
             num_return_sequences: see ``max_new_tokens``.
+            **others: any other fields of these settings, such as ``top_k``.
 
         Returns:
             As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each,
@@ -164,6 +166,7 @@ class TextToTextPipeline:
             "do_sample": do_sample,
             "temperature": temperature,
             "num_return_sequences": num_return_sequences,
+            **others,
         }
         chosen = self._chosen(settings, given)
         request = read_request(inputs, tuple_is_pair=False)

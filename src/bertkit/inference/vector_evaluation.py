@@ -15,13 +15,14 @@ from bertkit.inference.evaluate import Evaluation
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.clusters import v_measure
-from bertkit.metrics.scores import METRICS, bootstrap_draws, interval_of
+from bertkit.metrics.intervals import interval_text
+from bertkit.metrics.scores import METRICS
 from bertkit.ragged import Ints
 from bertkit.system.console import aligned
 from bertkit.system.device import hardware
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example, Examples, Split
-from bertkit.tasks.run_rows import examples_hash, read_rows
+from bertkit.tasks.run_rows import examples_hash, read_rows, sets_of
 from bertkit.tasks.text.baseline import tfidf_vectorizer
 from bertkit.tasks.text.probes import NEIGHBOURS, Vectors, cluster_numbers, linear_labels, neighbour_labels
 from bertkit.tasks.workflow import workflow_of
@@ -82,11 +83,13 @@ def evaluate_vectors(
     simple = _answers(words.fit_transform(texts), labels_N, words.transform(others), task.num_labels)
     measures = _measures(task)
     scores, baseline = ({name: of(answers, right_M) for name, of in measures.items()} for answers in (found, simple))
-    drawn = bootstrap_draws(len(scored))
-    intervals = {
-        name: interval_of([of(Answers(*(each[draw] for each in found)), right_M[draw]) for draw in drawn])
+    sets = sets_of(workflow_of(task), scored)
+    drawn = {
+        name: [of(Answers(*(each[draw] for each in found)), right_M[draw]) for draw in sets.draws]
         for name, of in measures.items()
     }
+    shares = {f"{which}_accuracy" for which in (NEAREST, LINEAR)}
+    intervals = {name: sets.interval(each, (0.0, 1.0) if name in shares else None) for name, each in drawn.items()}
     main = f"{LINEAR}_{task.main_metric}"
     folder = encoder.pipeline.folder
     return Evaluation(
@@ -167,6 +170,5 @@ def _table(
 ) -> str:
     rows = [("score", "vectors", "95 % interval", "TF-IDF")]
     for name, value in scores.items():
-        low, high = intervals[name] or (value, value)
-        rows.append((name, f"{value:.4f}", f"{low:.4f} to {high:.4f}", f"{baseline[name]:.4f}"))
+        rows.append((name, f"{value:.4f}", interval_text(intervals[name]), f"{baseline[name]:.4f}"))
     return "\n".join(aligned(rows))

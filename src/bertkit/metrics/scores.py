@@ -1,5 +1,4 @@
-"""Scores of predictions against references, in numpy alone: the metrics of GLUE and of sentiment data; and intervals,
-which say how far a score could lie elsewhere.
+"""Scores of predictions against references, in numpy alone: the metrics of GLUE and of sentiment data.
 
 Every metric takes ``(predictions, references)``, two sequences of one length n >= 1, and returns a Python float.
 Values equal scikit-learn's and scipy's wherever those define one. Degenerate input, where a formula divides by zero:
@@ -17,8 +16,6 @@ A nan is not JSON, and it would drop a dead run out of a mean over seeds. :func:
 from __future__ import annotations
 
 import math
-import random
-import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +25,6 @@ import numpy.typing as npt
 from bertkit.errors import ConfigError, InputError, did_you_mean
 
 Array = npt.NDArray[Any]
-#: Sets that are drawn for an interval; of many examples fewer, about DRAWN numbers in all, but at least FEWEST_DRAWS.
-NUM_DRAWS, FEWEST_DRAWS, DRAWN = 1000, 100, 10_000_000
 
 
 def accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
@@ -240,40 +235,3 @@ def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[Array,
     if (predicted.dtype.kind in "US") != (right.dtype.kind in "US"):
         raise InputError(f"predictions are {predicted.dtype}, references {right.dtype}: map names to numbers first")
     return predicted, right
-
-
-def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDArray[np.int64]:
-    """Numbers of examples drawn with replacement, the same for the same arguments: seeds and systems can be paired.
-
-    ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100. Returns int64 ``(draws, examples)``.
-    """
-    if num_draws is None:
-        num_draws = min(NUM_DRAWS, max(FEWEST_DRAWS, DRAWN // num_examples))
-    generator = np.random.Generator(np.random.PCG64([num_examples, 0xB0]))
-    return generator.integers(num_examples, size=(num_draws, num_examples), dtype=np.int64)
-
-
-def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement.
-
-    ``of_seeds`` has K values for each seed.
-    """
-    choose = random.Random(seed)
-    count = len(of_seeds)
-    return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
-
-
-def interval_of(values: Sequence[float] | None) -> list[float] | None:
-    """Where the middle 95 % of bootstrap values begin and end; None for no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    cut = (len(ordered) - 1) * 0.025
-    return [_between(ordered, cut), _between(ordered, len(ordered) - 1 - cut)]
-
-
-def _between(ordered: Sequence[float], place: float) -> float:
-    """The value at a place that need not be whole, by linear interpolation."""
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

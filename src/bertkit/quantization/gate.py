@@ -17,7 +17,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
-from bertkit.metrics.scores import interval_of
+from bertkit.metrics.intervals import middle_of
 from bertkit.model.padded import PackedModel
 from bertkit.quantization.calibrate import VECTORS
 from bertkit.ragged import Ragged
@@ -43,7 +43,7 @@ class DevRows:
         engines = (self.run.engine, InferenceEngine.of(quantized))
         (original, drawn), (changed, drawn_again) = [self._scored(replace(self.run, engine=each)) for each in engines]
         differences = np.subtract(drawn_again, drawn).tolist()
-        low, high = interval_of(differences) or (changed - original,) * 2
+        low, high = middle_of(differences) if differences else (changed - original,) * 2
         return DevScores(self.run.task.main_metric, original, changed, low, high, len(self.examples))
 
     def _scored(self, run: Run) -> tuple[float, Sequence[float]]:

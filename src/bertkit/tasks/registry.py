@@ -82,7 +82,7 @@ class Task(Protocol):
         """What was inferred when the task was made from a user's file, one sentence each."""
 
 
-def load_class(form: str, part: Literal["task", "workflow", "battery"]) -> Any:
+def load_class(form: str, part: Literal["task", "workflow", "battery", "taught"]) -> Any:
     """The class of a kind that ``part`` names; a CheckpointError if this version does not have the kind."""
     if form not in KINDS:
         raise CheckpointError(f"this version of bertkit has no tasks of kind {form!r}, only {', '.join(KINDS)}")

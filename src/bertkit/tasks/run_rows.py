@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.errors import DataError
-from bertkit.metrics.scores import bootstrap_draws
+from bertkit.errors import DataError, counted
+from bertkit.metrics.intervals import Sets, bootstrap_draws
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
+from bertkit.tasks.hold_out import group_rows, plain_text
 from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
@@ -121,6 +122,7 @@ class Scored:
 
     scores: metrics by name. rows: a line for each example. files: what is written, content by name.
     decision: under which it was scored. bootstrap: the main metric of resampled examples; None where not known.
+    interval: of the main metric; None where there is none, or too few examples for one, which ``remarks`` says then.
     table: more for people. remarks: what no score should hide.
     """
 
@@ -129,6 +131,7 @@ class Scored:
     files: dict[str, str]
     decision: Decision
     bootstrap: list[float] | None
+    interval: list[float] | None = None
     table: str = ""
     remarks: Sequence[str] = ()
 
@@ -155,10 +158,32 @@ def score_set(
     badness = workflow.badness(given) if worst else None
     if badness is not None:
         files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
-    drawn = workflow.main_metric_of(given, bootstrap_draws(len(given.examples))) if resample else None
+    sets = sets_of(workflow, given.examples) if resample else None
+    drawn = None if sets is None else workflow.main_metric_of(given, sets.draws)
     values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
-    return Scored(
-        workflow.score(given), rows, files, given.decision, values, workflow.table(given), workflow.diagnose(given)
+    interval = None if sets is None else sets.interval(values, workflow.row_bounds())
+    remarks = workflow.diagnose(given)
+    if values and interval is None:
+        remarks = [*remarks, no_interval(workflow.task.main_metric, values, len(given.examples))]
+    table = workflow.table(given)
+    return Scored(workflow.score(given), rows, files, given.decision, values, interval, table, remarks)
+
+
+def sets_of(workflow: AnyWorkflow, examples: Sequence[Located], num_draws: int | None = None) -> Sets:
+    """Sets of examples drawn with replacement, those of equal texts together."""
+    groups = group_rows(
+        tuple(map(plain_text, texts)) if (texts := workflow.texts_of(example)) else repr(workflow.content(example))
+        for example in examples
+    )
+    return Sets(bootstrap_draws(groups, num_draws), len(groups))
+
+
+def no_interval(metric: str, values: Sequence[float], num_examples: int) -> str:
+    """Why a score has no interval although examples were drawn for one."""
+    rows = counted(num_examples, "example")
+    return (
+        f"TOO FEW ROWS: {metric} is {values[0]:.4f} whichever of the {rows} count, so there is no interval: how far it "
+        "could lie elsewhere is not known"
     )
 
 

@@ -23,6 +23,7 @@ from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.engine.backend import Check, Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.ragged import Floats, Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
@@ -333,13 +334,12 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: not known."""
         return None
 
-    def main_metric_of(
-        self, given: Predicted[ExampleT, EncodedT, OutputsT], draws: Ints
-    ) -> npt.NDArray[np.float64] | None:
-        """The main metric of K sets of examples, drawn with replacement; None: this kind of task has no interval.
+    def main_metric_of(self, given: Predicted[ExampleT, EncodedT, OutputsT], draws: Draws) -> Drawn | None:
+        """The main metric ``(K,)`` of K sets of examples drawn with replacement; None: this kind has no interval."""
+        return None
 
-        ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
-        """
+    def row_bounds(self) -> tuple[float, float] | None:
+        """Lowest and highest value of an example, where the main metric is the mean of one value each; else None."""
         return None
 
     def diagnose(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 
 import numpy as np
@@ -96,7 +96,7 @@ def build_fallback_bpe(vocabulary: FallbackVocabulary, template: Template) -> tu
         if each is not parts:
             each.pre_tokenizer = splitter
             _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
+    engine.post_processor = post_processors(template, *_around(vocabulary))[0][0]
     return engine, bare, parts
 
 
@@ -135,7 +135,7 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         each.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=scheme)
     for each in (engine, bare):
         _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
+    engine.post_processor = post_processors(template, *_around(vocabulary))[0][0]
     return engine, bare, parts
 
 
@@ -161,30 +161,35 @@ def unigram_steps(
 
 def post_processors(
     template: Template, first: tuple[str, int], last: tuple[str, int]
-) -> list[processors.PostProcessor]:
-    """Every post-processor of the ``tokenizers`` package that follows a template.
+) -> list[tuple[processors.PostProcessor, Template]]:
+    """Every post-processor of the ``tokenizers`` package that follows a template, the first as files have it.
 
     ``first`` and ``last`` are the tokens before ([CLS]) and behind a text ([SEP]), with their ids. Token types count
-    only if the template has segments.
+    only if the template has segments; otherwise each comes with the template that shows those of the file.
     """
     cls, sep = first[0], last[0]
     if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
         said = "must have no ':' and not begin with '$', which the tokenizers package reserves for its templates"
         raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
     single = [*[f"{cls}:0"] * template.begins, "$A:0", f"{sep}:0"]
-    found: list[processors.PostProcessor] = [
-        processors.TemplateProcessing(
-            single=single,
-            pair=[*single, *[f"{sep}:0"] * (template.between - 1), f"$B:{kind}", f"{sep}:{kind}"],
-            special_tokens=[first, last] if template.begins else [last],
+    plain, shown = replace(template, shown=False), replace(template, shown=not template.segments)
+    kinds = [(1, shown)] if template.segments else [(0, plain), (1, shown)]
+    found: list[tuple[processors.PostProcessor, Template]] = [
+        (
+            processors.TemplateProcessing(
+                single=single,
+                pair=[*single, *[f"{sep}:0"] * (template.between - 1), f"$B:{kind}", f"{sep}:{kind}"],
+                special_tokens=[first, last] if template.begins else [last],
+            ),
+            meant,
         )
-        for kind in ((1,) if template.segments else (0, 1))
+        for kind, meant in (reversed(kinds) if template.shown else kinds)
     ]
     if template.begins and template.between == 1:
-        found.append(processors.BertProcessing(last, first))
+        found.append((processors.BertProcessing(last, first), shown))
     elif template.begins:
         flags = product((True, False), repeat=2)
-        found += [processors.RobertaProcessing(last, first, trims, adds) for trims, adds in flags]
+        found += [(processors.RobertaProcessing(last, first, trims, adds), plain) for trims, adds in flags]
     return found
 
 
@@ -193,8 +198,8 @@ def _around_text(
 ) -> processors.PostProcessor:
     """The post-processor as published files of word pieces and byte-level BPE have it."""
     first, last = _around(vocabulary)
-    if template.segments:
-        return post_processors(template, first, last)[0]
+    if template.segments or template.shown:
+        return post_processors(template, first, last)[0][0]
     return processors.RobertaProcessing(last, first, trim_offsets=trim_offsets, add_prefix_space=add_prefix_space)
 
 

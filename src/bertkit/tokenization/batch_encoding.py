@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertkit.errors import InputError
-from bertkit.ragged import Ids, Ragged, Segments
+from bertkit.ragged import Ids, Ragged, Segments, gather
 from bertkit.tokenization.call_arguments import Request
 from bertkit.tokenization.templates import Template
 
@@ -197,7 +197,7 @@ def pad_columns(columns: Columns, length: int, *, fill: Mapping[str, int], left:
 
 def columns_of(encodings: Sequence[Encoding], *, paired: bool, asked: Request, template: Template) -> Columns:
     """The columns for rows from the ``tokenizers`` package."""
-    typed = paired and template.segments
+    typed = paired and (template.segments or template.shown)
     return {
         "input_ids": [row.ids for row in encodings],
         "token_type_ids": [_types(row, asked.add_special_tokens) if typed else [0] * len(row) for row in encodings],
@@ -225,7 +225,12 @@ def columns_of_ragged(ragged: Ragged, names: Sequence[str], *, special: bool, te
 
     columns: Columns = {"input_ids": rows(ragged.ids)}
     if "token_type_ids" in names:
-        columns["token_type_ids"] = rows(ragged.token_type_ids)
+        types = ragged.token_type_ids
+        if template.shown and ragged.seconds is not None:
+            starts = ragged.seconds + (template.between - 1 if special else 0)
+            types = np.zeros_like(types)
+            types[gather(starts, ragged.boundaries[1:] - starts)] = 1
+        columns["token_type_ids"] = rows(types)
     if "attention_mask" in names:
         columns["attention_mask"] = [[1] * (end - start) for start, end in spans]
     if "special_tokens_mask" in names:

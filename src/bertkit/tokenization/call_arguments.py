@@ -10,18 +10,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.tokenization.templates import STRATEGIES
+from bertkit.tokenization.templates import STRATEGIES, Template
 from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens
 
 
 class SharedArguments(SpecialTokens, total=False):
-    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
+    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these.
+
+    template: where special tokens stand, by a ``tokenizer.json``; otherwise as in the tokenizer's class.
+    """
 
     added_tokens: Iterable[AddedToken]
     model_max_length: int
     padding_side: str
     truncation_side: str
     clean_up_tokenization_spaces: bool
+    template: Template
     source: str | None
 
 

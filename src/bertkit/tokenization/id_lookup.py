@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import templates
-from bertkit.tokenization.vocabulary import PUBLIC_NAMES, TokenTable
+from bertkit.tokenization.vocabulary import PUBLIC_NAMES, MergedVocabulary, TokenTable
 
 #: What loses its blanks after words were joined by spaces: contractions and punctuation.
 _LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -43,7 +43,7 @@ class Decoder:
     bos_token_id: int
     eos_token_id: int
     #: Where the special tokens of a row stand.
-    template: ClassVar[templates.Template] = templates.BERT
+    template: templates.Template = templates.BERT
 
     def __init__(self, vocabulary: TokenTable, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
@@ -136,7 +136,8 @@ class Decoder:
         Args:
             token_ids: an id; a list, array or tensor of ids; or rows of these.
             skip_special_tokens: omit [CLS], [SEP], [PAD] and so on.
-            clean_up_tokenization_spaces: None means the tokenizer's own setting.
+            clean_up_tokenization_spaces: None means the tokenizer's own setting. Without effect on byte pair encoding,
+                whose tokens hold the blanks of the text.
 
         Raises:
             InputError: an id without a token (transformers drops it).
@@ -147,8 +148,10 @@ class Decoder:
         if numbers and isinstance(numbers[0], list | tuple):
             return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in numbers]
         text = self._engine.decode([self._check(number) for number in numbers], skip_special_tokens=skip_special_tokens)
-        clean_up = clean_up_tokenization_spaces
-        if self.clean_up_tokenization_spaces if clean_up is None else clean_up:
+        clean_up = self.clean_up_tokenization_spaces
+        if clean_up_tokenization_spaces is not None:
+            clean_up = clean_up_tokenization_spaces
+        if clean_up and not isinstance(self._vocabulary, MergedVocabulary):
             for loose in _LOOSE:
                 text = text.replace(loose, loose.strip())
         return text

@@ -30,7 +30,7 @@ from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.templates import assemble, kept_lengths
+from bertkit.tokenization.templates import Template, assemble, kept_lengths
 from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 
@@ -57,6 +57,7 @@ class PreTrainedTokenizer(Decoder):
     special_names: ClassVar[SpecialTokens] = {}
 
     def __init__(self, vocabulary: TokenTable, **kwargs: Unpack[SharedArguments]) -> None:
+        self.template = kwargs.get("template", self.template)
         self._set_up(vocabulary, kwargs.get("clean_up_tokenization_spaces", False))
         self.model_max_length = checked_length(kwargs.get("model_max_length", 512))
         self.padding_side = kwargs.get("padding_side", "right")
@@ -92,8 +93,7 @@ class PreTrainedTokenizer(Decoder):
             InputError: a token that is empty or no str.
             CheckpointError: a token with half a surrogate pair.
         """
-        names = [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)
-        for name in names:
+        for name in (names := [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)):
             if not isinstance(name, str) or not name:
                 raise InputError(f"a new token must be a str that is not empty, got {name!r}")
         ids, known = self.vocab, {token.content for token in self._vocabulary.never_split}
@@ -125,7 +125,7 @@ class PreTrainedTokenizer(Decoder):
         overrides.pop("use_fast", None)
         classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
         known = {name for each in classes[:-1] for name in signature(each).parameters if name != "kwargs"}
-        known |= SharedArguments.__annotations__.keys()
+        known |= SharedArguments.__annotations__.keys() - {"template"}
         for name in overrides:
             if name not in known:
                 raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
@@ -164,10 +164,11 @@ class PreTrainedTokenizer(Decoder):
             "clean_up_tokenization_spaces": self.clean_up_tokenization_spaces,
         }
 
-    def __getstate__(self) -> dict[str, TokenTable | Json]:
-        return {"vocabulary": self._vocabulary, **self._settings()}
+    def __getstate__(self) -> dict[str, TokenTable | Template | Json]:
+        return {"vocabulary": self._vocabulary, "template": self.template, **self._settings()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.template = state.pop("template")
         self._set_up(state.pop("vocabulary"), state.pop("clean_up_tokenization_spaces"))
         self.__dict__.update(state)
 
@@ -241,10 +242,10 @@ class PreTrainedTokenizer(Decoder):
             words=is_split_into_words,
             windows=return_overflowing_tokens,
         )
-        with_types = "token_type_ids" in self.model_input_names
+        types = return_token_type_ids
         wanted = {
             "input_ids": True,
-            "token_type_ids": with_types if return_token_type_ids is None else return_token_type_ids,
+            "token_type_ids": "token_type_ids" in self.model_input_names if types is None else types,
             "attention_mask": return_attention_mask is not False,
             "special_tokens_mask": return_special_tokens_mask,
             "offset_mapping": return_offsets_mapping,
@@ -292,8 +293,7 @@ class PreTrainedTokenizer(Decoder):
         first = engines.encode(self._bare, texts.first, words=asked.words)
         second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
         joined = engines.cut_and_join(self._engine, first, second, asked)
-        rows: list[Encoding] = []
-        samples: list[int] = []
+        rows, samples = list[Encoding](), list[int]()
         for sample, encoding in enumerate(joined):
             windows = [encoding, *encoding.overflowing] if asked.windows else [encoding]
             rows += windows

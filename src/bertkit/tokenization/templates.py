@@ -19,11 +19,14 @@ class Template:
     between: how many [SEP] stand between the texts of a pair.
     segments: whether the second text of a pair, with the [SEP] behind it, has token type 1; otherwise all have 0.
     begins: whether there is a [CLS] at the start.
+    shown: whether a file gives the second text of a pair token type 1 although its models read no segments: a call of
+        the tokenizer returns it then, and rows for models have none.
     """
 
     between: int = 1
     segments: bool = True
     begins: bool = True
+    shown: bool = False
 
     def num_special(self, paired: bool) -> int:
         """Special tokens that a row gets."""

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bertkit import CheckpointError, ConfigError, InputError
+import bertkit
+from bertkit import CheckpointError, ConfigError, InputError, pipeline
 from bertkit.checkpoints.sentence_folder import SentenceParts, read_sentence_parts, saved_pooling, write_sentence_parts
 from bertkit.config.sentence_config import POOLING_MODES, Dense, LayerNorm, Normalize, SentenceConfig
 from sentence_folders import WIDTH, dense, pooling, sentence_folder, weights_of
@@ -201,3 +202,28 @@ def test_settings_that_contradict_each_other() -> None:
         config.prompt(prompt_name="pasage")
     with pytest.raises(InputError, match="not both"):
         config.prompt("a", "query")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "message"),
+    [
+        ("Router", "", "first module is 'Router', which sends queries and documents to models of their own"),
+        ("Asym", "", "first module is 'Asym', which sends queries"),
+        ("StaticEmbedding", "0_StaticEmbedding", "first module is 'StaticEmbedding', word vectors without an encoder"),
+        ("CLIPModel", "", "first module is 'CLIPModel', which bertkit does not have"),
+        ("Transformer", "0_Transformer", "has the encoder in '0_Transformer', as before release 2"),
+    ],
+)
+def test_folders_that_begin_with_another_module(kind: str, path: str, message: str, tmp_path: Path) -> None:
+    """Said by whatever opens the folder, and not that one file or another is missing."""
+    types = [f"sentence_transformers.models.{each}" for each in (kind, "Normalize")]
+    entries = [{"idx": at, "name": str(at), "path": path if at == 0 else "1", "type": t} for at, t in enumerate(types)]
+    (tmp_path / "modules.json").write_text(json.dumps(entries), encoding="utf-8")
+    for opens in (
+        lambda: pipeline("feature-extraction", model=tmp_path),
+        lambda: pipeline(model=tmp_path),
+        lambda: bertkit.SentenceEncoder(tmp_path),
+        lambda: bertkit.AutoModel.from_pretrained(tmp_path),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            opens()

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import metadata, requires
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from packaging.requirements import Requirement
@@ -384,6 +386,55 @@ def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsy
     assert "missing: no-such-package" in err
 
 
+COUNTS = {
+    "answer q --model m --context c": "max_answer_len max_seq_len doc_stride top_k",
+    "benchmark m": "threads rounds",
+    "classify t --model m": "top_k max_length threads",
+    "cluster f --model m": "k max_length",
+    "duplicates f --model m": "limit",
+    "embed t --model m": "dimensions",
+    "fill-mask t --model m": "top_k",
+    "label f --labels a,b --out o": "every-",
+    "prepare c --tokenizer t --out o": "workers",
+    "rerank q d --model m": "top_k",
+    "search query i q": "top_k",
+    "export m --out o": "opset",
+    "shrink m --out o": "min_count",
+    "similarity t u --model m": "top_k",
+    "tag t --model m": "stride-",
+    "topics f --model m": "k words",
+    "vocab c --out o": "workers size",
+}
+
+
+@pytest.mark.parametrize("command", COUNTS)
+def test_counts_are_counts(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COUNTS[command].split():
+        option, least = f"--{name.rstrip('-').replace('_', '-')}", 0 if name.endswith("-") else 1
+        code, _, err = run(capsys, *command.split(), option, str(least - 1))
+        assert (code, f"{option} must be a whole number from {least}, got {least - 1}" in err) == (2, True), err
+
+
+def test_every_whole_number_of_a_command_is_checked() -> None:
+    """Of a new option, too: whatever is in a command's own options or in a group of them."""
+    seen = {option.rstrip("-") for options in COUNTS.values() for option in options.split()}
+    for name in NAMES:
+        function = cli.build_app(name)[name].default_command
+        for found in whole_numbers(function):
+            assert found in seen | cli.NO_COUNTS | cli.MAY_BE_ZERO, f"{name} has --{found}: a line in COUNTS"
+
+
+def whole_numbers(of: Any) -> set[str]:
+    """Names of the parameters or fields that hold a whole number, but for those of settings, which check themselves."""
+    found = set()
+    for name, kind in get_type_hints(of).items():
+        if is_dataclass(kind):
+            found |= whole_numbers(kind)
+        elif (name != "return" and kind is int) or (get_origin(kind) in (Union, UnionType) and int in get_args(kind)):
+            found.add(name)
+    return found
+
+
 def lines_of(data: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     options = import_module("bertkit.cli.common_options")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -455,9 +506,9 @@ def test_results_are_written_beside_their_texts_without_running_ahead() -> None:
 def test_a_demo_that_is_stopped_starts_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*_: Any) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
         raise Interrupted("saved. Run the same command with --resume to continue", 2)
 
-    monkeypatch.setattr("bertkit.cli.demo.demo_finetune.show", stopped)
+    monkeypatch.setattr("bertkit.cli.demo.demo_script.fine_tune", stopped)
     assert main(["demo"]) == 130
     assert capsys.readouterr().err == "bertkit demo: stopped; run it again for the whole demo, it starts over\n"

@@ -42,7 +42,7 @@ def test_other_exits_keep_their_status(monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(tokens: list[str]) -> int:
         raise SystemExit(3)
 
-    monkeypatch.setattr("bertkit.cli._run", leave)
+    monkeypatch.setattr("bertkit.cli.run_command", leave)
     with pytest.raises(SystemExit):
         main(["doctor"])
 

@@ -144,7 +144,7 @@ def test_clusters_and_topics(run: Any, model: str, tmp_path: Path) -> None:
     assert all(len(each["words"]) <= 2 for each in topics["clusters"])
     assert {word for each in topics["clusters"] for word in each["words"]} <= set(WORDS)
     assert any(each["words"] for each in topics["clusters"])
-    assert "--words must be at least 1" in run("topics", file, "--model", model, "--words", "0", code=2)
+    assert "--words must be a whole number from 1" in run("topics", file, "--model", model, "--words", "0", code=2)
     assert "cannot be put into 13 clusters" in run("cluster", file, "--model", model, "--k", "13", code=2)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli import main
+from bertkit.system.model_sources import INCLUDED
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +74,6 @@ def test_another_device_is_refused(
     ],
 )
 def test_interrupted_it_leaves_nothing_behind(
-    minilm: Path,
     texts: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -88,7 +88,7 @@ def test_interrupted_it_leaves_nothing_behind(
 
     monkeypatch.setattr(quantize, "NEAR_ENOUGH", Closeness(0.0, 0.0, 0.0))
     monkeypatch.setattr(quantize, stage, stop)
-    given = ["quantize", str(minilm), "--calibrate", str(texts), "--out", str(tmp_path / "out"), "--any-speed"]
+    given = ["quantize", INCLUDED, "--calibrate", str(texts), "--out", str(tmp_path / "out"), "--any-speed"]
     assert main(given) == 130
     assert capsys.readouterr().err == "bertkit quantize: interrupted\n"
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ from bertkit.export.onnx_export import check_graph, export_onnx
 from bertkit.inference.onnx_model import OnnxModel, open_session
 from pipeline_helpers import save_tiny
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 TEXTS = ["the film is good", "a very dull scene . not good at all !", "bad"]
 LABELS = {0: "bad", 1: "so-so", 2: "good"}

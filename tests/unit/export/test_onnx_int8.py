@@ -28,7 +28,7 @@ from bertkit.system.processor import Processor
 from byte_matrix_helpers import byte_linear, in_bytes
 from pipeline_helpers import save_tiny
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 MEASURED = Measured(
     {"cosine_mean": 0.99974, "cosine_p1": 0.99941},

@@ -16,7 +16,7 @@ from bertkit.export.onnx_export import export_onnx
 from bertkit.export.onnx_weights import ALIGNMENT, LinearLayer
 from pipeline_helpers import save_tiny
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 
 @pytest.fixture(scope="module")

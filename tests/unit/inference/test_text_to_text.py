@@ -68,6 +68,18 @@ def test_several_texts_each_and_further_settings(folder: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_every_setting_of_generation_is_a_keyword(folder: Path) -> None:
+    pipe = pipeline("text2text-generation", model=folder, max_new_tokens=8)
+    drawn = {"do_sample": True, "seed": 1}
+    expected = pipe(TEXTS, settings={"top_k": 2, "repetition_penalty": 1.5}, **drawn)
+    assert pipe(TEXTS, top_k=2, repetition_penalty=1.5, **drawn) == expected != pipe(TEXTS, **drawn)
+    assert pipeline(model=folder, max_new_tokens=8, top_k=2, repetition_penalty=1.5)(TEXTS, **drawn) == expected
+    with pytest.raises(ConfigError, match=r"generate has no 'topk' \(did you mean 'top_k'"):
+        pipe(TEXTS, topk=2)
+    with pytest.raises(InputError, match=r"no option 'topk' \(did you mean 'top_k'"):
+        pipeline(model=folder, topk=2)
+
+
 def test_a_model_object(folder: Path) -> None:
     model = bertkit.AutoModelForSeq2SeqLM.from_pretrained(folder)
     with pytest.raises(InputError, match="does not know its tokenizer"):

@@ -46,15 +46,21 @@ def write_shards(tensors: Tensors, folder: Path, ending: str, save: Callable[[Te
     (folder / f"{ending}.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "safetensors in shards",
-        pytest.param("pickle", marks=pytest.mark.slow),
-        pytest.param("pickles", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("kind", ["bart", "mbart", "t5", "t5 v1.1"])
+FORMS = ["safetensors in shards", "pickle", "pickles"]
+ONE_OF_EACH = {("bart", "pickle"), ("t5", "pickles")}
+CASES = [
+    pytest.param(
+        kind,
+        form,
+        id=f"{kind}-{form}",
+        marks=[] if form == FORMS[0] else pytest.mark.slow if (kind, form) in ONE_OF_EACH else pytest.mark.campaign,
+    )
+    for kind in ("bart", "mbart", "t5", "t5 v1.1")
+    for form in FORMS
+]
+
+
+@pytest.mark.parametrize(("kind", "form"), CASES)
 def test_the_same_model_comes_out(kind: str, form: str, tmp_path: Path) -> None:
     both = pair(kind, WRITES, tmp_path / "old")
     wanted, before = load_file(tmp_path / "old" / "model.safetensors"), fingerprint(tmp_path / "old")

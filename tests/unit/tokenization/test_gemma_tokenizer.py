@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import AddedToken, AutoTokenizer, GemmaTokenizer, RobertaTokenizer
 from bertkit.tokenization.formats import large_merges
 from bertkit.tokenization.formats.large_merges import parse_merges, read_large_json
 from mmbert_tokenizer import mmbert
+from tokenizer_families import family_contestants
 
 WHOLE = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 #: Tokens that look like the ends of lists.
@@ -189,3 +192,46 @@ def test_other_bpe_reads_its_merges_the_same_way(tmp_path: Path) -> None:
     ours.save_pretrained(tmp_path)
     assert read_large_json(tmp_path / "tokenizer.json")[1]
     assert RobertaTokenizer.from_pretrained(tmp_path / "tokenizer.json")._vocabulary.merges == ours._vocabulary.merges
+
+
+PAIRS = [("a house", "the long road"), ("one", "two, three"), ("", "x"), ("dogs and cats", "")]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_token_types_of_pairs_are_those_of_the_file(kind: int, shared: Path, tmp_path: Path) -> None:
+    """Files of this kind give the second text of a pair type 0 or 1; models read neither."""
+    mmbert(shared, 800).save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for piece in content["post_processor"]["pair"][-2:]:
+        next(iter(piece.values()))["type_id"] = kind
+    file.write_text(json.dumps(content), encoding="utf-8")
+    peer, (first, second) = Tokenizer.from_file(str(file)), zip(*PAIRS, strict=True)
+    expected = [row.type_ids for row in peer.encode_batch(PAIRS)]
+    assert {max(row) for row in expected} == {kind}
+    loaded = GemmaTokenizer.from_pretrained(tmp_path)
+    loaded.save_pretrained(tmp_path / "again")
+    again = GemmaTokenizer.from_pretrained(tmp_path / "again")
+    grown = pickle.loads(pickle.dumps(loaded))
+    grown.add_tokens(["<new>"])
+    for ours in (loaded, again, pickle.loads(pickle.dumps(again)), grown):
+        for more in ({}, {"return_offsets_mapping": True}):
+            found = ours([*first], [*second], return_token_type_ids=True, **more)
+            assert found["token_type_ids"] == expected
+        assert "token_type_ids" not in ours("a", "b")
+        assert [row.type_ids for row in ours.backend_tokenizer.encode_batch(PAIRS)] == expected
+        assert not ours.encode_ragged([*first], [*second]).token_type_ids.any()
+
+
+@pytest.mark.parametrize("family", ["mmbert", "roberta"])
+def test_decoded_text_keeps_its_blanks(family: str, shared: Path, tmp_path: Path) -> None:
+    """A clean-up for words joined by blanks would take blanks away that the text has, as transformers says as well."""
+    tokenizer = mmbert(shared, 800) if family == "mmbert" else family_contestants(shared, family).ours
+    text = " Well , he does n't know ; we 've left ."
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    tokenizer.save_pretrained(tmp_path)
+    peer = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    for clean in (None, False, True):
+        found = tokenizer.decode(ids, clean_up_tokenization_spaces=clean)
+        assert found == peer.decode(ids, clean_up_tokenization_spaces=clean)
+        assert found.endswith(text)

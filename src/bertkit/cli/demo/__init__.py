@@ -24,12 +24,11 @@ def demo(
 ) -> None:
     """Fine-tune a small BERT on text that every Python ships with, without a network.
 
-    First the model that comes with bertkit guesses a word and searches a few texts.
-    What is fine-tuned is that one, or MiniLM-L6 if 'bertkit[demo]' is installed. The
-    texts are sentences from the documentation of the standard library, the labels
-    their subjects. Shows the data, the training, the score beside that of TF-IDF
-    with a linear model, some predictions, and what to try next. Takes up to three
-    minutes on two processor cores.
+    Runs other commands and shows each of them as you would type it. First the
+    included model guesses a word and finds similar texts. Then that model, or
+    MiniLM-L6 if 'bertkit[demo]' is installed, learns the subjects of sentences from
+    the documentation of the standard library. Its score is shown next to that of
+    TF-IDF with a linear model. Takes up to three minutes on two processor cores.
 
     With --pretrain, learns a vocabulary from the same documentation, tokenizes it,
     and trains a small encoder for three minutes to guess masked words.
@@ -40,14 +39,12 @@ def demo(
         bertkit demo --pretrain
         bertkit demo --quick --out /tmp/demo
     """
-    from bertkit.cli.demo import demo_finetune, demo_pretrain
+    from bertkit.cli.demo.demo_script import fine_tune, pre_train
 
     try:
         if pretrain:
-            size = demo_pretrain.QUICK if quick else demo_pretrain.FULL
-            demo_pretrain.show(out or Path("bertkit-demo-pretrain"), size, common)
+            pre_train(out or Path("bertkit-demo-pretrain"), common, quick=quick)
         else:
-            settings = demo_finetune.QUICK if quick else demo_finetune.FULL
-            demo_finetune.show(out or Path("bertkit-demo"), settings, common)
+            fine_tune(out or Path("bertkit-demo"), common, quick=quick)
     except Interrupted as stop:
         raise Interrupted("stopped; run it again for the whole demo, it starts over", stop.signum) from None

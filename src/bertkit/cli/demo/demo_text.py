@@ -1,9 +1,8 @@
 """Text for ``bertkit demo``, from the documentation of the standard library: running text, and labelled sentences.
 
-Running text: docstrings, longer comments, and the chapters of the language reference that ``help()`` shows. Files are
-read and parsed, never imported. A document is a class with its methods, the functions of a module, or a chapter. All
-documents of a file are either training text or held out, and repeated paragraphs are kept once, so that no held-out
-text is seen in training.
+Running text: docstrings, and the chapters of the language reference that ``help()`` shows. Files are read and parsed,
+never imported. A document is a class with its methods, the functions of a module, or a chapter. Files are held out
+whole, and repeated paragraphs are kept once, so that no held-out text is seen in training.
 
 Labelled sentences: the labels are subjects. The names of a subject's modules are removed from its sentences, so that
 no text gives away its label. Sentences that occur under two subjects are dropped. All sentences of one paragraph go to
@@ -17,9 +16,10 @@ import csv
 import random
 import re
 import sysconfig
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,20 +88,11 @@ def collect_prose(library: Path | None = None, *, most: int | None = None) -> li
     return documents
 
 
-def hold_out(documents: list[Prose], *, share: float, seed: int) -> tuple[list[Prose], list[Prose]]:
-    """Training and held-out documents, the latter about a share of the words; files stay whole."""
-    words: Counter[str] = Counter()
-    for document in documents:
-        words[document.source] += document.num_words
-    sources = sorted(words)
-    random.Random(seed).shuffle(sources)
-    wanted, held = share * words.total(), set()
-    for source in sources:
-        if words[source] <= wanted:  # skip files larger than what is still wanted
-            held.add(source)
-            wanted -= words[source]
-    train = [document for document in documents if document.source not in held]
-    return train, [document for document in documents if document.source in held]
+def hold_out(documents: list[Prose], *, seed: int) -> tuple[list[Prose], list[Prose]]:
+    """Training and held-out documents, the latter those of about a tenth of the files."""
+    held_out = [zlib.crc32(f"{seed}/{document.source}".encode()) % 10 == 0 for document in documents]
+    train = [document for document, held in zip(documents, held_out, strict=True) if not held]
+    return train, [document for document, held in zip(documents, held_out, strict=True) if held]
 
 
 def write_text(path: Path, documents: list[Prose]) -> None:
@@ -134,26 +125,16 @@ def collect_sentences(library: Path | None = None) -> list[Sentence]:
     return kept
 
 
-def split_sentences(
-    sentences: list[Sentence], *, texts: int, dev_share: float, seed: int
-) -> tuple[list[Sentence], list[Sentence]]:
-    """A balanced sample of at most so many sentences, cut into train and dev: so large a share of each label.
-
-    No paragraph is in both.
-    """
-    by_label: dict[str, dict[str, list[Sentence]]] = defaultdict(lambda: defaultdict(list))
-    for sentence in sentences:
-        by_label[sentence.label][sentence.owner].append(sentence)
+def split_sentences(sentences: list[Sentence], *, texts: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Train and dev: so many sentences in all, as many of each label; about a quarter of the paragraphs are dev."""
+    shuffled = random.Random(seed).sample(sentences, len(sentences))
+    taken: Counter[str] = Counter()
     train: list[Sentence] = []
     dev: list[Sentence] = []
-    for label in sorted(by_label):
-        owners = sorted(by_label[label])
-        random.Random(f"{seed}/{label}").shuffle(owners)
-        chosen = [sentence for owner in owners for sentence in by_label[label][owner]][: texts // len(by_label)]
-        dev_owners = {sentence.owner for sentence in chosen[: round(len(chosen) * dev_share)]}
-        dev += [sentence for sentence in chosen if sentence.owner in dev_owners]
-        train += [sentence for sentence in chosen if sentence.owner not in dev_owners]
-    random.Random(seed).shuffle(train)
+    for sentence in shuffled:
+        if taken[sentence.label] < texts // len(SUBJECTS):
+            taken[sentence.label] += 1
+            (train if zlib.crc32(f"{seed}/{sentence.owner}".encode()) % 4 else dev).append(sentence)
     return train, dev
 
 
@@ -186,8 +167,7 @@ def _read_library(library: Path) -> Iterator[Prose]:
 def _documents(path: Path, place: str) -> Iterator[tuple[str, list[str]]]:
     """Source and raw texts of each document in one file."""
     try:
-        source = path.read_bytes()
-        tree = ast.parse(source)
+        tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return  # one odd file is no reason to stop
     if place == _CHAPTERS:
@@ -198,7 +178,6 @@ def _documents(path: Path, place: str) -> Iterator[tuple[str, list[str]]]:
     _gather(tree, "", owners)
     for texts in owners.values():
         yield place, texts
-    yield place, list(_comments(source.decode("utf-8", "replace")))
 
 
 def _gather(node: ast.AST, owner: str, owners: dict[str, list[str]]) -> None:
@@ -221,13 +200,6 @@ def _chapters(tree: ast.Module) -> Iterator[tuple[str, str]]:
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(value, ast.Constant) and isinstance(value.value, str):
                     yield str(key.value), value.value
-
-
-def _comments(source: str) -> Iterator[str]:
-    """Blocks of whole-line comments."""
-    for is_comment, lines in groupby(map(str.strip, source.splitlines()), key=lambda line: line.startswith("#")):
-        if is_comment:
-            yield "\n".join(line.lstrip("#").removeprefix(" ") for line in lines)
 
 
 def _prose(text: str, seen: set[str]) -> Iterator[str]:

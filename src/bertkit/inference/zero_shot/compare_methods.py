@@ -13,7 +13,8 @@ import numpy as np
 from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.inference.pipelines import METHODS, ZERO_SHOT, infer_task, pipeline
 from bertkit.inference.zero_shot.candidate_labels import CandidateLabels
-from bertkit.metrics.scores import METRICS, bootstrap_draws, interval_of
+from bertkit.metrics.intervals import Sets, interval_text
+from bertkit.metrics.scores import METRICS
 from bertkit.ragged import Ints
 from bertkit.system.console import aligned, say
 from bertkit.system.json_files import printable
@@ -21,6 +22,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.examples import SPLITS, Example, Examples, Split
 from bertkit.tasks.hold_out import deal
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.text.baseline import tfidf_predictions
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow
@@ -70,8 +72,7 @@ class Comparison:
         for found in self.methods:
             cells = [found.method]
             for name in SCORES:
-                low, high = found.intervals[name] or (0.0, 0.0)
-                cells += [f"{found.scores[name]:.4f}", f"{low:.4f} to {high:.4f}"]
+                cells += [f"{found.scores[name]:.4f}", interval_text(found.intervals[name])]
             rows.append([*cells, f"{found.seconds:.1f}", found.model])
         head = f"{self.task}, {self.file} ({self.num_rows:,} rows), {len(self.labels)} labels without training"
         notes = [f"  note: {note}" for note in self.notes]
@@ -122,18 +123,18 @@ def compare_methods(
         raise DataError(f"{rows.path} has no labels, so there is nothing to score")
     right = task.label_array([row.label for row in rows]).astype(np.int64)
     texts, found = [row.text for row in rows], []
-    faults: dict[str, BertkitError] = {}
+    sets, faults = sets_of(workflow, rows), dict[str, BertkitError]()
     for model in models:
         for method in _methods_of(resolve(model)):
             try:
-                found.append(_score(texts, right, labels, model, method, chosen, device))
+                found.append(_score(texts, right, labels, model, method, chosen, device, sets))
             except (InputError, CheckpointError) as error:  # a word that is no token, a head without entailment
                 faults[f"{method} of {model}"] = error
     if not found:
         raise next(iter(faults.values()))
     notes = [f"{what} is left out: {error}" for what, error in faults.items()]
     train = workflow.read(data, "train", on_error=on_error) if "train" in there and name != "train" else None
-    found += _baselines(task, rows, right, train, notes)
+    found += _baselines(task, rows, right, train, notes, sets)
     file = "" if rows.path is None else rows.path.name
     words = {label: list(given) for label, given in zip(labels.names, labels.words, strict=True)}
     return Comparison(task.name, file, len(rows), words, found, notes)
@@ -198,6 +199,7 @@ def _score(
     method: str,
     templates: Mapping[bool, str],
     device: str | None,
+    sets: Sets,
 ) -> MethodScores:
     pipe = pipeline(ZERO_SHOT, model=model, method=method, device=device)
     template = templates.get(method == "pattern")
@@ -211,20 +213,25 @@ def _score(
     cut = float(np.mean([answer["truncated"] for answer in answers]))
     name = printable(model)
     shown = name if len(name) <= MODEL_WIDTH else f"...{name[3 - MODEL_WIDTH :]}"
-    return _scored(method, shown, predicted, right, seconds, round(cut, 6))
+    return _scored(method, shown, predicted, right, seconds, sets, round(cut, 6))
 
 
 def _scored(
-    method: str, model: str, predicted: Ints, right: Ints, seconds: float, truncated: float = 0.0
+    method: str, model: str, predicted: Ints, right: Ints, seconds: float, sets: Sets, truncated: float = 0.0
 ) -> MethodScores:
-    draws = bootstrap_draws(len(right))
     scores = {name: METRICS[name](predicted, right) for name in SCORES}
-    intervals = {name: interval_of([METRICS[name](predicted[draw], right[draw]) for draw in draws]) for name in SCORES}
+    drawn = {name: [METRICS[name](predicted[draw], right[draw]) for draw in sets.draws] for name in SCORES}
+    intervals = {name: sets.interval(drawn[name], (0.0, 1.0) if name == "accuracy" else None) for name in SCORES}
     return MethodScores(method, model, scores, intervals, round(seconds, 3), truncated)
 
 
 def _baselines(
-    task: TextTask, rows: Examples[Example], right: Ints, train: Examples[Example] | None, notes: list[str]
+    task: TextTask,
+    rows: Examples[Example],
+    right: Ints,
+    train: Examples[Example] | None,
+    notes: list[str],
+    sets: Sets,
 ) -> list[MethodScores]:
     """Majority and TF-IDF, trained on a file of their own or on the other parts of the rows."""
     if train is not None:
@@ -243,8 +250,8 @@ def _baselines(
         except DataError as error:
             fault = str(error)
     seconds = time.perf_counter() - started
-    found = [_scored("majority", f"the most frequent label, {how}", majority, right, 0.0)]
+    found = [_scored("majority", f"the most frequent label, {how}", majority, right, 0.0, sets)]
     if fault:
         notes.append(f"tf-idf is left out: {fault}")
         return found
-    return [*found, _scored("tf-idf", f"TF-IDF and logistic regression, {how}", linear, right, seconds)]
+    return [*found, _scored("tf-idf", f"TF-IDF and logistic regression, {how}", linear, right, seconds, sets)]

@@ -25,7 +25,15 @@ from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import (
+    JsonTable,
+    Table,
+    column_of,
+    columns_to_search,
+    find_column,
+    names_of,
+    open_table,
+)
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
 STARTS = ("sent2", "ctx_b", "start", "question")
@@ -90,7 +98,7 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
     start = next((name for name in STARTS if name in columns and name != context), None)
     choices, listed, one_more = _choice_columns(path, columns)
     label = None
-    if split != "test" or any(name in columns for name in LABELS):
+    if split != "test" or column_of(columns, LABELS) is not None:
         label = find_column(path, columns, LABELS, "label", f"{rename} {', '.join(LABELS)}")
     return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label, one_more)
 

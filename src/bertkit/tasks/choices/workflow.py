@@ -14,9 +14,10 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
-from bertkit.ragged import Floats, GroupSet, Ints
+from bertkit.ragged import Floats, GroupSet
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
@@ -123,7 +124,10 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def badness(self, given: ChoicesPredicted) -> npt.NDArray[np.float64] | None:
         return None if given.encoded.labels is None else log_losses(given.outputs, given.encoded.labels)
 
-    def main_metric_of(self, given: ChoicesPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return (0.0, 1.0) if self.task.main_metric == "accuracy" else None
+
+    def main_metric_of(self, given: ChoicesPredicted, draws: Draws) -> Drawn | None:
         assert given.encoded.labels is not None
         metric, predicted = METRICS[self.task.main_metric], given.outputs.argmax(axis=1)
         return np.array([metric(predicted[draw], given.encoded.labels[draw]) for draw in draws])

@@ -12,7 +12,7 @@ from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
-from bertkit.tasks.reading.tables import Table, columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import Table, column_of, columns_to_search, find_column, names_of, open_table
 
 _NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ def _columns_of(task: EmbeddingTask, path: Path, table: Table, split: Split) -> 
     if task.compares != "scores":
         return [first, second], _negative_columns(task, path, table.columns, [first, second]), []
     there = columns_to_search(table, layout.label) if split == "test" else table.columns
-    if split == "test" and not any(name in there for name in layout.label):
+    if split == "test" and column_of(there, layout.label) is None:
         return [first, second], [], []
     return [first, second], [], [find_column(path, there, layout.label, "score", "choose one with --score")]
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.metrics.intervals import Draws, drawn_means
 from bertkit.metrics.nearest import directions, nearest
 from bertkit.metrics.ranking import judge_documents, ranking_values
 from bertkit.metrics.scores import METRICS, ranks
@@ -105,8 +106,8 @@ def scores_of(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns) ->
     return {name: float(np.nan_to_num(value)) for name, value in found.items()}
 
 
-def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, draws: Ints) -> Values:
-    """The main metric of sets of rows, whose numbers are ``draws`` ``(K, R)``: ``(K,)``.
+def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, draws: Draws) -> Values:
+    """The main metric ``(K,)`` of K sets of rows.
 
     What is searched stays the same. An anchor of several rows counts once in all, as it does in the score.
     """
@@ -115,12 +116,10 @@ def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, dr
         (values_Q,) = find_positives(vectors_UD, encoded.columns, encoded.documents, [task.main_metric]).values()
         weights_R = 1.0 / np.bincount(queries.of_row)[queries.of_row]
         weighted_R = weights_R * values_Q[queries.of_row]
-        found: Values = weighted_R[draws].sum(axis=1) / weights_R[draws].sum(axis=1)
-        return found
+        return np.array([weighted_R[draw].sum() / weights_R[draw].sum() for draw in draws], np.float64)
     cosines_RC = column_cosines(vectors_UD, encoded.columns)
     if task.compares == "triplets":
-        means: Values = nearer(cosines_RC[:, 0], cosines_RC[:, 1])[draws].mean(axis=1)
-        return means
+        return drawn_means(nearer(cosines_RC[:, 0], cosines_RC[:, 1]), draws)
     assert encoded.scores is not None
     metric, scores = METRICS[task.main_metric], encoded.scores
     return np.nan_to_num([metric(cosines_RC[draw, 0], scores[draw]) for draw in draws])

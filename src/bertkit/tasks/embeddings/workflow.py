@@ -17,7 +17,8 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check, Precision
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.ragged import Floats, Ints
+from bertkit.metrics.intervals import Drawn, Draws
+from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
 from bertkit.tasks.data_report import DataReport
@@ -240,7 +241,10 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
         return badness_of(self.task, given.outputs, given.encoded)
 
-    def main_metric_of(self, given: TextsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return None if self.task.compares == "scores" else (0.0, 1.0)
+
+    def main_metric_of(self, given: TextsPredicted, draws: Draws) -> Drawn | None:
         return resampled(self.task, given.outputs, given.encoded, draws)
 
     def diagnose(self, given: TextsPredicted) -> list[str]:

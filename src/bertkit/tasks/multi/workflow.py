@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
@@ -17,8 +16,7 @@ from bertkit.config.reading_settings import RUN_SETTINGS, ReadingSettings
 from bertkit.engine.backend import Check, Precision
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import ConfigError, InputError
-from bertkit.metrics.scores import bootstrap_draws, interval_of
-from bertkit.ragged import Ints
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.system.console import aligned
 from bertkit.system.device import Device
 from bertkit.system.json_files import write_json
@@ -29,6 +27,7 @@ from bertkit.tasks.multi.features import HeadRows, head_sampler
 from bertkit.tasks.multi.task import MEAN, HeadExample, MultiTask
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
+from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import (
     AnyWorkflow,
@@ -244,10 +243,10 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         )
         return {MEAN: mean, **found, **losses}
 
-    def main_metric_of(self, given: HeadsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def main_metric_of(self, given: HeadsPredicted, draws: Draws) -> Drawn | None:
         """The mean over the heads, of each as many draws of its own examples."""
         each = [
-            head.main_metric_of(own, bootstrap_draws(len(own.examples), len(draws)))
+            head.main_metric_of(own, sets_of(head, own.examples, len(draws)).draws)
             for _, head, own in self._parts(given)
         ]
         known = [values for values in each if values is not None]
@@ -313,13 +312,13 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         """Scores of each head with their interval, for people and for programs."""
         found = {}
         for name, head, own in self._parts(given):
-            drawn = head.main_metric_of(own, bootstrap_draws(len(own.examples)))
+            sets = sets_of(head, own.examples)
             found[name] = {
                 "task": head.task.name,
                 "rows": len(own.examples),
                 "main_metric": head.task.main_metric,
                 "scores": head.score(own),
-                "interval": interval_of(None if drawn is None else drawn.tolist()),
+                "interval": sets.interval(head.main_metric_of(own, sets.draws), head.row_bounds()),
             }
         return found
 

@@ -19,6 +19,10 @@ from bertkit.tasks.reading.bad_rows import BadRows
 COMPRESSIONS = (".xz", ".gz", ".bz2")
 #: Longest line in bytes. A longer one is a sign of a file that is not text, and could fill the memory.
 MAX_LINE = 64 * 1024 * 1024
+#: Longest field of a table in characters. A longer one is a sign of a quote left open, and could fill the memory.
+MAX_FIELD = 10_000_000
+#: Most bytes that a file is unpacked to which is not read as a stream.
+MAX_UNPACKED = 1 << 30
 #: What reading a damaged or unreadable file raises.
 DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -32,6 +36,17 @@ def open_binary(path: Path) -> BinaryIO:
         return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
     except OSError as error:
         raise DataError(f"cannot open {path}: {error.strerror or error}") from None
+
+
+def seekable(path: Path) -> BinaryIO:
+    """What a reader of a format that is no text can open: the file, or the content of a compressed one."""
+    if path.suffix.casefold() not in COMPRESSIONS:
+        return path.open("rb")  # Arrow takes paths in UTF-8 only
+    with open_binary(path) as stream:
+        content = stream.read(MAX_UNPACKED + 1)
+    if len(content) > MAX_UNPACKED:
+        raise DataError(f"{path}: unpacked it has more than {MAX_UNPACKED >> 30} GiB; unpack it to a file first")
+    return io.BytesIO(content)
 
 
 def check_file(path: Path) -> None:

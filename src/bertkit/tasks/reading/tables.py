@@ -7,31 +7,30 @@ and are passed over, as every CSV reader does.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import date, time
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
+from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.reading.bad_rows import BadRows
-from bertkit.tasks.reading.lines import COMPRESSIONS, DAMAGED, Lines, open_binary, read_text
+from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 
 #: Line and cells of a row; Parquet may hold anything.
 Values = tuple[int, tuple[Any, ...]]
-#: Longest CSV field in characters. A longer one is a sign of a quote left open, and could fill the memory.
-MAX_FIELD = 10_000_000
 #: Columns that a message lists.
 SHOWN_COLUMNS = 20
 #: How a delimiter is typed on a command line.
 _TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
+#: The first line of a file that says what separates its fields.
+_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -63,6 +62,8 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     elif kind == ".parquet":
         table = ParquetTable(path)
     elif kind == ".xlsx":
+        from bertkit.tasks.reading.excel import ExcelTable
+
         table = ExcelTable(path)
     elif kind in (".csv", ".tsv"):
         table = DelimitedTable(path, bad, layout, tabs=kind == ".tsv")
@@ -92,21 +93,38 @@ def names_of(columns: Sequence[str]) -> str:
 
 def columns_to_search(table: Table, wanted: Sequence[str]) -> tuple[str, ...]:
     """The table's columns; those of JSON are the first row's, so that where none is wanted a later row may have one."""
-    missing = isinstance(table, JsonTable) and not any(name in table.columns for name in wanted)
+    missing = isinstance(table, JsonTable) and column_of(table.columns, wanted) is None
     return (*table.columns, *wanted[:1]) if missing else table.columns
+
+
+def column_of(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
+    """The first of ``wanted`` among the columns, else the only column that differs from the first in case alone."""
+    exact = next((name for name in wanted if name in columns), None)
+    if exact is not None:
+        return exact
+    near = ([name for name in columns if name.casefold() == each.casefold()] for each in wanted)
+    return next((names[0] for names in near if len(names) == 1), None)
+
+
+@lru_cache(maxsize=256)
+def _say_once(message: str) -> None:
+    say(message)
 
 
 def find_column(
     path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str, *, taken: Sequence[str] = ()
 ) -> str:
-    """The first of ``wanted`` that the file has, but for those that are ``taken``.
+    """The first of ``wanted`` that the file has, but for those that are ``taken``; see :func:`column_of`.
 
     Where there is none, a DataError lists the file's columns, the nearest one and ``advice``.
     """
     free = [name for name in columns if name not in taken] if taken else columns
-    for name in wanted:
-        if name in free:
-            return name
+    found = column_of(free, wanted)
+    if found is not None:
+        if found not in wanted:
+            meant = next(name for name in wanted if name.casefold() == found.casefold())
+            _say_once(f"{path}: column {found!r} is taken for {meant!r}")
+        return found
     near = next((hint for hint in (did_you_mean(name, free[:1000]) for name in wanted) if hint), "")
     sought = " or ".join(repr(name) for name in wanted[:3])
     raise DataError(f"{path}: no {what} column {sought}{near}. The columns are {names_of(columns)}; {advice}")
@@ -116,8 +134,9 @@ class DelimitedTable:
     """CSV or TSV with a header row, or with the columns that ``layout.headerless`` names.
 
     Attributes:
-        delimiter: between the fields of a line. Where ``layout`` leaves it open: a tab in .tsv; in .csv a comma, or a
-            semicolon or a tab where the header has these and no comma.
+        delimiter: between the fields of a line. Where ``layout`` leaves it open: as a first line ``sep=;`` says, which
+            some programs write for Excel; else a tab in .tsv; in .csv a comma, or a semicolon or a tab where the header
+            has these and no comma.
         header_line: where the header is, or the first row without one.
     """
 
@@ -127,15 +146,16 @@ class DelimitedTable:
         self._encoding = layout.encoding
         self._quoted = layout.quoting == "csv" or (layout.quoting is None and not tabs)
         self._suspect_quotes = layout.quoting is None and tabs
-        self.delimiter = layout.delimiter or (
-            "\t" if tabs else "," if layout.headerless else self._look_for_delimiter()
-        )
+        start = next(iter(Lines(path, BadRows("skip"), layout.encoding)), "")
+        self._marked = _SEPARATOR.fullmatch(start.rstrip("\r\n"))
+        said = self._marked[1] if self._marked else "\t" if tabs else "," if layout.headerless else None
+        self.delimiter = layout.delimiter or said or self._look_for_delimiter()
         first = next(self._records(BadRows()), None)
         if first is None:
             raise DataError(f"{path} is empty: expected a header and rows")
         self.header_line, fields = first
         names = tuple(name.strip() for name in fields)
-        self._has_header = not layout.headerless or any(name in names for name in layout.text)
+        self._has_header = not layout.headerless or column_of(names, layout.text) is not None
         self.columns = names if self._has_header else layout.headerless
         if self._has_header:
             self._check_header()
@@ -177,15 +197,20 @@ class DelimitedTable:
         if self._quoted:
             yield from self._quoted_records(lines)
             return
-        for text in lines:
+        for text in self._data(lines):
             text = text.removesuffix("\n").removesuffix("\r")
             if text and not (lines.damaged and lines.report_damage(lines.number, lines.number)):
                 yield lines.number, text.split(self.delimiter)
 
+    def _data(self, lines: Lines) -> Iterator[str]:
+        """The lines, an empty one in place of that with the separator."""
+        for text in lines:
+            yield "\n" if self._marked and lines.number == 1 else text
+
     def _quoted_records(self, lines: Lines) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(max(MAX_FIELD, csv.field_size_limit()))  # the default refuses texts over 128 KiB
         try:
-            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            reader = csv.reader(self._data(lines), delimiter=self.delimiter, strict=True)
         except (TypeError, ValueError):  # ValueError: some characters, in later versions of Python
             raise ConfigError(
                 f"delimiter={self.delimiter!r} cannot separate fields that may be quoted; give one other character, or "
@@ -303,14 +328,6 @@ def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, (json.JSONDecodeError, RecursionError)) else "a number has too many digits"
 
 
-def _source(path: Path) -> BinaryIO:
-    """What a reader can open: the path, or the content of a compressed file."""
-    if path.suffix.casefold() not in COMPRESSIONS:
-        return path.open("rb")  # Arrow takes paths in UTF-8 only
-    with open_binary(path) as stream:
-        return io.BytesIO(stream.read())
-
-
 class ParquetTable:
     """A Parquet file; rows are counted from 1."""
 
@@ -321,7 +338,7 @@ class ParquetTable:
 
         self.path = path
         try:
-            self._file = pq.ParquetFile(_source(path))
+            self._file = pq.ParquetFile(seekable(path))
             self.columns = tuple(self._file.schema_arrow.names)
         except (pa.ArrowException, *DAMAGED) as error:
             raise DataError(f"{path}: not a readable Parquet file: {error}") from None
@@ -339,58 +356,3 @@ class ParquetTable:
                     yield row, values
         except (pa.ArrowException, ValueError, OSError) as error:  # ValueError: wrong UTF-8, times too fine for Python
             raise DataError(f"{self.path}: cannot read the rows after row {row}: {error}") from None
-
-
-class ExcelTable:
-    """The first sheet of an Excel workbook that is not empty; its first row that is not empty names the columns.
-
-    Cells are read as the text that a CSV file would hold, formulas as the values that were saved with them, and rows
-    have the numbers that Excel shows.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        header = next(self._cells(), None)
-        if header is None:
-            raise DataError(f"{path} is empty: expected a sheet with a header and rows")
-        used = [place for place, name in enumerate(header[1]) if name.strip()]
-        self.columns = tuple(header[1][place].strip() for place in used)
-        self._places = dict(zip(self.columns, used, strict=True))
-
-    def rows(self, names: Sequence[str]) -> Iterator[Values]:
-        """As :meth:`Table.rows`; empty rows are passed over."""
-        places = [self._places[name] for name in names]
-        cells = self._cells()
-        next(cells)
-        for row, values in cells:
-            yield row, tuple(values[place] if place < len(values) else "" for place in places)
-
-    def _cells(self) -> Iterator[tuple[int, list[str]]]:
-        """Number and cells of each row of the sheet that has any."""
-        from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
-
-        row, found = 0, False
-        try:
-            book = load_workbook(_source(self.path), read_only=True, data_only=True)
-            try:
-                for sheet in book.worksheets:
-                    for row, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-                        if any(value is not None for value in values):
-                            found = True
-                            yield row, [_text(value) for value in values]
-                    if found:
-                        return
-            finally:
-                book.close()
-        except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, TypeError, *DAMAGED) as error:
-            raise DataError(f"{self.path}: not a readable Excel workbook (.xlsx), after row {row}: {error}") from None
-
-
-def _text(value: object) -> str:
-    """A cell as a CSV file would hold it."""
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value.isoformat() if isinstance(value, (date, time)) else str(value)

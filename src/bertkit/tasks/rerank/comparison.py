@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from bertkit.errors import DataError, counted
 from bertkit.metrics.bm25 import BM25
+from bertkit.metrics.intervals import bootstrap_draws, drawn_means, interval_of, interval_text, middle_of
 from bertkit.metrics.ranking import Values, judge_groups, ranking_values
-from bertkit.metrics.scores import bootstrap_draws, interval_of
 from bertkit.ragged import Floats, boundaries_of
 from bertkit.system.console import aligned
 from bertkit.tasks.examples import Row
@@ -81,10 +81,14 @@ def means(values: Mapping[str, Values]) -> dict[str, float]:
     return {name: float(np.nanmean(each)) for name, each in values.items()}
 
 
-def drawn_means(values: Values) -> Values:
-    """The mean over each set of queries drawn with replacement, those that have an order."""
+def query_interval(values: Values) -> list[float] | None:
+    """The interval of the mean over the queries that have an order."""
+    return interval_of(_drawn(values), int((~np.isnan(values)).sum()), (0.0, 1.0))
+
+
+def _drawn(values: Values) -> list[float]:
     there = values[~np.isnan(values)]
-    return np.asarray(there[bootstrap_draws(len(there))].mean(axis=1))
+    return drawn_means(there, bootstrap_draws(len(there))).tolist()
 
 
 def ranking_baseline(task: RerankTask, dev: Sequence[RerankExample]) -> Row:
@@ -93,7 +97,7 @@ def ranking_baseline(task: RerankTask, dev: Sequence[RerankExample]) -> Row:
     words, chance = query_values(task, dev, bm25_scores(dev)), random_values(task, dev)
 
     def intervals(values: Mapping[str, Values]) -> Row:
-        return {name: interval_of(drawn_means(each).tolist()) for name, each in values.items()}
+        return {name: query_interval(each) for name, each in values.items()}
 
     return {
         "name": "BM25",
@@ -114,16 +118,12 @@ def comparison_table(task: RerankTask, examples: Sequence[RerankExample], scores
     main = task.main_metric
     for name, values in (("model", model), ("BM25", words), ("random order", random_values(task, examples))):
         cells = [f"{value:.4f}" for value in means(values).values()]
-        rows.append((name, *cells, _interval(values[main])))
+        rows.append((name, *cells, interval_text(query_interval(values[main]))))
     better = {name: model[name] - words[name] for name in task.metrics}
-    rows.append(("model - BM25", *(f"{value:+.4f}" for value in means(better).values()), _interval(better[main], "+")))
+    low, high = middle_of(_drawn(better[main]))
+    between = interval_text((low, high) if low < high else None, "+")
+    rows.append(("model - BM25", *(f"{value:+.4f}" for value in means(better).values()), between))
     ordered = sum(example.has_order for example in examples)
     left_out = len(examples) - ordered
     note = f"; left out: {counted(left_out, 'query')} whose documents are all equally relevant" if left_out else ""
     return "\n".join([*aligned(rows), f"means over {counted(ordered, 'query')}{note}"])
-
-
-def _interval(values: Values, sign: str = "") -> str:
-    found = interval_of(drawn_means(values).tolist())
-    assert found is not None
-    return f"{found[0]:{sign}.4f} to {found[1]:{sign}.4f}"

@@ -18,7 +18,15 @@ from typing import NamedTuple
 
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
-from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import (
+    JsonTable,
+    Table,
+    column_of,
+    columns_to_search,
+    find_column,
+    names_of,
+    open_table,
+)
 from bertkit.tasks.rerank.task import POSITIVE, RerankExample, RerankTask
 
 _NEGATIVE = re.compile(r"negatives?|negative_\d+")
@@ -77,7 +85,7 @@ def _find_places(task: RerankTask, path: Path, table: Table, split: Split) -> _P
         return _Places(query, document, None, [key for key in keys if _NEGATIVE.fullmatch(key)])
     if split == "test":
         there = columns_to_search(table, columns.label)
-        if not any(name in there and name != query for name in columns.label):
+        if column_of([name for name in there if name != query], columns.label) is None:
             return _Places(query, document, None, [])
     advice = f"choose one with --label; a document that is relevant in every row belongs in a column {POSITIVE!r}"
     return _Places(query, document, find_column(path, there, columns.label, "label", advice, taken=[query]), [])

@@ -17,7 +17,8 @@ from bertkit.config.reading_settings import RankLoss, ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, DataError
-from bertkit.ragged import Floats, GroupSet, Ints
+from bertkit.metrics.intervals import Drawn, Draws, drawn_means
+from bertkit.ragged import Floats, GroupSet
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -202,13 +203,12 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     def badness(self, given: RerankPredicted) -> npt.NDArray[np.float64] | None:
         return _losses(given) if self.has_labels(given.examples) else None
 
-    def main_metric_of(self, given: RerankPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return 0.0, 1.0
+
+    def main_metric_of(self, given: RerankPredicted, draws: Draws) -> Drawn | None:
         only = replace(self.task, metrics=(self.task.main_metric,))
-        values = query_values(only, given.examples, given.outputs)[self.task.main_metric]
-        drawn, overall = values[draws], np.nanmean(values)
-        there = ~np.isnan(drawn)
-        sums = np.where(there, drawn, 0.0).sum(axis=1)
-        return np.where(there.any(axis=1), sums / np.maximum(there.sum(axis=1), 1), overall)
+        return drawn_means(query_values(only, given.examples, given.outputs)[self.task.main_metric], draws)
 
     def diagnose(self, given: RerankPredicted) -> list[str]:
         if len(given.outputs) > 1 and bool(np.all(given.outputs == given.outputs[0])):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
-from bertkit.tasks.reading.tables import columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, names_of, open_table
 from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 
 
@@ -23,7 +23,7 @@ def read_seq2seq(
     table = open_table(path, task.columns, bad)
     names = [find_column(path, table.columns, task.columns.text, "source", "choose one with --source")]
     there = columns_to_search(table, task.columns.label) if split == "test" else table.columns
-    if split != "test" or any(name in there for name in task.columns.label):
+    if split != "test" or column_of(there, task.columns.label) is not None:
         others = [name for name in there if name != names[0]]
         names.append(find_column(path, others, task.columns.label, "target", "choose one with --target"))
     rows = []

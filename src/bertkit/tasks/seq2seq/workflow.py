@@ -18,8 +18,8 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Check
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
-from bertkit.ragged import Ints
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
@@ -230,8 +230,11 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     def badness(self, given: PairsPredicted) -> npt.NDArray[np.float64] | None:
         return given.outputs.losses
 
-    def main_metric_of(self, given: PairsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
-        return np.asarray(self._scores(given)[self.task.main_metric][draws].mean(axis=1), dtype=np.float64)
+    def row_bounds(self) -> tuple[float, float] | None:
+        return 0.0, 1.0
+
+    def main_metric_of(self, given: PairsPredicted, draws: Draws) -> Drawn | None:
+        return drawn_means(self._scores(given)[self.task.main_metric], draws)
 
     def diagnose(self, given: PairsPredicted) -> list[str]:
         texts = given.outputs.texts

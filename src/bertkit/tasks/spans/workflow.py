@@ -15,8 +15,9 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import CheckpointError
+from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
-from bertkit.ragged import Floats, Ints
+from bertkit.ragged import Floats
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -184,8 +185,11 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         missing = 1.0 - self._points(given).f1
         return np.asarray(missing * (1.0 + np.array([answer.probability for answer in self._finals(given)])))
 
-    def main_metric_of(self, given: AnswersPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
-        return np.asarray(self._points(given).f1[draws].mean(axis=1))
+    def row_bounds(self) -> tuple[float, float] | None:
+        return 0.0, 100.0
+
+    def main_metric_of(self, given: AnswersPredicted, draws: Draws) -> Drawn | None:
+        return drawn_means(self._points(given).f1, draws)
 
     def files(self, given: AnswersPredicted, split: str) -> dict[str, str]:
         """What the official scripts read, and the n best answers of each question."""

@@ -9,7 +9,7 @@ from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, looks_missing, text_in
 from bertkit.tasks.reading.splits import split_path
-from bertkit.tasks.reading.tables import Table, columns_to_search, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import Table, column_of, columns_to_search, find_column, names_of, open_table
 from bertkit.tasks.text.task import TextTask
 
 
@@ -68,7 +68,7 @@ def _columns_of(task: TextTask, path: Path, table: Table, split: Split) -> tuple
     there = table.columns
     if split == "test" and not layout.label_columns:
         there = columns_to_search(table, layout.label)
-    has_label = split != "test" or any(name in there for group in wanted for name in group)
+    has_label = split != "test" or any(column_of(there, group) is not None for group in wanted)
     if has_label:
         names += [find_column(path, there, group, "label", "choose one with --label") for group in wanted]
     return names, has_label

@@ -16,8 +16,9 @@ from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
-from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
+from bertkit.ragged import Floats, GroupSet, Labels, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
@@ -213,7 +214,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
         return None if given.encoded.labels is None else row_losses(self.task, given.outputs, given.encoded.labels)
 
-    def main_metric_of(self, given: TextsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def row_bounds(self) -> tuple[float, float] | None:
+        return (0.0, 1.0) if self.task.main_metric in ("accuracy", "exact_match") else None
+
+    def main_metric_of(self, given: TextsPredicted, draws: Draws) -> Drawn | None:
         assert given.encoded.labels is not None
         predicted = self._labels(given)
         only = replace(self.task, metrics=(self.task.main_metric,))

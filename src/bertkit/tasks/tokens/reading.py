@@ -19,7 +19,7 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, sh
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
-from bertkit.tasks.reading.tables import columns_to_search, find_column, open_table
+from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
@@ -154,7 +154,7 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
     table = open_table(path, Columns(text=WORDS, encoding=columns.encoding), bad)
     words = find_column(path, table.columns, WORDS, "words", RENAME)
     there = columns_to_search(table, TAGS) if tagged is None else table.columns
-    has_tags = tagged is True or any(name in there for name in TAGS)
+    has_tags = tagged is True or column_of(there, TAGS) is not None
     names = [words, find_column(path, there, TAGS, "tags", RENAME)] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and kind_of(path) == ".parquet" else None
     first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them

@@ -15,9 +15,10 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
+from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats, Ints
+from bertkit.ragged import Floats
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -163,7 +164,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         ends = np.concatenate([[0.0], np.cumsum(losses)])
         return np.diff(ends[given.encoded.pieces.boundaries])
 
-    def main_metric_of(self, given: TagsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+    def main_metric_of(self, given: TagsPredicted, draws: Draws) -> Drawn | None:
         main = self.task.main_metric
         if main not in ("f1", "precision", "recall"):
             return None

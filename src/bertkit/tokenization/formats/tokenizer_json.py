@@ -133,8 +133,8 @@ class TokenizerJson:
                 return next(value for each, value in known if each == found)
         raise CheckpointError(f"{self.path}: the {key} must {wanted}, got {str(part)[:300]}")
 
-    def tokens(self, template: Template) -> dict[str, str | tuple[AddedToken, ...]]:
-        """``added_tokens``, and ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
+    def tokens(self, template: Template) -> dict[str, str | Template | tuple[AddedToken, ...]]:
+        """``added_tokens``, and ``template``, ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
 
         Call it after :meth:`vocab` or :meth:`pieces`. Tokens with other ids than in the vocabulary are refused, and so
         are special tokens in other places than those of ``template``.
@@ -159,8 +159,9 @@ class TokenizerJson:
         places = (
             "[CLS] " * template.begins + "A" + " [SEP]" * template.between + " B [SEP], by their ids in model.vocab"
         )
-        self.part("post_processor", f"put {places}", [(each, None) for each in computed])
-        return {"added_tokens": added, "sep_token": names[1], **({"cls_token": names[0]} if template.begins else {})}
+        found = self.part("post_processor", f"put {places}", computed)
+        first = {"cls_token": names[0]} if template.begins else {}
+        return {"added_tokens": added, "template": found, "sep_token": names[1], **first}
 
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:

@@ -47,18 +47,16 @@ from bertkit.tasks import csv_task, task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
-from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, taught_workflow
 from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
 from bertkit.training.distillation.model_costs import Measurable, costs_of
 from bertkit.training.distillation.students import start_of
-from bertkit.training.distillation.taught_kinds import TaughtTexts, taught_workflow
 from bertkit.training.distillation.taught_result import WITH, TaughtResult
 from bertkit.training.distillation.taught_states import MODEL, StatePair, follow_states, open_pair
-from bertkit.training.distillation.taught_workflow import Lesson, TaughtWorkflow
-from bertkit.training.distillation.teachers import Teacher, combined, open_teachers, task_of_teacher
+from bertkit.training.distillation.teachers import Teacher, check_tokenizer, combined, open_teachers, task_of_teacher
 from bertkit.training.distillation.unlabelled_examples import read_unlabelled
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
@@ -132,20 +130,20 @@ def distill_task(
     files = _data_of(teachers[0], data)
     named = (csv_task(files) if task == "csv" else task_of(task, files)) if isinstance(task, str) else task
     learned = task_of_teacher(teachers[0], named)
-    taught = taught_workflow(learned, Lesson(given.distillation))
+    taught = taught_workflow(learned, Lesson(given.distillation.temperature, given.distillation.soft_weight))
     taught.check_settings(config)
-    if given.distillation.augment and not isinstance(taught, TaughtTexts):
+    if given.distillation.augment and not taught.has_texts:
         raise ConfigError(
             f"augment={given.distillation.augment}: variants are made of texts and pairs with a label, not of the rows "
             f"of task {learned.name}; set augment=0, and give more examples without labels"
         )
     student = given.begins_with()
-    if isinstance(learned, TextTask) and learned.is_pair and student.shape is not None and not student.mimetic:
+    if taught.has_texts and taught.task.is_pair and student.shape is not None and not student.mimetic:
         say(
             f"hint: a new student of {student.shape} rarely learns to compare two texts; with --set mimetic=true, "
             "--set teacher_embeddings=true and tens of thousands of pairs in --texts it does"
         )
-    opened = open_teachers(teachers, learned, device=place)
+    opened = open_teachers(teachers, taught, device=place)
     facts: dict[str, Json] = {
         "recipe": given.name,
         **given.to_dict(),
@@ -187,7 +185,7 @@ class _Job:
         """Train with and without the teachers, and measure; ``names`` says who these are."""
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
         for teacher in self.teachers:
-            self.taught.check_teacher(teacher.run, printable(teacher.run.path), tokenizer)
+            check_tokenizer(teacher, self.taught, tokenizer)
         pair = self._open_states()  # which may refuse them: before texts are varied and teachers asked
         rows = read_rows(self.taught, self.data, self.config)
         train, known = list(rows.train), [*rows.train, *rows.dev]
@@ -196,7 +194,7 @@ class _Job:
         read = json.dumps([self.taught.texts(each) for each in more])
         unlabelled: Row = {"texts": len(more), "sha256": hashlib.sha256(read.encode()).hexdigest()}
         about: Row = {**self.recipe.distillation.model_dump(), "teachers": names, "unlabelled": unlabelled}
-        lesson = Lesson(self.recipe.distillation, more, self._ask, about)
+        lesson = replace(self.taught.lesson, unlabelled=more, ask=self._ask, facts=about)
         top = self._teachers_scores(rows, tokenizer)
         longer, alone = _lengths_of_runs(self.config, self.start, len(train), len(train) + len(more))
         start = self._with_states(pair, [*train, *more], about)
@@ -280,7 +278,7 @@ class _Job:
         units = self.taught.units(examples, self.teachers[0].run.tokenizer, reading)
         said = [teacher.logits(self.taught, examples, units.sizes, reading, self.outputs) for teacher in self.teachers]
         settings: TaskDistillation = self.recipe.distillation
-        return combined(said, self.task, settings.ensemble, settings.temperature, units.groups)
+        return combined(said, self.taught.problem, settings.ensemble, settings.temperature, units.groups)
 
     def _teachers_scores(self, rows: Rows, tokenizer: PreTrainedTokenizer) -> dict[str, float]:
         """Of the teachers on dev, read and decided on as the student's answers are."""

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from bertkit.config.any_config import AnyConfig
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check
-from bertkit.errors import ConfigError, shorten
+from bertkit.errors import ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
 from bertkit.metrics.probabilities import sigmoid, softmax
+from bertkit.model.soft_targets import SEVERAL, SINGLE
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import Progress, quiet
@@ -34,10 +34,8 @@ from bertkit.system.interrupts import Interrupts
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.registry import Task
-from bertkit.tasks.spans.task import SpanTask
-from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.tokens.task import TokenTask
-from bertkit.training.distillation.taught_workflow import TaughtWorkflow
+from bertkit.tasks.taught_workflow import TaughtWorkflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.feature_cache import read_features
 
 #: Texts whose outputs are written together: at most so many are computed again after a kill.
@@ -147,7 +145,7 @@ def task_of_teacher(teacher: str | Path, task: Task | None) -> Task:
     return known
 
 
-def open_teachers(paths: Sequence[str | Path], task: Task, *, device: Device = None) -> tuple[Teacher, ...]:
+def open_teachers(paths: Sequence[str | Path], taught: TaughtWorkflow, *, device: Device = None) -> tuple[Teacher, ...]:
     """The teachers of a task.
 
     Raises:
@@ -156,67 +154,40 @@ def open_teachers(paths: Sequence[str | Path], task: Task, *, device: Device = N
     """
     if not paths:
         raise ConfigError("there is no teacher: give at least one fine-tuned run")
-    return tuple(_open(path, task, device) for path in paths)
+    return tuple(_open(path, taught, device) for path in paths)
 
 
-def _open(path: str | Path, task: Task, device: Device) -> Teacher:
-    run = open_run(path, task, device=device)
+def _open(path: str | Path, taught: TaughtWorkflow, device: Device) -> Teacher:
+    run = open_run(path, taught.task, device=device)
     own, name = run.workflow.task, printable(path)
-    if own.form != task.form:
-        raise ConfigError(f"teacher {name} is of task {own.name}, which is of another kind than {task.name}")
-    if isinstance(task, TextTask):
-        if own.is_pair != task.is_pair:
-            reads = "pairs of texts" if task.is_pair else "single texts"
-            raise ConfigError(f"teacher {name} is of task {own.name}, whose rows are not {reads} as in {task.name}")
-        places = _places(run.engine.config, task, name)
-    elif isinstance(task, TokenTask):
-        places = _named(own.labels, task.labels, name, task.name)
-    else:
-        places = tuple(range(2 if isinstance(task, SpanTask) else 1))
-    return Teacher(run, model_hash(path), places)
+    if not isinstance(taught, type(run.workflow)):
+        raise ConfigError(f"teacher {name} is of task {own.name}, which is of another kind than {taught.task.name}")
+    return Teacher(run, model_hash(path), taught.places(own, run.engine.config, name))
 
 
-def _places(shape: AnyConfig, task: TextTask, name: str) -> tuple[int, ...]:
-    theirs = list(shape.id2label.values())
-    if task.labels is None:
-        if len(theirs) != 1:
-            raise ConfigError(f"teacher {name} has {len(theirs)} labels, and task {task.name} predicts a number")
-        return (0,)
-    several, theirs_several = task.multi_label, shape.problem_type == "multi_label_classification"
-    return _named(theirs, task.labels, name, task.name, several=several, theirs_several=theirs_several)
-
-
-def _named(
-    theirs: Sequence[str],
-    ours: Sequence[str],
-    name: str,
-    task: str,
-    *,
-    several: bool = False,
-    theirs_several: bool = False,
-) -> tuple[int, ...]:
-    """Where our labels are among theirs, which must be the same."""
-    if sorted(theirs) != sorted(ours) or several != theirs_several:
-        said = [" (any number of them)" if any_number else "" for any_number in (theirs_several, several)]
+def check_tokenizer(teacher: Teacher, taught: TaughtWorkflow, tokenizer: PreTrainedTokenizer) -> None:
+    """Refuse (ConfigError) a student with another tokenizer, where what the teacher says is of single tokens."""
+    if taught.reads_alike and tokenizer_digest(teacher.run.tokenizer) != tokenizer_digest(tokenizer):
         raise ConfigError(
-            f"teacher {name} predicts {shorten(theirs)}{said[0]}, task {task} has the labels {shorten(ours)}{said[1]}: "
-            "a student cannot learn one from the other. Use a teacher that was trained on these labels"
+            f"the student has another tokenizer than the teacher {printable(teacher.run.path)}, and what this says in "
+            f"task {taught.task.name} is of single tokens; give a student with the teacher's tokenizer"
         )
-    return tuple(list(theirs).index(label) for label in ours)
 
 
-def combined(logits: Sequence[Floats], task: Task, how: str, temperature: float, groups: Ints | None = None) -> Floats:
+def combined(
+    logits: Sequence[Floats], problem: str, how: str, temperature: float, groups: Ints | None = None
+) -> Floats:
     """The logits of an ensemble, ``(U, C)``: their mean, or those whose softened probabilities are the mean.
 
+    ``problem`` is that of :func:`bertkit.model.soft_targets.soft_losses`.
     Of ``how="probabilities"`` the softmax at ``temperature`` (of several labels the sigmoid) is the mean of the
     teachers': over C, or of each of C over the units of a group (int64 ``(G + 1,)``). Numbers are averaged.
     """
-    is_number = isinstance(task, TextTask) and task.labels is None
-    if len(logits) == 1 or how == "logits" or is_number:
+    if len(logits) == 1 or how == "logits" or problem not in (SINGLE, SEVERAL):
         mean: Floats = np.stack(logits).mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
     scaled_KUC = np.stack(logits).astype(np.float64) / temperature
-    if isinstance(task, TextTask) and task.multi_label:
+    if problem == SEVERAL:
         yes = sigmoid(scaled_KUC).mean(axis=0).clip(1e-12, 1 - 1e-12)
         mean_UC = np.log(yes) - np.log1p(-yes)
     else:

@@ -10,8 +10,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.system.console import say
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.text.task import TextTask
-from bertkit.training.distillation.taught_workflow import TaughtWorkflow
+from bertkit.tasks.taught_workflow import TaughtWorkflow
 from bertkit.training.finetuning.unlabelled_texts import fresh_texts
 
 
@@ -41,7 +40,7 @@ def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: 
 def _read(taught: TaughtWorkflow, file: Path, seen: set[Hashable]) -> tuple[Sequence[Any], int]:
     """The different examples of a file that were not seen, and how many there are."""
     task = taught.task
-    if not isinstance(task, TextTask):
+    if not taught.has_texts:
         read = taught.read_file(file, "test")
         fresh = {taught.texts(example): example for example in reversed(read) if taught.texts(example) not in seen}
         return list(fresh.values())[::-1], len(read)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from bertkit.errors import ConfigError
-from bertkit.metrics.scores import bootstrap_draws, interval_of
+from bertkit.metrics.intervals import Drawn, interval_text, middle_of
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import aligned, clock, say
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal
+from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.workflow import Predicted
 from bertkit.training.finetuning.few_shot import can_cross_validate
@@ -41,16 +41,17 @@ class Compared:
     """One method.
 
     score: main metric over all training rows, each predicted by a model that has not seen it. interval: 95 % of its
-    values when rows are drawn with replacement.
-    below: how much lower it is than the chosen method, and the interval of that, paired by row; of the chosen one 0.
+    values when rows are drawn with replacement; None where they are too few to tell.
+    below: how much lower it is than the chosen method, and the interval of that, paired by row; of the chosen one 0,
+    without an interval.
     seconds: of all parts.
     """
 
     method: str
     score: float
-    interval: Sequence[float]
+    interval: Sequence[float] | None
     below: float
-    below_interval: Sequence[float]
+    below_interval: Sequence[float] | None
     seconds: float
 
 
@@ -89,15 +90,13 @@ class Selection:
         rows = [head]
         for each in self.compared:
             mark = "chosen" if each.method == self.chosen else _span(each.below, each.below_interval)
-            low, high = each.interval
             named = f"{each.method}: {METHODS[each.method]}"
-            rows.append((named, f"{each.score:.4f}", f"{low:.4f} to {high:.4f}", mark, clock(each.seconds)))
+            rows.append((named, f"{each.score:.4f}", interval_text(each.interval), mark, clock(each.seconds)))
         return "\n".join(f"  {line}" for line in aligned(rows))
 
 
-def _span(value: float, interval: Sequence[float]) -> str:
-    low, high = interval
-    return f"{value:+.4f} ({low:+.4f} to {high:+.4f})"
+def _span(value: float, interval: Sequence[float] | None) -> str:
+    return f"{value:+.4f} ({interval_text(interval, '+')})"
 
 
 def select_method(job: Job) -> tuple[Job, Selection]:
@@ -165,12 +164,12 @@ def _compare(parts: HeldOut, asked: str | None) -> list[Compared]:
     """The methods, the one that was asked for first, or the best, which TF-IDF never is."""
     job, said = parts.job, parts.said
     rows, encoded = job.data.rows.train, job.data.train
-    draws = bootstrap_draws(len(rows))
+    sets = sets_of(job.workflow, rows)
     scores, samples = {}, {}
     for name, outputs in said.items():
         given = Predicted(rows, encoded, outputs, {})
         scores[name] = job.workflow.score(given)[job.workflow.task.main_metric]
-        drawn = job.workflow.main_metric_of(given, draws)
+        drawn = job.workflow.main_metric_of(given, sets.draws)
         assert drawn is not None, "texts have an interval"
         samples[name] = drawn
     # Of equal scores the order of METHODS counts, because the sort is stable.
@@ -180,14 +179,19 @@ def _compare(parts: HeldOut, asked: str | None) -> list[Compared]:
         Compared(
             method=name,
             score=round(scores[name], 6),
-            interval=_rounded(samples[name]),
+            interval=_rounded(sets.interval(samples[name], job.workflow.row_bounds())),
             below=round(scores[best] - scores[name], 6),
-            below_interval=_rounded(samples[best] - samples[name]),
+            below_interval=_rounded(None if name == best else _difference(samples[best] - samples[name])),
             seconds=round(parts.seconds[name], 2),
         )
         for name in order
     ]
 
 
-def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
-    return [round(value, 6) for value in interval_of(values.tolist()) or ()]
+def _difference(values: Drawn) -> tuple[float, float] | None:
+    low, high = middle_of(values.tolist())
+    return (low, high) if low < high else None
+
+
+def _rounded(interval: Sequence[float] | None) -> list[float] | None:
+    return None if interval is None else [round(value, 6) for value in interval]

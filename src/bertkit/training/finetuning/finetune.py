@@ -15,7 +15,7 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
-from bertkit.metrics.scores import bootstrap_means, interval_of
+from bertkit.metrics.intervals import bootstrap_means
 from bertkit.model.loading import own_pooling
 from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
@@ -28,7 +28,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
-from bertkit.tasks.run_rows import read_rows
+from bertkit.tasks.run_rows import read_rows, sets_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
@@ -301,7 +301,8 @@ def _finish(
     samples = [run.seed(seed.seed) / BOOTSTRAP for seed in seeds]
     interval = None  # of the mean main metric over dev examples and seeds, for kinds of task that have one
     if all(file.exists() for file in samples):
-        interval = interval_of(bootstrap_means([read_json(file, list[float]) for file in samples]))
+        drawn = bootstrap_means([read_json(file, list[float]) for file in samples])
+        interval = sets_of(workflow, rows.dev).interval(drawn, workflow.row_bounds())
     result = FinetuneResult(
         folder=run.path,
         task=task.name,

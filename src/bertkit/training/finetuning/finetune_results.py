@@ -11,6 +11,7 @@ from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.inference.run_files import METRICS
+from bertkit.metrics.intervals import interval_text
 from bertkit.system.console import aligned
 from bertkit.system.json_files import parsed, printable
 
@@ -114,11 +115,10 @@ class FinetuneResult:
     def spread_line(self) -> str:
         """Median and interval of the main metric in words."""
         assert self.interval is not None
-        low, high = self.interval
         several = len(self.seeds) > 1
         median = f"median {self.median[self.main_metric]:.4f}, " if several else ""
         drawn = "dev examples and seeds" if several else "dev examples"
-        return f"{self.main_metric}: {median}95 % interval {low:.4f} to {high:.4f} ({drawn} resampled)"
+        return f"{self.main_metric}: {median}95 % interval {interval_text(self.interval)} ({drawn} resampled)"
 
     def render(self) -> str:
         """The outcome as text: each metric beside its baseline, then notes and the folder."""

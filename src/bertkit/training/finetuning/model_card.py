@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertkit.metrics.intervals import interval_text
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import Card, Decision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
@@ -111,8 +112,8 @@ def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:
     rows = [
         (
             each["method"] + (" (chosen)" if each["method"] == few_shot["chosen"] else ""),
-            f"{each['score']:.4f} ({each['interval'][0]:.4f} to {each['interval'][1]:.4f})",
-            f"{each['below']:.4f} ({each['below_interval'][0]:.4f} to {each['below_interval'][1]:.4f})",
+            f"{each['score']:.4f} ({interval_text(each['interval'])})",
+            "" if each is few_shot["compared"][0] else f"{each['below']:.4f} ({interval_text(each['below_interval'])})",
         )
         for each in few_shot["compared"]
     ]

@@ -14,7 +14,6 @@ import torch
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.protocol import short_name, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
-from bertkit.metrics.scores import interval_of
 from bertkit.model.adapters import add_adapters
 from bertkit.model.text_comparison import TextComparison
 from bertkit.ragged import Ragged
@@ -264,7 +263,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         label_entropy=trained.label_entropy,
         dead=trained.dead,
         seconds=round(at.seconds, 2),
-        interval=interval_of(scored.bootstrap),
+        interval=scored.interval,
         remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))

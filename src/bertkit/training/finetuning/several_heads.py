@@ -23,6 +23,7 @@ from bertkit.checkpoints.huggingface import WEIGHTS, find_weights, is_head
 from bertkit.config.any_config import is_encoder_decoder, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.errors import ConfigError
+from bertkit.metrics.intervals import interval_text
 from bertkit.model.auto import class_named
 from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.shared_encoder import save_encoder, save_head
@@ -81,7 +82,7 @@ class HeadsResult:
                     f"{head.rows:,}",
                     head.main_metric,
                     f"{head.scores[head.main_metric]:.4f}",
-                    "" if between is None else f"{between[0]:.4f} to {between[1]:.4f}",
+                    "" if between is None else interval_text(between),
                     "" if base is None else f"{base:.4f}",
                 )
             )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertkit.metrics.scores import bootstrap_draws
+from bertkit.metrics.intervals import bootstrap_draws
 from bertkit.model.text_comparison import ComparedTexts
 from bertkit.ragged import Floats, Ragged, boundaries_of
 from bertkit.tasks.embeddings.baseline import embedding_baseline

@@ -45,7 +45,7 @@ def refused(path: Path, task: object, said: str) -> None:
         (b"\n\n", r"is empty"),
         (b"text,sentiment\n", r"has the columns \['text', 'sentiment'\] but no rows"),
         (b"text,sentimant\na,positive\n", r"no label column 'sentiment'.*did you mean 'sentimant'.*--label"),
-        (b"Text,sentiment\na,positive\n", r"no text column 'text' \(did you mean 'Text'\?\)"),
+        (b"Texts,sentiment\na,positive\n", r"no text column 'text' \(did you mean 'Texts'\?\)"),
         (b"text,text,sentiment\na,b,positive\n", r":1: the header names column 'text' more than once"),
         (b"text|sentiment\na|positive\n", r":1: one column.*separated by '\|'.*delimiter='\|'"),
         (b"\xff\xfet\0e\0\0", r"not utf-16 after line 0"),

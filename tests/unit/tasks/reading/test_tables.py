@@ -8,8 +8,10 @@ import json
 import lzma
 import os
 import time
+import zipfile
 from datetime import date
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +21,9 @@ from openpyxl.styles import Font
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import TASKS, Columns, csv_task, load_split, splits_of
+from bertkit.tasks.reading import excel
 from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.excel import ExcelTable
 from bertkit.tasks.reading.tables import open_table
 from bertkit.tasks.reading.text_rows import read_texts
 
@@ -37,6 +41,39 @@ def texts(path: Path, **options: str) -> list[str]:
     task = csv_task(path, **options)  # type: ignore[arg-type]
     assert task.labels == ("0", "1")
     return [row.text for row in load_split(task, path, "train")]
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;\r"])
+@pytest.mark.parametrize("quoting", ["csv", "none"])
+def test_a_first_line_may_say_the_separator(
+    first: str, quoting: Literal["csv", "none"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(f"{first}\ntext,label;label\na,b;good\n;bad\nb;bad\n", encoding="utf-8")
+    task = csv_task(path, text="text,label", quoting=quoting, on_error="skip")
+    rows = load_split(task, path, "train", on_error="skip")
+    assert [(row.text, row.row) for row in rows] == [("a,b", 3), ("b", 5)]
+    assert rows.skipped[0].where == f"{path}:4"
+    path.write_text(f"{first}\ntext|label\na|good\nb|bad\n", encoding="utf-8")
+    assert csv_task(path, delimiter="|").columns.text == ("text",)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_column_in_another_case_is_taken_and_said(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    as_csv = suffix == "csv"
+    path.write_text("TEXT,Label\na,1\nb,0\n" if as_csv else '{"TEXT": "a", "Label": 1}\n{"TEXT": "b", "Label": 0}\n')
+    for split in ("train", "test"):
+        assert [(row.text, row.label) for row in load_split(IMDB, path, split)] == [("a", 1), ("b", 0)]  # type: ignore[arg-type]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))[1]] == ["a", "b"]
+    told = capsys.readouterr().err
+    assert told.count(f"{path}: column 'TEXT' is taken for 'text'") == 1
+    assert told.count(f"{path}: column 'Label' is taken for 'label'") == 1
+    path.write_text("TEXT,Text,label\na,b,1\n" if as_csv else '{"TEXT": "a", "Text": "b", "label": 1}\n')
+    with pytest.raises(DataError, match=r"no text column 'text'.*\['TEXT', 'Text', 'label'\]"):
+        load_split(IMDB, path, "train")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -110,6 +147,96 @@ def test_a_damaged_workbook_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "train.xlsx"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"train\.xlsx: not a readable Excel workbook"):
+        load_split(IMDB, path, "train")
+
+
+def changed(path: Path, member: str, old: bytes, new: bytes) -> Path:
+    """A workbook with other content in one of its files."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    assert old in content[member]
+    content[member] = content[member].replace(old, new, 1)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    return path
+
+
+def shared(path: Path) -> Path:
+    """A workbook whose first text is in the list of shared texts, as Excel writes all of them."""
+    kind = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    part = b'<Override PartName="/xl/sharedStrings.xml" ContentType="' + kind + b'"/>'
+    changed(path, "[Content_Types].xml", b"</Types>", part + b"</Types>")
+    changed(path, SHEET, b't="inlineStr"><is><t>text</t></is>', b't="s"><v>0</v>')
+    with zipfile.ZipFile(path, "a") as archive:
+        space = b"http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+        archive.writestr(STRINGS, b'<sst xmlns="' + space + b'"><si><t>text</t></si></sst>')
+    return path
+
+
+SHEET, STRINGS = "xl/worksheets/sheet2.xml", "xl/sharedStrings.xml"
+#: Every entity is ten of the one before.
+LAUGHS = b"".join(b'<!ENTITY l%d "%s">' % (n, b"&l%d;" % (n - 1) * 10) for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("member", "old", "new"),
+    [
+        (SHEET, b"<v>0</v>", b"<v>99</v>"),  # a shared text that is not there
+        (SHEET, b"<v>0</v>", b"<v>-9</v>"),
+        (SHEET, b"<v>0</v>", b"<v>x</v>"),
+        (SHEET, b"</row></sheetData>", b"</sheetData>"),
+        (SHEET, b'r="A2"', b'r="2A"'),
+        (SHEET, b"</sheetData>", b""),
+        (STRINGS, b"</si>", b""),
+        (STRINGS, b"<sst", b'<!DOCTYPE x [<!ENTITY l0 "ha">' + LAUGHS + b"]><sst"),
+        ("xl/workbook.xml", b"<sheets>", b"<sheets"),
+        ("xl/workbook.xml", b'sheetId="2"', b'sheetId="two"'),
+        ("xl/styles.xml", b"</fonts>", b""),
+    ],
+)
+def test_a_malformed_workbook_is_refused(member: str, old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = shared(workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("bad", 0)))
+    assert [row.label for row in load_split(IMDB, path, "train")] == [1, 0]
+    if b"ENTITY" in new:
+        changed(path, member, b">text<", b">&l9;<")
+    with pytest.raises(DataError, match=r"train\.xlsx: not a readable Excel workbook \(\.xlsx\)") as caught:
+        load_split(IMDB, changed(path, member, old, new), "train")
+    assert "for more details" not in str(caught.value)
+
+
+def test_a_workbook_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shared(workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("bad", 0)))
+    monkeypatch.setattr(excel, "MAX_FIELD", 50_000)
+    monkeypatch.setattr(excel, "_CHUNK", 7_001)
+    for member, old in ((STRINGS, b"text"), (SHEET, b"<sheetData>"), ("docProps/app.xml", b"Microsoft Excel")):
+        size = 49_000 - len(old)
+        changed(path, member, old, old + b" " * size)
+        assert [row.label for row in load_split(IMDB, path, "train")] == [1, 0]
+        changed(path, member, old + b" " * size, old + b" " * (size + 2_000))
+        with pytest.raises(DataError, match=rf"train\.xlsx: {member} has a text of more than 50,000 bytes"):
+            load_split(IMDB, path, "train")
+        changed(path, member, old + b" " * (size + 2_000), old)
+    monkeypatch.setattr(excel, "MAX_UNPACKED", 3_000)
+    with pytest.raises(DataError, match=r"train\.xlsx: unpacked it has more than .* save the sheet as \.csv"):
+        load_split(IMDB, path, "train")
+
+
+def test_only_the_columns_of_the_header_are_read(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("bad", 0))
+    changed(path, SHEET, b"</row></sheetData>", b'<c r="XFD3"><v>1</v></c></row></sheetData>')
+    table = ExcelTable(path)
+    assert [len(cells) for _, cells in table._cells(2)] == [2, 2, 2]
+    assert list(table.rows(["label"])) == [(2, ("1",)), (3, ("0",))]
+    assert [len(cells) for _, cells in table._cells()] == [2, 2, 16_384]  # the control
+
+
+def test_what_a_sheet_says_of_its_size_is_not_believed(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("bad", 0))
+    changed(path, SHEET, b'ref="A1:B3"', b'ref="A1:A2"')
+    assert [row.label for row in load_split(IMDB, path, "train")] == [1, 0]
+    changed(path, SHEET, b'<row r="3"', b'<row r="99999999999"')
+    with pytest.raises(DataError, match="more than 1,048,576 rows"):
         load_split(IMDB, path, "train")
 
 

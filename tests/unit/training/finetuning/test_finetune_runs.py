@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from bertkit.cli import main
 from bertkit.config.reading_settings import DECISION, read_decision, write_decision
@@ -25,7 +24,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import SETTINGS
-from bertkit.metrics.scores import bootstrap_draws, bootstrap_means, interval_of
+from bertkit.metrics.intervals import bootstrap_draws
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
@@ -206,37 +205,7 @@ def test_without_optuna_the_message_says_how_to_get_it(
         finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
 
 
-# ------------------------------------------------------------------------------------ intervals and listings
-
-
-def test_the_interval_covers_the_true_value_as_often_as_it_says() -> None:
-    """Accuracy of 200 coin tosses at 0.8: 95 % intervals of 300 samples hold 0.8 in about 95 % of them."""
-    generator = np.random.default_rng(0)
-    draws = bootstrap_draws(200, 400)
-    held = 0
-    for _ in range(300):
-        right = generator.random(200) < 0.8
-        low, high = interval_of(right[draws].mean(axis=1).tolist()) or (0, 0)
-        held += low <= 0.8 <= high
-    assert 0.90 < held / 300 < 0.98
-
-
-def test_intervals_are_percentiles_and_equal_scipys() -> None:
-    values = np.random.default_rng(1).normal(size=1000)
-    assert interval_of(values.tolist()) == pytest.approx(np.percentile(values, [2.5, 97.5]).tolist())
-    right = np.random.default_rng(2).random(400) < 0.7
-    ours = interval_of(right[bootstrap_draws(400)].mean(axis=1).tolist())
-    theirs = stats.bootstrap((right,), np.mean, n_resamples=1000, method="percentile", rng=3).confidence_interval
-    assert ours == pytest.approx([theirs.low, theirs.high], abs=0.01)
-    assert interval_of(None) is interval_of([]) is None
-
-
-def test_seeds_that_differ_widen_the_interval() -> None:
-    narrow = [[0.80, 0.81, 0.79, 0.80] * 50] * 3
-    wide = [[score + value for value in row] for score, row in zip((-0.1, 0.0, 0.1), narrow, strict=True)]
-    (a, b), (c, d) = interval_of(bootstrap_means(narrow)) or (), interval_of(bootstrap_means(wide)) or ()
-    assert b - a < 0.03 < d - c
-    assert bootstrap_means(narrow) == pytest.approx(narrow[0])
+# ---------------------------------------------------------------------------------- resampled rows and listings
 
 
 def test_resampled_scores_are_scores_of_resampled_rows() -> None:

@@ -10,15 +10,14 @@ from scipy.stats import entropy
 
 from bertkit.batch import pack
 from bertkit.model.models import BertForSequenceClassification
-from bertkit.tasks import TASKS, Columns, TextTask
-from bertkit.training.distillation.distill_settings import TaskDistillation
-from bertkit.training.distillation.soft_targets import TEACHER, TaughtModel, hard_losses, soft_losses
+from bertkit.model.soft_targets import TEACHER, TaughtModel, hard_losses, soft_losses
+from bertkit.tasks import Columns, TextTask
+from bertkit.tasks.taught_workflow import Lesson, taught_workflow
 from bertkit.training.distillation.teachers import combined
 from training_helpers import TINY
 
 RANDOM = np.random.default_rng(0)
 STUDENT, TEACHER_LOGITS = RANDOM.normal(size=(2, 6, 3)).astype(np.float32) * 3
-SEVERAL = TextTask("several", ("a", "b", "c"), ("micro_f1",), "micro_f1", Columns(("text",)), multi_label=True)
 ONE = TextTask("one", ("a", "b", "c"), ("accuracy",), "accuracy", Columns(("text",)))
 
 
@@ -66,7 +65,7 @@ def test_a_row_without_a_label_is_learned_from_the_teacher_alone(weight):
     torch.manual_seed(0)
     shape = TINY.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     student = BertForSequenceClassification(shape.replace(problem_type="single_label_classification")).eval()
-    taught = TaughtModel(student, TaskDistillation(temperature=2.0, soft_weight=weight))
+    taught = TaughtModel(student, taught_workflow(ONE, Lesson(2.0, weight)), weight)
     batch = pack([[1, 5, 2], [1, 7, 8, 2], [1, 9, 2]])
     teacher, labels = torch.tensor(TEACHER_LOGITS[:3]), torch.tensor([2, -100, 0])
     logits = student.forward_packed(batch).logits
@@ -82,11 +81,16 @@ def test_a_row_without_a_label_is_learned_from_the_teacher_alone(weight):
 
 def test_ensembles_average_probabilities_or_logits():
     both = [STUDENT, TEACHER_LOGITS]
-    np.testing.assert_allclose(combined(both, ONE, "logits", 2.0), np.mean(both, axis=0), rtol=1e-6)
-    soft = softmax(combined(both, ONE, "probabilities", 2.0) / 2.0, 1)
+    np.testing.assert_allclose(
+        combined(both, "single_label_classification", "logits", 2.0), np.mean(both, axis=0), rtol=1e-6
+    )
+    soft = softmax(combined(both, "single_label_classification", "probabilities", 2.0) / 2.0, 1)
     np.testing.assert_allclose(soft, np.mean([softmax(each / 2.0, 1) for each in both], axis=0), rtol=1e-5)
-    soft = expit(combined(both, SEVERAL, "probabilities", 2.0) / 2.0)
+    soft = expit(combined(both, "multi_label_classification", "probabilities", 2.0) / 2.0)
     np.testing.assert_allclose(soft, np.mean([expit(each / 2.0) for each in both], axis=0), rtol=1e-5)
     numbers = [STUDENT[:, :1], TEACHER_LOGITS[:, :1]]
-    np.testing.assert_allclose(combined(numbers, TASKS["stsb"], "probabilities", 2.0), np.mean(numbers, axis=0))
-    assert not np.allclose(combined(both, ONE, "probabilities", 2.0), combined(both, ONE, "logits", 2.0))
+    np.testing.assert_allclose(combined(numbers, "regression", "probabilities", 2.0), np.mean(numbers, axis=0))
+    assert not np.allclose(
+        combined(both, "single_label_classification", "probabilities", 2.0),
+        combined(both, "single_label_classification", "logits", 2.0),
+    )

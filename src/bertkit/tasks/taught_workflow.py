@@ -9,24 +9,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertkit.batch import Batch
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.errors import ConfigError
-from bertkit.inference.runs import Run
-from bertkit.ragged import Flags, Floats, Ids, Ints, Ragged, gather
+from bertkit.errors import ConfigError, shorten
+from bertkit.model.output import ModelOutput
+from bertkit.model.soft_targets import SINGLE, TEACHER, Judged, TaughtModel, hard_losses, soft_losses
+from bertkit.ragged import Flags, Floats, Ids, Ints, Labels, Ragged, gather
 from bertkit.system.device import Device
 from bertkit.tasks.examples import Encoded, Examples, Row
+from bertkit.tasks.registry import KINDS, Task, load_class
 from bertkit.tasks.workflow import Workflow
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
-from bertkit.training.distillation.distill_settings import TaskDistillation
-from bertkit.training.distillation.soft_targets import TEACHER, TaughtModel
 
 #: Settings that have no meaning with a teacher, the value that they must have, and why.
 USELESS: Mapping[str, tuple[object, str]] = {
@@ -81,14 +84,16 @@ class TaughtRows:
 class Lesson:
     """What a student is taught with.
 
-    settings: of the loss.
+    temperature: what logits are divided by before both softmaxes.
+    soft_weight: share of the soft targets in the loss of a unit with a label; the rest is its label.
     unlabelled: examples beside those of the training file.
     ask: from examples, and how the student reads them, to the teacher's logits ``(U, C)``, in the order of the task's
         labels.
     facts: the same in words and hashes, for the protocol.
     """
 
-    settings: TaskDistillation
+    temperature: float
+    soft_weight: float
     unlabelled: Sequence[Any] = ()
     ask: Callable[[Sequence[Any], ReadingSettings], Floats] | None = None
     facts: Row = field(default_factory=dict)
@@ -109,8 +114,14 @@ class Units:
 class TaughtWorkflow(Workflow[Any, Any, Any]):
     """What the kinds have in common. The runs of a student are those of its task: nothing else is in their folders."""
 
-    #: Whether a teacher reads an example with the student's settings, because only then their units are the same.
-    reads_alike = False
+    #: Whether a teacher reads an example with the student's tokenizer and settings, without which their units differ.
+    reads_alike: ClassVar[bool] = False
+    #: Whether an example is a text or a pair and its label, so that files without labels may be lists of texts.
+    has_texts: ClassVar[bool] = False
+    #: See :class:`Judge`.
+    labels_alone: ClassVar[bool] = False
+    #: What is compared in a unit, as :func:`soft_losses` calls it.
+    problem: str = SINGLE
 
     def __init__(self, task: Any, lesson: Lesson) -> None:
         super().__init__(task)
@@ -148,8 +159,28 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     def sequences(self, encoded: Any) -> Ragged:
         """What an encoder reads of rows, one after the other."""
 
-    def check_teacher(self, run: Run, name: str, tokenizer: PreTrainedTokenizer) -> None:
-        """Refuse (ConfigError) a teacher that cannot teach this student; a different tokenizer alone is no reason."""
+    @abstractmethod
+    def places(self, teacher: Any, shape: AnyConfig, name: str) -> tuple[int, ...]:
+        """For each output of the task the number of that of a teacher: a model with its task and its shape.
+
+        Raises:
+            ConfigError: it has other outputs; ``name`` says whose they are.
+        """
+
+    @abstractmethod
+    def judge(self, output: ModelOutput, batch: Batch) -> Judged:
+        """See :class:`Judge`; so :meth:`num_units`."""
+
+    @abstractmethod
+    def num_units(self, batch: Batch) -> int: ...
+
+    def soft(self, student_UC: Tensor, teacher_UC: Tensor) -> Tensor:
+        """The soft loss of each unit, ``(U,)``."""
+        return soft_losses(student_UC, teacher_UC, self.problem, self.lesson.temperature)
+
+    def hard(self, student_UC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The usual loss of each unit, and whether it has a label: ``(U,)``."""
+        return hard_losses(student_UC, labels, self.problem)
 
     def check_settings(self, settings: ReadingSettings) -> None:
         for name, (value, why) in USELESS.items():
@@ -182,7 +213,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
     def new_model(self, start: str | Path, *, seed: int, device: Device, settings: ReadingSettings) -> TaughtModel:
         student = super().new_model(start, seed=seed, device=device, settings=settings)
-        return TaughtModel(student, self.lesson.settings)
+        return TaughtModel(student, self, self.lesson.soft_weight)
 
     def set_up(self, model: Any, train: Any, settings: ReadingSettings) -> None:
         """Nothing: the loss knows the teacher, and has no class weights."""
@@ -196,3 +227,44 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
     def scoring_engine(self, model: TaughtModel) -> Any:
         return super().scoring_engine(model.student)
+
+
+def taught_workflow(task: Task, lesson: Lesson) -> TaughtWorkflow:
+    """The workflow of a task with a teacher.
+
+    Raises:
+        ConfigError: a kind of task that no teacher teaches.
+    """
+    taught = [form for form, kind in KINDS.items() if find_spec(f"{kind.folder}.taught") is not None]
+    if task.form not in taught:
+        raise ConfigError(
+            f"task {task.name} cannot be taught by another model's outputs: this can be done for tasks of kind "
+            f"{', '.join(taught)}"
+        )
+    made: TaughtWorkflow = load_class(task.form, "taught")(task, lesson)
+    return made
+
+
+def label_places(
+    theirs: Sequence[str], ours: Sequence[str], name: str, task: str, several: tuple[bool, bool] = (False, False)
+) -> tuple[int, ...]:
+    """Where the labels of a task are among those of the teacher ``name``.
+
+    ``several``: whether any number of labels belong to a text, by the teacher, and in the task.
+
+    Raises:
+        ConfigError: they are not the same labels.
+    """
+    if sorted(theirs) != sorted(ours) or several[0] != several[1]:
+        said = [" (any number of them)" if any_number else "" for any_number in several]
+        raise ConfigError(
+            f"teacher {name} predicts {shorten(theirs)}{said[0]}, task {task} has the labels {shorten(ours)}{said[1]}: "
+            "a student cannot learn one from the other. Use a teacher that was trained on these labels"
+        )
+    return tuple(list(theirs).index(label) for label in ours)
+
+
+def no_labels(like: Labels, count: int) -> Labels:
+    """``count`` labels of this kind that say that there is none."""
+    shape = (count, *like.shape[1:])
+    return np.full(shape, -100, like.dtype) if like.dtype.kind == "i" else np.full(shape, np.nan, like.dtype)
