@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from bertkit.tasks.own_files import files_of
 from bertkit.tasks.registry import KINDS, form_of, get_task, load_class
 from bertkit.tasks.task_settings import settings_of_kind, uses
+from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS
 
 EXAMPLES = "For example:\n\n"
 
@@ -75,7 +76,8 @@ class TaskPages:
 
 def task_options() -> set[str]:
     """The options that not all kinds of tasks have: their settings, and those of files."""
-    return {_option(name) for name in (*uses(), *(part.name for form in KINDS for part in fields(files_of(form))))}
+    of_files = (part.name for form in KINDS for part in fields(files_of(form)))
+    return {_option(name) for name in (*uses(), *FEW_SHOT_FIELDS, *of_files)}
 
 
 def everyday_settings() -> dict[str, bool]:

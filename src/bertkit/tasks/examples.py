@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -114,6 +114,20 @@ def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> 
 
 #: What stays in train, and what becomes dev.
 Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """What a built-in task says of itself, whatever its kind.
+
+    folders: names a data folder of the task may have.
+    about: one line for people.
+    notes: remarks for readers of its data report and its scores, one sentence each.
+    """
+
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Encoded(Protocol):

@@ -99,7 +99,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     compares_rows: ClassVar[bool] = True
     #: Learning rate of the last layer of each head, as a multiple of the rate of all other parameters.
     classifier_rate: ClassVar[float] = 1.0
-    #: Settings that several kinds have, and this one.
+    #: Common settings that not all kinds have a use for, and this one has.
     shared_settings: ClassVar[tuple[str, ...]] = ()
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128

@@ -155,9 +155,13 @@ def test_without_a_task_the_tasks_are_listed_on_one_screen(
 @pytest.mark.parametrize(
     ("task", "own", "others"),
     [
-        ("csv", "--text --label --pooling --tune-thresholds", "--word-column --doc-stride --loss --negatives --source"),
+        (
+            "csv",
+            "--text --label --pooling --tune-thresholds --few-shot",
+            "--word-column --doc-stride --loss --negatives --source",
+        ),
         ("sst2", "--encoding --class-weights", "--text --label --label-all-pieces"),
-        ("ner", "--word-column --label-all-pieces", "--text --pooling --rank-loss"),
+        ("ner", "--word-column --label-all-pieces", "--text --pooling --rank-loss --few-shot"),
         ("squad2", "--doc-stride", "--encoding --pooling --long-texts"),
         ("swag", "--batch-size", "--encoding --pooling --class-weights"),
         ("pairs", "--text --negative --matryoshka", "--score --label --class-weights --query-flops"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from bertkit.metrics.scores import METRICS, check_metrics
-from bertkit.tasks.examples import Located
+from bertkit.tasks.examples import BuiltIn, Located
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,13 @@ class ChoiceExample(Located):
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceTask:
+class ChoiceTask(BuiltIn):
     """A context and some choices -> the number of the right one.
 
     Which columns hold what is read off each file; see :mod:`bertkit.tasks.choices.reading`.
 
     name: as on the command line.
     metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -63,9 +60,6 @@ class ChoiceTask:
     name: str
     metrics: tuple[str, ...] = ("accuracy",)
     main_metric: str = "accuracy"
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, METRICS)

@@ -64,7 +64,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     task: TextTask
     model_class = "BertForSequenceClassification"
-    shared_settings = ("pooling", "class_weights")
+    shared_settings = ("pooling", "class_weights", "few_shot", "few_shot_method", "few_shot_pairs", "unlabelled")
     reads_vectors = True
 
     def __init__(self, task: TextTask) -> None:
