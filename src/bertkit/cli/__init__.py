@@ -147,10 +147,11 @@ def _main(tokens: list[str]) -> int:
     return code
 
 
-def build_app(command: str | None = None, *, everything: bool = False, task: str = "") -> App:
+def build_app(command: str | None = None, *, everything: bool = False, task: str | None = None) -> App:
     """The parser: of one command, whose module is imported, or of the whole table, importing nothing.
 
-    With ``everything`` the help page shows expert options too; that of a ``task`` leaves out what is for others.
+    With ``everything`` the help page shows expert options too. ``task``, where help is asked for, is the word after the
+    command: the page of a task leaves out what is for others.
     """
     from cyclopts import App, Group
 
@@ -198,7 +199,7 @@ def run_command(tokens: list[str]) -> int:
     everything = "--help-all" in tokens[:ends]
     given = {"-": STANDARD_STREAM, "--help-all": "--help"}
     tokens[:ends] = [given.get(token, token) for token in tokens[:ends]]
-    app = build_app(name or None, everything=everything, task=tokens[1] if "--help" in tokens[1:] else "")
+    app = build_app(name or None, everything=everything, task=tokens[1] if "--help" in tokens[1:] else None)
     program = f"bertkit {name}".strip()
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)

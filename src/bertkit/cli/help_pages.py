@@ -69,13 +69,13 @@ class HelpPage:
     lists the tasks instead of options.
     """
 
-    def __init__(self, name: str, command: Callable[..., object], *, everything: bool, task: str = "") -> None:
+    def __init__(self, name: str, command: Callable[..., object], *, everything: bool, task: str | None) -> None:
         parameters = inspect.signature(command).parameters
         self.texts = [each.name.upper() for each in parameters.values() if each.kind is each.VAR_POSITIONAL]
         self.text, self.everything, self.num_hidden = reflow(command.__doc__), everything, 0
         self.tasks: Mapping[str, str] = {}
         self.task, self.others, self.everyday = "", set[str](), dict[str, bool]()
-        if next(iter(parameters), "") == "task":
+        if task is not None and next(iter(parameters), "") == "task":
             from bertkit.cli.task_pages import TaskPages, everyday_settings
 
             self.everyday = everyday_settings()
