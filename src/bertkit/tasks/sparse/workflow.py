@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ class SparseWorkflow(EmbeddingWorkflow):
     task: SparseTask
     model_class = "BertForMaskedLM"
     shared_settings = ()
+
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
+        return Workflow.own_settings(self, settings)  # and none of those of dense vectors
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)

@@ -330,6 +330,13 @@ def test_settings_that_a_task_understands_are_taken() -> None:
     both = {"class_weights": "balanced", "calibrate": True, "tune_thresholds": True}
     workflow_of(get_task("imdb")).check_settings(FinetuneConfig(**both, long_texts="windows", overlap=3))
     workflow_of(get_task("mrpc")).check_settings(FinetuneConfig(**both))
+    workflow_of(get_task("sparse-pairs")).check_settings(FinetuneConfig(query_flops=0.3, document_flops=0.3))
+    workflow_of(get_task("text2text")).check_settings(FinetuneConfig(max_target_length=9, num_beams=2))
+    workflow_of(get_task("rerank")).check_settings(FinetuneConfig(rank_loss="lambda", pooling="mean"))
+    workflow_of(get_task("pairs")).check_settings(FinetuneConfig(mine_negatives=2, max_negative=0.5, pooling="cls"))
+    for other in ({"temperature": 0.1}, {"pooling": "mean"}):
+        with pytest.raises(ConfigError, match="would do nothing in task sparse-pairs: it is for "):
+            workflow_of(get_task("sparse-pairs")).check_settings(FinetuneConfig(**other))
     assert set(uses()) <= set(FinetuneConfig.model_fields)
 
 
