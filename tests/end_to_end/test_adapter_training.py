@@ -286,10 +286,10 @@ def test_the_rate_is_ten_times_that_of_the_whole_model_and_no_more_than_was_ever
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lora": 8, "freeze_encoder": True}, "lora has no meaning with freeze_encoder.*choose one"),
-        ({"lora": 8, "protocol": "original"}, "lora has no meaning with protocol 'original'"),
-        ({"lora_alpha": 8.0}, "lora_alpha has no meaning without lora"),
-        ({"lora_targets": "query"}, "lora_targets has no meaning without lora"),
+        ({"lora": 8, "freeze_encoder": True}, "lora cannot be combined with freeze_encoder.*choose one"),
+        ({"lora": 8, "protocol": "original"}, "lora cannot be combined with protocol 'original'"),
+        ({"lora_alpha": 8.0}, "lora_alpha needs lora"),
+        ({"lora_targets": "query"}, "lora_targets needs lora"),
         ({"lora": 0}, "lora = 0"),
         ({"lora": 8, "lora_dropout": 1.0}, "lora_dropout"),
     ],

@@ -115,7 +115,7 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         (("--against", "none", "--precision", "int4"), 2, "unknown precision 'int4' (did you mean 'int8'?)"),
         (("--against", "none", "--rounds", 0), 2, "--rounds 0 is below 1"),
         (("--against", "none", "--threads", 0), 2, "--threads 0 is below 1"),
-        (("--device", "cuda"), 2, "--device cuda has no meaning"),
+        (("--device", "cuda"), 2, "--device cuda has no effect"),
         (("--out", tmp_path / "speed.pdf"), 2, "the name must end in .png"),
         (("--against", "none", "--precision", "int8"), 2, "precision int8: it needs the model in 8 bits"),
         (("--int8", classifier), 2, "is not in 8 bits; make it with: bertkit quantize"),
@@ -149,7 +149,7 @@ def test_a_picture_of_nothing_is_not_drawn(
     monkeypatch.setattr(measure.Session, "run", lambda self, rounds: None)
     code, out, err = run(classifier, "--against", "none", "--out", tmp_path / "speed.png")
     assert (code, "Too little was measured for any advice." in out) == (0, True)
-    assert f"did not draw {tmp_path / 'speed.png'}: too little was measured" in err
+    assert f"no plot was written to {tmp_path / 'speed.png'}: too little was measured" in err
     assert not (tmp_path / "speed.png").exists()
 
 

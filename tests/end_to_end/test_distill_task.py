@@ -158,7 +158,7 @@ def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
     assert "without" not in report
     for given, message in (
         (["--student", "7"], "7 of 1 layers"),
-        (["--set", "lora=8"], "has no meaning with a teacher"),
+        (["--set", "lora=8"], "cannot be combined with a teacher"),
         (["--set", "nonsense=8"], " temperature, soft_weight"),
         (["--dev", str(data)], "--dev is for recipes on running text"),
     ):

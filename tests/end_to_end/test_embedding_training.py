@@ -247,12 +247,12 @@ def test_negatives_are_mined_once(
         ("pairs", {"batch_size": 1}, "one alone teaches nothing"),
         ("pairs", {"loss": "cosent"}, "does not fit task pairs"),
         ("scored-pairs", {"loss": "triplet"}, "does not fit task scored-pairs"),
-        ("scored-pairs", {"mine_negatives": 3}, "mine_negatives=3 would do nothing"),
-        ("scored-pairs", {"symmetric": True}, "symmetric=True would do nothing"),
+        ("scored-pairs", {"mine_negatives": 3}, "mine_negatives=3 has no effect"),
+        ("scored-pairs", {"symmetric": True}, "symmetric=True has no effect"),
         ("pairs", {"matryoshka": "64,8"}, "vectors have 32 numbers"),
         ("pairs", {"pooling": "cls"}, "pools by mean"),
         ("pairs", {"freeze_encoder": True}, "trains the encoder"),
-        ("sst2", {"loss": "cosine"}, "loss='cosine' would do nothing"),
+        ("sst2", {"loss": "cosine"}, "loss='cosine' has no effect"),
     ],
 )
 def test_settings_that_do_not_fit(

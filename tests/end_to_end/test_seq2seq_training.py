@@ -158,13 +158,13 @@ def test_what_makes_no_sense_is_refused(start: Path, data: Path, tmp_path: Path)
     for settings, told in (
         ({"freeze_encoder": True}, "freeze_encoder is not for task text2text"),
         ({"layer_decay": 0.9}, "layer_decay is not for task text2text"),
-        ({"class_weights": "balanced"}, "class_weights='balanced' would do nothing"),
+        ({"class_weights": "balanced"}, "class_weights='balanced' has no effect"),
         ({"max_length": 65, "max_target_length": 64}, "max_length=65 but the model has 64 positions"),
         ({"max_target_length": 65}, "max_target_length=65 but the model has 64 positions"),
     ):
         with pytest.raises(ConfigError, match=told):
             finetune(columns(), data, start, out, FinetuneConfig(**settings))
-    with pytest.raises(ConfigError, match="max_target_length=9 would do nothing in task sst2"):
+    with pytest.raises(ConfigError, match="max_target_length=9 has no effect in task sst2"):
         finetune("sst2", data, start, out, FinetuneConfig(max_target_length=9))
     encoder = tmp_path / "encoder"
     shutil.copytree(start, encoder)

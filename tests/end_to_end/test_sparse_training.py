@@ -92,7 +92,7 @@ def test_commands_and_refusals(place: Path, capsys: pytest.CaptureFixture[str], 
     assert json.loads(capsys.readouterr().out)["embedding"]
     where = ["--data", str(place / "data"), "--model", str(place / "start"), "--out", str(tmp_path / "run"), "-q"]
     assert main(["finetune", "sparse-pairs", *where, "--temperature", "0.1"]) == 2
-    assert "would do nothing" in capsys.readouterr().err
+    assert "has no effect" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="lora"):
         finetune(TASK, place / "data", place / "start", tmp_path / "run", FinetuneConfig(lora=2))
     untrained(tmp_path / "encoder", sentence=False)

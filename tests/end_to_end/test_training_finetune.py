@@ -555,7 +555,7 @@ def test_without_matplotlib_there_is_a_run_without_pictures(
     finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert not list((tmp_path / "run").glob("*.png"))
     assert ".png" not in (tmp_path / "run" / "README.md").read_text()
-    assert "no pictures" in capsys.readouterr().err
+    assert "no plots" in capsys.readouterr().err
 
 
 def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:

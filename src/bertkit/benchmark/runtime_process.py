@@ -129,7 +129,7 @@ class RuntimeProcess:
                 if time.monotonic() > deadline:
                     self._process.kill()
                     raise ResourceError(
-                        f"the process of {self.mode} was ended: it gave no sign of life for {limit:.0f} seconds"
+                        f"the process of {self.mode} was ended: it did not respond for {limit:.0f} seconds"
                     ) from None
 
     def _read(self) -> None:

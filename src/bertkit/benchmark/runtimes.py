@@ -136,7 +136,7 @@ def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor, *
                 f"unknown precision {name!r}{did_you_mean(name, PRECISIONS)}; known: {', '.join(PRECISIONS)}"
             )
     if "bf16" in (precisions or ()) and not processor.has_bf16:
-        raise ConfigError(f"precision bf16: this processor has no products of bfloat16 numbers: {processor}")
+        raise ConfigError(f"precision bf16: this processor cannot multiply in bfloat16: {processor}")
     if precisions is not None and has_int8 != ("int8" in precisions):
         lack = "there is a model in 8 bits, but int8 is not among the precisions; add it, or leave out --int8"
         raise ConfigError(lack if has_int8 else f"precision int8: {NEEDS_INT8}")

@@ -34,7 +34,7 @@ def check_cross_encoder(folder: Path) -> None:
     if prompt is not None:
         raise CheckpointError(
             f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every query; bertkit's "
-            "rerankers have no prompts, and the scores would be others"
+            "rerankers have no prompts, so scores would differ"
         )
     kinds = [module.kind for module in read_modules(folder)]
     if kinds not in ([], ["Transformer"]) and _settings(folder).get("model_type") == "CrossEncoder":

@@ -220,7 +220,7 @@ def _kind(file: Path, name: str) -> str:
     if not name.startswith(_TYPES) or kind not in _KINDS:
         raise CheckpointError(
             f"{file} names the module {name[:120]!r}, which bertkit does not have; it has {', '.join(_KINDS)} of "
-            "sentence-transformers. Vectors without it would be others"
+            "sentence-transformers. Vectors without it would differ"
         )
     return kind
 

@@ -55,7 +55,7 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
     if (prompt := _read(folder / SETTINGS).get("default_prompt_name")) is not None:
         raise CheckpointError(
             f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every text; bertkit's "
-            "sparse vectors have no prompts, and would be others"
+            "sparse vectors have no prompts, so they would differ"
         )
     pooling = _read(folder / home / "config.json")
     how, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")

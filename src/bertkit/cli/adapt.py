@@ -32,7 +32,7 @@ def adapt(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Fine-tuning", sort_key=2))] = FinetuneConfig(),
     output: Output = Output(),
 ) -> None:
-    r"""Train on a task's text without its labels first, then fine-tune; compare both.
+    r"""Train on a task's text without labels first, then fine-tune; compare both.
 
     Continues masked-LM training on the training texts (never on dev or test), then
     fine-tunes from there and from the original checkpoint, with the same settings,

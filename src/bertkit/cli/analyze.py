@@ -36,16 +36,15 @@ def analyze(
     source: Source = Source(),
     common: Computing = Computing(),
 ) -> None:
-    """Ask all heads of a run at once.
+    """Run all heads of a run in one pass of the encoder.
 
-    The encoder reads each text once, however many heads there are. RUN is what
-    'bertkit finetune multi' made. Prints each text with a line for each head below:
-    the label and its probability, or the entities. A head trained on pairs is asked
-    with --pairs only.
+    RUN is the folder of a 'bertkit finetune multi' run. Prints each text, followed by
+    one line per head: the label and its probability, or the entities. Heads trained
+    on pairs run with --pairs only.
 
     With --out, --file may be a table as for 'bertkit predict', which does the same:
-    all columns are kept, a column for each head is added, and the same command
-    resumes work that was stopped.
+    all columns are kept and one column per head is added. If interrupted, the same
+    command resumes.
 
     For example:
 

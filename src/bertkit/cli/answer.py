@@ -50,9 +50,9 @@ class Search:
     threshold: Annotated[
         float | None, Parameter(help="Margin by which 'no answer' must win; default: as tuned on dev, else 0.")
     ] = None
-    max_answer_len: Annotated[int | None, Parameter(help="Maximum tokens of an answer; default 30.")] = None
-    max_seq_len: Annotated[int | None, Parameter(help="Maximum tokens of a window; default: as trained.")] = None
-    doc_stride: Annotated[int | None, Parameter(help="Tokens from one window to the next; default 128.")] = None
+    max_answer_len: Annotated[int | None, Parameter(help="Maximum tokens per answer; default: 30.")] = None
+    max_seq_len: Annotated[int | None, Parameter(help="Maximum tokens per window; default: as in training.")] = None
+    doc_stride: Annotated[int | None, Parameter(help="Tokens from one window to the next; default: 128.")] = None
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate questions that are too long, instead of refusing them.")
     ] = False

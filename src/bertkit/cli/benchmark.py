@@ -37,24 +37,26 @@ def benchmark(
     ] = None,
     precision: Annotated[
         str | None,
-        Parameter(help="Some of auto, fp32, fp16, bf16, int8, separated by commas; default: all that there are."),
+        Parameter(
+            help="Some of auto, fp32, fp16, bf16, int8, separated by commas; default: all that this machine has."
+        ),
     ] = None,
     threads: Annotated[int | None, Parameter(help="Threads of every runtime; default: one per core.")] = None,
-    rounds: Annotated[int, Parameter(help="How often everything is measured, in turn.")] = 5,
-    out: Annotated[Path | None, Parameter(alias="-o", help="Draw the figures into this .png file.")] = None,
+    rounds: Annotated[int, Parameter(help="Number of rounds.")] = 5,
+    out: Annotated[Path | None, Parameter(alias="-o", help="Plot the results to this .png file.")] = None,
     peers_python: Annotated[
-        Path | None, Parameter(help="Python interpreter that has the peers; default: bertkit's own.")
+        Path | None, Parameter(help="Python interpreter with the peers installed; default: bertkit's own.")
     ] = None,
     common: Common = Common(),
 ) -> None:
     """Measure how fast a model's encoder is on this machine's processor.
 
-    Latency of single texts, throughput of texts of mixed lengths, start and peak memory:
-    of each of bertkit's modes, and of other runtimes that are installed. All run side by
-    side and are measured in turn; answers are compared before anything is timed. Says
-    which mode this machine should use, and why. Takes some minutes; Ctrl-C shows what
-    was measured so far. Nothing else should be running. All models are in memory at
-    once: BERT-base with all peers needs about 7 GB.
+    Measures the latency of single texts, the throughput of texts of mixed lengths,
+    start-up time and peak memory, for each of bertkit's modes and for other installed
+    runtimes. They take turns, and their answers are compared before anything is timed.
+    Recommends a mode for this machine, with the reason. Takes some minutes; Ctrl-C
+    shows what has been measured so far. Nothing else should be running. All models are
+    in memory at once: BERT-base with all peers needs about 7 GB.
 
     The peers come with an extra: pip install 'bertkit[bench]'
 
@@ -100,9 +102,9 @@ def _draw(report: BenchmarkReport, out: Path) -> None:
     bars = report.bars()
     if bars:
         relative_times(bars, report.bar_groups(), str(REFERENCE), out)
-        say(f"drew {out}")
+        say(f"wrote {out}")
     else:
-        say(f"did not draw {out}: too little was measured")
+        say(f"no plot was written to {out}: too little was measured")
 
 
 def _listed(names: str | None) -> list[str] | None:

@@ -51,8 +51,8 @@ def classify(
     decision; for multi-label models, all labels that it assigns. To label whole
     files and tables, see: bertkit predict --help
 
-    With --labels, the model need not have been trained on them: it is a model of
-    natural language inference, any encoder, or one that fills [MASK].
+    With --labels, the model need not have been trained on these labels. It is a
+    natural language inference model, any encoder, or a masked language model.
 
     For example:
 

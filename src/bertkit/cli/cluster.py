@@ -27,7 +27,7 @@ TextFile = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    Parameter(alias="-o", help="Also write the rows, with their cluster, as .jsonl, .csv, .tsv or .parquet."),
+    Parameter(alias="-o", help="Also write the rows with their cluster, as .jsonl, .csv, .tsv or .parquet."),
 ]
 GROUP = Group("Clusters", sort_key=1)
 
@@ -38,13 +38,13 @@ class Encoding:
     """How texts become vectors."""
 
     pooling: Pool = "model"
-    prompt: Annotated[
-        str | None, Parameter(help="Put this before each text; default: what the model has for texts.")
-    ] = None
+    prompt: Annotated[str | None, Parameter(help="Prefix of each text; default: the model's.")] = None
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
     ] = False
-    max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
+    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
+        None
+    )
 
     def encoder(self, model: str, common: Computing) -> TextEncoder:
         """A model that makes vectors of length 1."""
@@ -81,7 +81,9 @@ class Clusters:
     )
     threshold: Annotated[
         float | None,
-        Parameter(help="In place of --k, with --method agglomerative: join clusters up to this mean cosine."),
+        Parameter(
+            help="Instead of --k, with --method agglomerative: merge clusters while their mean cosine is at least this."
+        ),
     ] = None
 
     def of(self, rows: TextRows, vectors: Floats, seed: int) -> Clustering:
@@ -112,7 +114,7 @@ def cluster(
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Put texts into groups of similar ones.
+    """Group similar texts.
 
     Shows the size of each cluster, the texts nearest to its centre, and its
     silhouette: from -1 to 1, how much nearer texts are to their own cluster than to

@@ -44,7 +44,7 @@ Model = Annotated[ModelArgument, Parameter(alias="-m")]
 TrainedModel = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
 MaxLength = Annotated[
-    int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")
+    int | None, Parameter(help="Maximum tokens per text; default: as in training, or the model's limit.")
 ]
 Corpus = Annotated[
     str,
@@ -152,7 +152,7 @@ class Output:
     def refuse_device(self, why: str) -> None:
         """ConfigError for a ``--device`` other than the CPU, in a command that says ``why`` it has no choice of one."""
         if self.device not in (None, "cpu"):
-            raise ConfigError(f"{why}, so --device {self.device} has no meaning; leave it out")
+            raise ConfigError(f"{why}, so --device {self.device} has no effect; leave it out")
 
     def report(self, result: Report, **more: JsonLike) -> None:
         """Write a result as text, or with ``--json`` as one object: ``more``, then its own fields."""
@@ -194,11 +194,9 @@ class Computing(Common):
 
     precision: Annotated[
         Literal["auto", "fp32", "fp16", "bf16", "int8"],
-        Parameter(help="Arithmetic of the model; auto: the fastest on this machine with the answers of fp32."),
+        Parameter(help="Arithmetic of the model; auto: the fastest on this machine that gives the answers of fp32."),
     ] = "auto"
-    threads: Annotated[
-        int | None, Parameter(help="Processor threads that one call may use; default: one per core.")
-    ] = None
+    threads: Annotated[int | None, Parameter(help="CPU threads per call; default: one per core.")] = None
 
     def begin(self) -> None:
         """As always, but without torch, which an exported model does not need; nothing here is random."""
@@ -365,7 +363,7 @@ def seconds_of(duration: str) -> float:
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     total = 3600 * hours + 60 * minutes + seconds
     if total <= 0:
-        raise ConfigError(f"a duration must be over 0 seconds, got {duration!r}")
+        raise ConfigError(f"a duration must be above 0 seconds, got {duration!r}")
     return total
 
 

@@ -17,15 +17,15 @@ class Overrides:
     """What a checkpoint may not say of itself."""
 
     config: Annotated[
-        Path | None, Parameter(help="bert_config.json, if a TensorFlow checkpoint has none beside it.")
+        Path | None, Parameter(help="bert_config.json, if the TensorFlow checkpoint's folder has none.")
     ] = None
-    vocab: Annotated[Path | None, Parameter(help="vocab.txt, likewise.")] = None
+    vocab: Annotated[Path | None, Parameter(help="vocab.txt, if the folder has none.")] = None
     model_class: Annotated[
         str | None,
-        Parameter(help="Model class, if variable names do not say: BertForTokenClassification for a tagger."),
+        Parameter(help="Model class, if variable names do not tell, such as BertForTokenClassification for a tagger."),
     ] = None
     lower_case: Annotated[
-        bool | None, Parameter(help="Whether the tokenizer lower-cases; default: inferred from the vocabulary.")
+        bool | None, Parameter(help="Whether the tokenizer lowercases; default: inferred from the vocabulary.")
     ] = None
 
 
@@ -50,10 +50,10 @@ def convert(
     r"""Convert a TensorFlow or pickled checkpoint to a folder that bertkit loads.
 
     SOURCE may also be a SavedModel from TF-Hub. The result is read back and
-    compared with the source, tensor by tensor, and by its outputs if the source can
-    be run. A variable that is neither known nor part of an optimizer is an error;
-    then nothing is written. LoRA adapters, also those of peft, are merged into the
-    model that they are for.
+    compared with the source tensor by tensor, and by its outputs if the source can be
+    run. A variable that is neither known nor part of an optimizer is an error, and
+    nothing is written. LoRA adapters, including those of peft, are merged into their
+    base model.
 
     For example:
 

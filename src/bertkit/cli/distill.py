@@ -29,7 +29,7 @@ class Taught:
         ),
     ] = None
     task: Annotated[
-        str | None, Parameter(help="Recipe task: the task, such as sst2, where the teacher's run does not say it.")
+        str | None, Parameter(help="Recipe task: the task, such as sst2, if the teacher's run does not name it.")
     ] = None
     dev: Annotated[Path | None, Parameter(help="Recipe distilbert: token store of held-out text.")] = None
     compare: Annotated[bool, Parameter(help="Recipe task: also train the same student without the teacher.")] = True
@@ -41,7 +41,7 @@ def distill(
     *,
     teacher: Annotated[
         list[str],
-        Parameter(alias="-t", negative=(), help="Model to learn from; several, of recipe task, are averaged."),
+        Parameter(alias="-t", negative=(), help="Model to learn from. With recipe task, several are averaged."),
     ],
     out: Annotated[Path, Parameter(alias="-o", help="Folder to write; new, or of the same command.")],
     data: Annotated[
@@ -54,38 +54,38 @@ def distill(
     student: Annotated[
         str | None,
         Parameter(
-            help="What it begins with: 3 (so many layers of the teacher), 0,2,5 (these), 2x128 (new, layers x width), "
+            help="Initial student: 3 (three of the teacher's layers), 0,2,5 (these), 2x128 (new, layers x width), "
             "or a model. Default: as the recipe says."
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, Parameter(name="--set", negative=(), help="NAME=VALUE, a setting in place of the recipe's.")
+        list[str] | None, Parameter(name="--set", negative=(), help="NAME=VALUE overrides a setting of the recipe.")
     ] = None,
     seed: Annotated[
         int | None,
-        Parameter(group=COMMON_GROUP, help="Of new weights, order and dropout; default: the recipe's."),
+        Parameter(group=COMMON_GROUP, help="Seed of new weights, order and dropout; default: the recipe's."),
     ] = None,
     taught: Taught = Taught(),
     output: Output = Output(),
 ) -> None:
-    r"""Train a small model on what a large one says: nearly as good, a fraction of the cost.
+    r"""Train a small model to imitate a large one: nearly as good, a fraction of the cost.
 
     Recipe task: a student of any fine-tuned run, of any family, that labels texts or
-    pairs, tags words, chooses or answers questions; it learns the probabilities that
-    the teacher gives, with or without labels beside them. Reported beside the
-    teacher, and beside the same student trained on the labels alone. OUT/with holds
-    the student. Recipe tinybert-task first trains attention and hidden states to
-    match the teacher's, and varies the texts.
+    pairs, tags words, chooses or answers questions. It learns the teacher's
+    probabilities, with or without labels, and is compared with the teacher and with
+    the same student trained on the labels alone. OUT/with holds the student. Recipe
+    tinybert-task first trains attention and hidden states to match the teacher's,
+    and augments the texts.
 
-    Recipe vectors: a small sentence encoder that gives the vectors of a large one.
+    Recipe vectors: a small sentence encoder that learns the vectors of a large one.
     OUT/model holds it.
 
-    Recipes distilbert, minilmv2 and tinybert-general: a small general model, taught on
-    running text, as published; OUT/model holds it. Teacher and store need the same
+    Recipes distilbert, minilmv2 and tinybert-general: a small general model, trained
+    on running text as published. OUT/model holds it. Teacher and store need the same
     tokenizer.
 
-    What the teacher says is computed once and kept in OUT. If stopped at any point,
-    the same command resumes.
+    Teacher outputs are computed once and cached in OUT. If interrupted, the same
+    command resumes.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""``bertkit duplicates``: texts that say the same."""
+"""``bertkit duplicates``: duplicate and near-duplicate texts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def duplicates(
     /,
     *,
     model: Model,
-    threshold: Annotated[float, Parameter(help="Cosine from which two texts are shown as a pair.")] = 0.9,
-    limit: Annotated[int, Parameter(help="Show at most so many pairs, the most similar ones.")] = 1000,
+    threshold: Annotated[float, Parameter(help="Lowest cosine of a pair.")] = 0.9,
+    limit: Annotated[int, Parameter(help="Show at most this many pairs, the most similar ones.")] = 1000,
     encoding: Encoding = Encoding(),
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),

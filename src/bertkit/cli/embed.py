@@ -102,9 +102,9 @@ def embed(
     Without --out, prints one line of numbers per text; with --json one object with
     the text, its vector, its number of tokens and whether it was truncated. A .npy
     file holds the vectors alone, one row per text, in order; with --sparse a .npz
-    file, a matrix for scipy.sparse.load_npz. With --calibration, what fewer bits cost
-    on those vectors is measured and said. Vectors of a BART are its
-    decoder's, those of a T5 its encoder's.
+    file, a matrix for scipy.sparse.load_npz. With --calibration, reports the accuracy
+    lost to lower precision. BART's vectors come from its decoder, T5's from its
+    encoder.
 
     For example:
 
@@ -117,7 +117,9 @@ def embed(
     """
     if sparse:
         if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
-            raise ConfigError("options of dense vectors, such as --pooling and --normalize, have no use with --sparse")
+            raise ConfigError(
+                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
+            )
         _embed_sparse(text, model, out, reading, common)
         return
     if out is not None:

@@ -33,12 +33,14 @@ def generate(
         ),
     ] = None,
     prefix: Annotated[
-        str | None, Parameter(help="Put before each text, for example 'summarize: '; default: as --task says.")
+        str | None, Parameter(help="Prefix of each text, for example 'summarize: '; default: that of --task.")
     ] = None,
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
     ] = False,
-    stream: Annotated[bool, Parameter(negative=(), help="Write each word as soon as it is known; no beams.")] = False,
+    stream: Annotated[
+        bool, Parameter(negative=(), help="Write each word as soon as it is generated; no beams.")
+    ] = False,
     source: Source = Source(),
     settings: Annotated[
         GenerationOptions, Parameter(name="*", group=Group("Generation", sort_key=1), negative=(), show_default=False)
@@ -47,9 +49,9 @@ def generate(
 ) -> None:
     r"""Summarize, translate or rewrite texts with BART or T5.
 
-    Prints what is generated for each text, on lines of its own; with --json one
-    object per text. Settings that are left out are those of the model. The
-    original T5 reads its task from a prefix.
+    Prints the generated texts, one per line; with --json one object per input.
+    Settings default to those of the model. The original T5 reads its task from a
+    prefix.
 
     For example:
 
@@ -60,7 +62,7 @@ def generate(
             --num-return-sequences 3 "Write me."
     """
     if stream and common.json:
-        raise ConfigError("--stream writes words as they come, --json whole objects; leave one out")
+        raise ConfigError("--stream writes words as they are generated, --json whole objects; leave one out")
     texts = read_texts(text, source)
     common.begin()
     from bertkit.inference.generation_tasks import RESULTS, kind_of

@@ -20,7 +20,7 @@ def inspect(
     /,
     *,
     verify: Annotated[
-        bool, Parameter(negative=(), help="Show a fingerprint of every layer; of a token store, check every hash.")
+        bool, Parameter(negative=(), help="Show a fingerprint of every layer; for a token store, check every hash.")
     ] = False,
     against: Annotated[
         str | None,
@@ -30,17 +30,17 @@ def inspect(
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
 
-    Of a model: config, parameters, heads, every tensor, and a hash of the weights;
-    of one made by 'bertkit export': its graphs, and how near they are to the model.
-    Of a token store: counts, lengths of documents and sentences, and samples.
+    For a model: config, parameters, heads, every tensor, and a hash of the weights.
+    For one made by 'bertkit export': its graphs, and how close they are to the model.
+    For a token store: counts, lengths of documents and sentences, and samples.
     MODEL may be the run folder of 'bertkit finetune', or RUN/model of 'bertkit
     pretrain'.
 
     --verify runs a fixed sentence and shows a few numbers of every layer: a
     fingerprint of what the model computes. It is compared with --against, or with
     the fingerprint.json next to the weights, which 'bertkit convert' writes. Exit
-    code 4 if they differ. Of an export, --verify reads every file and compares it
-    with the hash in export.json. Of a token store, it checks the hash of every
+    code 4 if they differ. For an export, --verify reads every file and compares it
+    with the hash in export.json. For a token store, it checks the hash of every
     shard: exit code 3 if one is damaged.
 
     For example:

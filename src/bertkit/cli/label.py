@@ -30,29 +30,29 @@ def label(
     file: TextFile,
     /,
     *,
-    labels: Annotated[str, Parameter(help="The labels, with commas between: 'praise, complaint, question'.")],
-    out: Annotated[Path, Parameter(alias="-o", help="Labels as .jsonl; one that exists is continued.")],
+    labels: Annotated[str, Parameter(help="The labels, separated by commas: 'praise, complaint, question'.")],
+    out: Annotated[Path, Parameter(alias="-o", help="File for the labels, .jsonl; an existing one is continued.")],
     model: Annotated[
         str | None,
-        Parameter(alias="-m", help="Model whose vectors say which texts are alike; default: their words (TF-IDF)."),
+        Parameter(alias="-m", help="Model whose vectors say which texts are similar; default: TF-IDF."),
     ] = None,
     order: Annotated[
         Literal["both", "uncertainty", "diversity", "file"],
-        Parameter(help="What comes next: texts whose label is unclear, texts unlike the labelled, both; or the file."),
+        Parameter(help="Which texts come first: uncertain ones, ones unlike those labelled, both; or in file order."),
     ] = "both",
-    every: Annotated[int, Parameter(help="Labels between two points of the learning curve; 0: no curve.")] = 10,
+    every: Annotated[int, Parameter(help="Update the learning curve after this many labels; 0: no curve.")] = 10,
     encoding: Encoding = Encoding(truncate=True),
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
-    r"""Label texts by hand, beginning with those whose labels teach most.
+    r"""Label texts by hand, the most informative ones first.
 
-    Press the number of a label, u to take the last one back, s to skip a text until
-    the next time, q to quit. Every label is on the disk at once, and the same
-    command goes on. Answers may also come from standard input, one a line.
+    Press the number of a label, u to undo the last one, s to skip a text for now,
+    q to quit. Every label is written to disk at once. The same command continues.
+    Answers may also come from standard input, one per line.
 
-    From time to time it says how many of the labels so far a linear model predicts
-    from the others; once that stops rising, more labels help little.
+    From time to time, a learning curve shows how many of the labels so far a linear
+    model predicts from the others. Once it stops rising, more labels help little.
 
     For example:
 
@@ -67,7 +67,7 @@ def label(
     common.begin()
     names = _names(labels)
     if str(file) == STANDARD_STREAM:
-        raise ConfigError("standard input gives the answers, so the texts must be in a file")
+        raise ConfigError("answers are read from standard input, so the texts must be in a file")
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out {out}: labels are written as .jsonl")
     rows = text_rows(file, columns)
@@ -92,7 +92,7 @@ def label(
 def _names(labels: str) -> tuple[str, ...]:
     names = tuple(filter(None, map(str.strip, labels.split(","))))
     if len(names) < 2 or len(set(names)) < len(names):
-        raise ConfigError(f"--labels {labels!r}: expected two labels or more, with commas between, each once")
+        raise ConfigError(f"--labels {labels!r}: expected two or more different labels, separated by commas")
     if wrong := [name for name in names if name in ("u", "s", "q") or name.isdecimal()]:
         raise ConfigError(f"--labels: {wrong[0]!r} would be read as a key; give the label another name")
     return names

@@ -30,7 +30,7 @@ def predict(
 ) -> None:
     """Label a whole file.
 
-    With --out the work can be stopped at any time; the same command resumes.
+    With --out, it can be interrupted; the same command resumes.
     Without it, prints one line per text: label, probability, text. Texts longer
     than in training are truncated as in training, and flagged.
 

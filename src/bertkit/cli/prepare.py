@@ -17,7 +17,7 @@ from bertkit.system.console import set_quiet
 class Work:
     """Who does the work."""
 
-    workers: Annotated[int | None, Parameter(help="Processes; default: one per core.")] = None
+    workers: Annotated[int | None, Parameter(help="Number of processes; default: one per core.")] = None
     memory: Annotated[
         str | None, Parameter(help="Memory limit of all processes together, for example 4GB; may reduce their number.")
     ] = None

@@ -43,7 +43,7 @@ class Start:
     model: Annotated[
         str | None,
         Parameter(
-            alias="-m", help="Continue from this model; the store must use its tokenizer, or that with words added."
+            alias="-m", help="Continue from this model; the store must use its tokenizer, possibly extended with words."
         ),
     ] = None
 
@@ -57,7 +57,9 @@ def pretrain(
     dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after every epoch.")] = None,
     max_time: Annotated[
         str | None,
-        Parameter(help="Time budget (90s, 20m, 1h30m) without evaluations; the rate reaches 0 at its end."),
+        Parameter(
+            help="Time budget (90s, 20m, 1h30m), not counting evaluations; the learning rate reaches 0 at its end."
+        ),
     ] = None,
     resume: Annotated[bool, Parameter(help="Resume an unfinished run with the same options in --out.")] = True,
     config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = Options(),
@@ -65,11 +67,11 @@ def pretrain(
 ) -> None:
     r"""Pre-train a model on a token store written by 'bertkit prepare'.
 
-    An encoder learns to fill in masked words, BART and T5 to write what was removed
-    from a text: masks, sentence pairs and removed spans are drawn afresh in every
-    epoch. RUN/model becomes a model for all other commands. If stopped at any
-    point, the same command resumes and gives bit for bit the same result. Options
-    override the recipe; --preset and --model override its model.
+    An encoder learns to fill in masked words; BART and T5 learn to restore what was
+    removed from a text. Masks, sentence pairs and removed spans are drawn afresh in
+    every epoch. RUN/model works with all other commands. If interrupted, the same
+    command resumes, and the result is the same bit for bit. Options override the
+    recipe; --preset and --model override its model.
 
     For example:
 

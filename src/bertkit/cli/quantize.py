@@ -16,9 +16,11 @@ def quantize(
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the model in 8 bits.")],
-    calibrate: Annotated[Path, Parameter(help="Texts like those the model will read, one per line; at least 100.")],
+    calibrate: Annotated[
+        Path, Parameter(help="Texts like those that the model will read, one per line; at least 100.")
+    ],
     dev: Annotated[
-        Path | None, Parameter(help="Labelled rows of the run's task, whose score must not fall either.")
+        Path | None, Parameter(help="Labelled rows of the run's task; the score on them must not drop.")
     ] = None,
     bits: Annotated[
         Literal[8, 7] | None,
@@ -33,19 +35,17 @@ def quantize(
     encoding: Annotated[str | None, Parameter(help="Encoding of --calibrate; default: utf-8.")] = None,
     common: Common = Common(),
 ) -> None:
-    """Turn a model's matrices and tables into 8 bits: faster, and a quarter of the size
-    that it has in float32.
+    """Convert a model to 8 bits: faster, and a quarter of its size in float32.
 
-    Nothing is written unless the result passes: the vectors of the texts must keep
-    their directions and their nearest neighbours, the score on --dev must not fall,
-    and the model must be faster on this machine. Matrices that need it stay in
-    float32, as does the word table of a masked language model, which also writes
-    with it. Every command and pipeline takes the folder as a model; it cannot be
-    trained any further.
+    Nothing is written unless the result passes: text vectors must keep their
+    directions and nearest neighbours, the score on --dev must not drop, and the model
+    must be faster on this machine. Matrices that need it stay in float32, and so do
+    the word embeddings of a masked language model, which its output layer shares.
+    All commands and pipelines load the folder; it cannot be trained further.
 
-    For a run whose task reads pairs, a line of --calibrate is two texts with a tab
-    between them. Takes some minutes, and memory: about 2.5 GB for BERT-base, 7.5 GB
-    for BERT-large.
+    If the task reads pairs, each line of --calibrate is two texts separated by a tab.
+    Takes some minutes, and about 2.5 GB of memory for BERT-base, 7.5 GB for
+    BERT-large.
 
     For example:
 

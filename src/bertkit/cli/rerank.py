@@ -26,7 +26,7 @@ Asked = dict[str, Any]
 
 
 def rerank(
-    *text: Annotated[str, Parameter(help="The query, then its documents; - reads these from standard input.")],
+    *text: Annotated[str, Parameter(help="The query, then its documents; - reads those from standard input.")],
     model: TrainedModel,
     data: Annotated[
         Path | None,
@@ -37,12 +37,12 @@ def rerank(
     top_k: Annotated[int | None, Parameter(help="Show only this many documents, most relevant first.")] = None,
     function: Annotated[
         Literal["sigmoid", "none"] | None,
-        Parameter(name="--function", help="How logits become scores; default: as the model says, or a sigmoid."),
+        Parameter(name="--function", help="How logits become scores; default: the model's own, or a sigmoid."),
     ] = None,
     reading: DocumentReading = DocumentReading(),
     common: Computing = Computing(),
 ) -> None:
-    r"""Rank documents by how relevant they are to a query.
+    r"""Rank documents by relevance to a query.
 
     Prints one line per document: score, number from 0, text; the most relevant
     first. With --data, one JSON object per query. MODEL is a run of 'bertkit

@@ -28,16 +28,16 @@ class Building:
     """How the vectors of an index are made and kept; it remembers all of it."""
 
     pooling: Pool = "model"
-    prompt: Annotated[
-        str | None, Parameter(help="Put this before each text; default: what the model has for that ('passage: ').")
-    ] = None
-    query_prompt: Annotated[
-        str | None, Parameter(help="Put this before each query; default: what the model has for that ('query: ').")
-    ] = None
-    max_length: Annotated[int | None, Parameter(help="Most tokens of a text; default: what the model reads.")] = None
+    prompt: Annotated[str | None, Parameter(help="Prefix of each text; default: the model's ('passage: ').")] = None
+    query_prompt: Annotated[str | None, Parameter(help="Prefix of each query; default: the model's ('query: ').")] = (
+        None
+    )
+    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
+        None
+    )
     numbers: Annotated[
         Literal["float32", "float16", "int8"],
-        Parameter(help="How vectors are stored; half and a quarter of the size, with slightly other scores."),
+        Parameter(help="How vectors are stored. float16 takes half the space, int8 a quarter; scores differ slightly."),
     ] = "float32"
 
 
@@ -48,20 +48,21 @@ class Querying:
 
     top_k: Annotated[int, Parameter(help="Show this many texts for each query.")] = 10
     hybrid: Annotated[
-        bool, Parameter(negative=(), help="Search by words too (BM25), and combine the two orders; reads all texts.")
+        bool, Parameter(negative=(), help="Also search by words (BM25), and combine the two rankings; reads all texts.")
     ] = False
 
 
 def search(
-    action: Annotated[Action, Parameter(help="What to do, see above.")],
+    action: Annotated[Action, Parameter(help="What to do; see above.")],
     index: Annotated[Path, Parameter(help="The folder of the index.")],
     /,
     *text: Annotated[
-        str, Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one a line.")
+        str,
+        Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one per line."),
     ],
     model: Annotated[
         str | None,
-        Parameter(alias="-m", help="An encoder; needed to build, else where the model of the index is now."),
+        Parameter(alias="-m", help="An encoder. Required to build; otherwise only if the index's model has moved."),
     ] = None,
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
@@ -71,14 +72,14 @@ def search(
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Find texts by their meaning, in an index on disk.
+    """Search texts by meaning, in an index on disk.
 
-    build makes a new index of files with one text a line (.txt), or of tables; add
-    puts more texts into it; update makes it what its files say now, and embeds only
-    what has changed; delete removes texts by their ids; query finds the nearest
-    texts, all of them compared; info says what an index holds, and checks it.
+    build makes a new index from files with one text per line (.txt), or from tables.
+    add adds texts. update brings the index up to date with its files, and embeds only
+    what has changed. delete removes texts by their ids. query finds the nearest
+    texts; every text is compared. info shows what an index holds, and checks it.
 
-    All of it can be stopped at any time; the same command goes on.
+    Each of them can be interrupted; the same command resumes.
 
     For example:
 
@@ -109,10 +110,10 @@ def _refuse(
         if names and not allowed:
             raise ConfigError(f"--{names[0].replace('_', '-')} is not for 'search {action}'; leave it out")
     if columns.text_pair:
-        raise ConfigError("an index is of single texts; leave --text-pair out")
+        raise ConfigError("an index holds single texts; leave --text-pair out")
     if not text and action != "info":
         what = "files to read" if reads_files else "ids to remove" if action == "delete" else "query"
-        raise ConfigError(f"search {action} needs {what}; name them behind the index")
+        raise ConfigError(f"search {action} needs {what}; name them after the index")
     if text and action == "info":
         raise ConfigError(f"search info takes an index only, got {text[0]!r}")
 

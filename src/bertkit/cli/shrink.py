@@ -19,20 +19,20 @@ def shrink(
         list[Path] | None,
         Parameter(negative=(), help="Keep the tokens that these texts need: files, as for 'bertkit prepare'."),
     ] = None,
-    min_count: Annotated[int, Parameter(help="With --vocab-from: a token must occur so many times.")] = 1,
+    min_count: Annotated[int, Parameter(help="With --vocab-from: keep tokens that occur at least this often.")] = 1,
     keep_layers: Annotated[
-        str | None, Parameter(help="Keep 0,2,4 (these layers, counted from 0), or 3 (so many, from first to last).")
+        str | None, Parameter(help="Keep 0,2,4 (these layers, counted from 0), or 3 (three layers, evenly spaced).")
     ] = None,
     common: Common = Common(),
 ) -> None:
     r"""Make a model smaller without training: fewer tokens, fewer layers.
 
-    With --vocab-from, a multilingual model becomes one of your language: texts whose
-    tokens are kept get the same vectors, bit for bit, and every other text is still
-    read, in shorter pieces. That is checked on your texts before anything is written.
+    With --vocab-from, a multilingual model becomes a model of your language. Texts
+    whose tokens are kept get the same vectors, bit for bit; other texts are split
+    into shorter pieces. This is checked on your texts before anything is written.
 
-    With --keep-layers, layers are taken out. That changes the answers: fine-tune the
-    result, or give it to 'bertkit distill' as --student.
+    With --keep-layers, layers are removed. That changes the answers: fine-tune the
+    result, or pass it to 'bertkit distill' as --student.
 
     For example:
 

@@ -24,7 +24,9 @@ from bertkit.errors import ConfigError
 
 
 def similarity(
-    *text: Annotated[str, Parameter(help="A text, then those to compare with it; - reads these from standard input.")],
+    *text: Annotated[
+        str, Parameter(help="A text, then the texts to compare with it; - reads those from standard input.")
+    ],
     model: Model,
     making: VectorOptions = VectorOptions(),
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
@@ -33,9 +35,9 @@ def similarity(
 ) -> None:
     r"""Compare texts with the first one: cosine similarity, from -1 to 1.
 
-    Prints one line per text: cosine, text; in the given order, or with --top-k the
-    most similar ones first. Of a folder of sentence-transformers that compares by
-    something else, such as the dot product, it prints that.
+    Prints one line per text: cosine, text. They are in the given order, or with
+    --top-k the most similar first. A sentence-transformers folder may define another
+    measure, such as the dot product; then that is printed.
 
     For example:
 

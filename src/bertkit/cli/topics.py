@@ -16,7 +16,7 @@ def topics(
     /,
     *,
     model: Model,
-    words: Annotated[int, Parameter(help="Words to show of each topic.", group=GROUP)] = 8,
+    words: Annotated[int, Parameter(help="Words to show per topic.", group=GROUP)] = 8,
     out: Out = None,
     clusters: Clusters = Clusters(),
     encoding: Encoding = Encoding(),

@@ -41,7 +41,7 @@ class Wanted:
     """What the vocabulary should be."""
 
     size: Annotated[int, Parameter(help="Maximum size, including special and [unusedN] tokens.")] = 30522
-    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents, which are otherwise removed.")] = (
+    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents; by default they are removed.")] = (
         False
     )
     extend: Annotated[
@@ -55,7 +55,7 @@ class Measured:
     """How its fit is measured."""
 
     beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None
-    held_out: Annotated[float, Parameter(help="Share of documents held out to measure the vocabulary on.")] = 0.01
+    held_out: Annotated[float, Parameter(help="Share of documents held out to evaluate the vocabulary.")] = 0.01
 
 
 @Parameter(name="*")
@@ -67,12 +67,12 @@ class Work:
         str | None,
         Parameter(help="Memory limit, for example 500MB; --dedup takes half. Default: 4GB, and no limit for --dedup."),
     ] = None
-    workers: Annotated[int, Parameter(help="Processes.")] = 1
+    workers: Annotated[int, Parameter(help="Number of processes.")] = 1
 
 
 def vocab(
     *corpus: Corpus,
-    out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder for the tokenizer.")],
     wanted: Wanted = Wanted(),
     measured: Measured = Measured(),
     reading: CorpusReading = CorpusReading(),

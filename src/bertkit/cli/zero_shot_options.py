@@ -29,9 +29,9 @@ class ZeroShot:
         str | None,
         Parameter(help="Has {} where the label goes; for a masked-LM {text} and {mask}. Default: as the method says."),
     ] = None
-    multi_label: Annotated[
-        bool, Parameter(negative=(), help="Labels do not exclude each other; each gets a score of its own.")
-    ] = False
+    multi_label: Annotated[bool, Parameter(negative=(), help="Labels are not exclusive; each gets its own score.")] = (
+        False
+    )
     method: Annotated[
         Literal["nli", "embedding", "pattern"] | None,
         Parameter(help="By entailment, by vectors, or by a masked word; default: as the model's head allows."),
@@ -46,11 +46,9 @@ class ZeroShotModels:
     labels: LabelNames = None
     template: Annotated[
         tuple[str, ...],
-        Parameter(help="One with {} and one with {text} and {mask}; give the option once for each.", negative=()),
+        Parameter(help="A template with {}, and one with {text} and {mask}; repeat the option for each.", negative=()),
     ] = ()
-    beside: Annotated[
-        tuple[str, ...], Parameter(help="A further model to compare; may be given several times.", negative=())
-    ] = ()
+    beside: Annotated[tuple[str, ...], Parameter(help="Another model to compare; repeat for more.", negative=())] = ()
 
 
 def words_of(labels: str) -> dict[str, list[str]]:
@@ -62,5 +60,5 @@ def words_of(labels: str) -> dict[str, list[str]]:
             raise ConfigError(f"--labels has {name!r} twice; give each label once")
         found[name] = [word.strip() for word in words.split("|")] if given else [name]
     if not found:
-        raise ConfigError("--labels is empty; give labels with commas between them, such as 'sports, politics'")
+        raise ConfigError("--labels is empty; give labels separated by commas, such as 'sports, politics'")
     return found

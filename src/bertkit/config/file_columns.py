@@ -83,10 +83,10 @@ class TextTable(EncodedOptions):
     """Tables of texts."""
 
     text: Annotated[
-        str | None, Option("Column of the text (of rerank, the query); default: inferred from the file and reported.")
+        str | None, Option("Column of the text (for rerank, the query); default: inferred from the file and reported.")
     ] = None
     text_pair: Annotated[
-        str | None, Option("Column of the second text, of rerank the document; default: inferred.")
+        str | None, Option("Column of the second text (for rerank, the document); default: inferred.")
     ] = None
     delimiter: Annotated[
         str | None,

@@ -25,11 +25,11 @@ class GenerationOptions(Settings):
     """The settings of generation that a user is asked for, each on its own."""
 
     max_new_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="most tokens to write; default 128, or as many as there are positions"
+        None, ge=1, le=1_000_000, description="maximum number of new tokens; default 128, or the number of positions"
     )
-    min_new_tokens: int = Field(0, ge=0, le=1_000_000, description="fewest tokens to write before the end")
+    min_new_tokens: int = Field(0, ge=0, le=1_000_000, description="minimum number of new tokens")
     num_beams: int = Field(1, ge=1, le=1000, description="beams of a beam search; 1: greedy, or sampling")
-    num_return_sequences: int = Field(1, ge=1, le=100_000, description="texts for each input")
+    num_return_sequences: int = Field(1, ge=1, le=100_000, description="texts per input")
     length_penalty: float = Field(
         1.0, ge=-100.0, le=100.0, description="exponent of the length that a beam's score is divided by"
     )
@@ -38,10 +38,14 @@ class GenerationOptions(Settings):
         description="stop a beam search once all beams have ended: true; when no better one is likely: false; or never",
     )
     do_sample: bool = Field(False, description="draw the next token by its probability")
-    temperature: float = Field(1.0, gt=0.0, le=1000.0, description="what scores are divided by before sampling")
-    top_k: int = Field(50, ge=0, le=10_000_000, description="sample among so many most likely tokens; 0: all")
-    top_p: float = Field(1.0, gt=0.0, le=1.0, description="sample among the most likely tokens with so much in all")
-    no_repeat_ngram_size: int = Field(0, ge=0, le=1000, description="no run of so many tokens occurs twice; 0: any may")
+    temperature: float = Field(
+        1.0, gt=0.0, le=1000.0, description="temperature: logits are divided by it before sampling"
+    )
+    top_k: int = Field(50, ge=0, le=10_000_000, description="sample from this many most likely tokens; 0: all")
+    top_p: float = Field(
+        1.0, gt=0.0, le=1.0, description="sample from the most likely tokens with this total probability"
+    )
+    no_repeat_ngram_size: int = Field(0, ge=0, le=1000, description="no n-gram of this size occurs twice; 0: no limit")
     repetition_penalty: float = Field(
         1.0, gt=0.0, le=1000.0, description="scores of written tokens are divided by it, negative ones multiplied"
     )

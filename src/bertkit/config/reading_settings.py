@@ -58,17 +58,17 @@ class ReadingSettings(Settings):
     class_weights: Annotated[
         Literal["none", "balanced"],
         Use("texts with one label, or any number of them", everyday=True, as_before=None),
-    ] = Field("none", description="balanced: rare labels weigh more in the loss")
+    ] = Field("none", description="balanced: rare labels get more weight in the loss")
     pooling: Annotated[
         Literal["cls", "mean", "max"] | None,
         Use("texts with one label, any number of them, or a score", everyday=True, as_before=("cls",)),
     ] = Field(
         None,
-        description="what a text classifier reads of the encoder: pooled [CLS] vector, mean or maximum of all "
+        description="what a text classifier reads from the encoder: pooled [CLS] vector, mean or maximum of all "
         "tokens; default as the checkpoint says (1_Pooling), otherwise cls",
     )
     max_train_rows: int | None = Field(
-        None, ge=1, description="use a random sample of the training rows; metrics.json states it"
+        None, ge=1, description="use a random sample of this many training rows; recorded in metrics.json"
     )
     on_error: Literal["raise", "skip"] = Field(
         "raise", description="raise: stop at the first bad row; skip: leave it out and report it"

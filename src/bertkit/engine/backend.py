@@ -109,7 +109,7 @@ class WordPooling:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a caller needs to know of each row. A back-end computes no more than that where it can.
+    """What to compute for each row. A back-end computes no more than that where it can.
 
     outputs: names as in :class:`bertkit.model.output.ModelOutput`: ``logits``, ``last_hidden_state`` ...
     pooling: a vector for each row, ``(B, D * modes)``, in place of ``last_hidden_state`` of each token. The back-end

@@ -72,7 +72,7 @@ class SharedRows:
             del self._now.said
 
     def of(self, rows: Ragged, advance: Callable[[int], None]) -> list[Said]:
-        """What the heads say of each row."""
+        """The heads' outputs for each row."""
         ids, types, size = rows.ids.tobytes(), rows.token_type_ids.tobytes(), rows.ids.itemsize
         spans = pairwise(rows.boundaries.tolist())
         keys = [ids[start * size : end * size] + types[start:end] for start, end in spans]

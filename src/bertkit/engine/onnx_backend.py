@@ -125,7 +125,7 @@ class OnnxBackend:
 
     @property
     def model(self) -> Network:
-        """There is none."""
+        """Exported models have no model object."""
         raise InputError(f"{self.folder} is an exported model: a graph, without a model object")
 
     @property
@@ -296,7 +296,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fals
         if not facts.is_of(path, whole=whole):
             raise CheckpointError(
                 f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
-                "Change the model itself, and export it again"
+                "To change it, change the model and export it again"
             )
 
 

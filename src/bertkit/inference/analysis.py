@@ -33,7 +33,7 @@ from bertkit.tokenization.features import Truncation
 if TYPE_CHECKING:
     from bertkit.engine.head_engines import SharedRows
 
-#: What all heads say of a text: by the name of the head what the pipeline of its kind returns.
+#: The outputs of all heads for a text: by the name of the head what the pipeline of its kind returns.
 Analysis = dict[str, Any]
 
 

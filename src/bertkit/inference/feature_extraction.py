@@ -133,7 +133,7 @@ class FeatureExtractionPipeline(Pipeline):
 
         wanted, read = hidden_states(None if parts is None else parts.config.pooling, skipped)
         if parts is None and dimensions is not None:
-            raise InputError("dimensions are kept of vectors of texts: choose a pooling, such as pooling='model'")
+            raise InputError("dimensions= needs one vector per text: set pooling=, for example pooling='model'")
         return self._answer_texts(
             request, wanted, read if parts is None else vectors, partial(map, present), truncation, limit, progress
         )

@@ -138,7 +138,7 @@ def pipeline(
     name = name or infer_task(place())
     if kind_of(name):
         if precision not in ("auto", "fp32") or threads is not None:
-            raise InputError(f"precision and threads are not for {name}, which computes in the type of the weights")
+            raise InputError(f"{name} runs in its weights' dtype; omit precision and threads")
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = METHODS[method_of(place(), method)][0] if name == ZERO_SHOT else TASKS[name]
     pipeline_class, model_class = wanted.load(), wanted.model_class
@@ -162,7 +162,7 @@ def _default_model(task: str | None) -> Path:
         raise InputError(
             f"pipeline() needs model=: a folder, a Hub name or a model; only {', '.join(INCLUDED_DOES)} have a default"
         )
-    say(f"no model is given: {task} by {INCLUDED}, a small one that comes with bertkit")
+    say(f"no model given: using {INCLUDED}, the small included model, for {task}")
     return included_model()
 
 

@@ -153,7 +153,7 @@ def with_values(
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
         name = type(model).__name__
-        raise CheckpointError(f"{name} has tensors that bertkit's name table does not know: {sorted(missing)}")
+        raise CheckpointError(f"{name} has tensors that are not in bertkit's name table: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
     return model.eval().to(find_device(options.get("device"), "cpu"))

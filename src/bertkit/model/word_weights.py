@@ -18,7 +18,7 @@ BLOCK = 128
 
 
 def word_weights(model: BertForMaskedLM, batch: Batch, pooling: str = "max", logs: int = 1) -> Tensor:
-    """How much each word of the vocabulary says of each sequence, ``(B, V)``, most of them 0.
+    """The weight of each word of the vocabulary in each sequence, ``(B, V)``, most of them 0.
 
     ``log(1 + relu(logits))``, pooled over all tokens of a sequence, [CLS] and [SEP] included, as sentence-transformers
     does it. Differentiable, for training.

@@ -82,7 +82,7 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise ConfigError(
-            f"there is no optimizer {name!r}{did_you_mean(name, OPTIMIZERS)}; choose from {', '.join(OPTIMIZERS)}"
+            f"unknown optimizer {name!r}{did_you_mean(name, OPTIMIZERS)}; choose from {', '.join(OPTIMIZERS)}"
         )
     groups = parameter_groups(model, weight_decay=weight_decay, layer_decay=layer_decay)
     return OPTIMIZERS[name](groups, learning_rate=learning_rate)

@@ -1,4 +1,4 @@
-"""A kind of task with a teacher: the workflow of the kind, trained on what the teacher says as well.
+"""A kind of task with a teacher: the workflow of the kind, trained on the teacher's outputs as well.
 
 What a teacher says of an example is some rows of numbers, its units: one for a text, a word, a choice, or a token of
 its windows. Letters of the array shapes: U units, C numbers of each, R rows of a student.
@@ -7,7 +7,7 @@ its windows. Letters of the array shapes: U units, C numbers of each, R rows of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +42,7 @@ USELESS: Mapping[str, tuple[object, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaughtRows:
-    """Encoded examples, some without labels, with what the teacher says of them.
+    """Encoded examples, some without labels, with the teacher's outputs.
 
     teacher: float32 ``(U, C)``, logits; NaN where it says nothing.
     boundaries: int64 ``(R + 1,)``; row r owns the units ``boundaries[r] : boundaries[r + 1]``.
@@ -73,7 +73,7 @@ class TaughtRows:
         return self.encoded.truncated
 
     def teacher_of(self, rows: Sequence[int]) -> Floats:
-        """What the teacher says of these rows."""
+        """The teacher's outputs for these rows."""
         chosen = np.asarray(rows, dtype=np.int64)
         starts = self.boundaries[chosen]
         found: Floats = self.teacher[gather(starts, self.boundaries[chosen + 1] - starts)]
@@ -116,8 +116,8 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
     #: Whether a teacher reads an example with the student's tokenizer and settings, without which their units differ.
     reads_alike: ClassVar[bool] = False
-    #: Whether an example is a text or a pair and its label, so that files without labels may be lists of texts.
-    has_texts: ClassVar[bool] = False
+    #: Whether other examples can be made by replacing words: an :class:`Example`, whose label is of the whole text.
+    varies: ClassVar[bool] = False
     #: See :class:`Judge`.
     labels_alone: ClassVar[bool] = False
     #: What is compared in a unit, as :func:`soft_losses` calls it.
@@ -130,6 +130,20 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     @abstractmethod
     def texts(self, example: Any) -> tuple[str, ...]:
         """All that a teacher reads of an example."""
+
+    @property
+    def compares_texts(self) -> bool:
+        """Whether all that is to be learned is how two texts relate."""
+        return False
+
+    def read_unlabelled(self, file: Path, seen: Collection[Hashable]) -> tuple[Sequence[Any], int]:
+        """The different examples of a file whose :meth:`texts` were not seen, and how many it has.
+
+        No answer is read.
+        """
+        read = self.read_file(file, "test")
+        fresh = {self.texts(example): example for example in reversed(read) if self.texts(example) not in seen}
+        return list(fresh.values())[::-1], len(read)
 
     @abstractmethod
     def blank(self, example: Any) -> Any:
@@ -185,7 +199,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     def check_settings(self, settings: ReadingSettings) -> None:
         for name, (value, why) in USELESS.items():
             if getattr(settings, name, value) != value:
-                raise ConfigError(f"{name}={getattr(settings, name)!r} has no meaning with a teacher: {why}")
+                raise ConfigError(f"{name}={getattr(settings, name)!r} cannot be combined with a teacher: {why}")
         super().check_settings(settings)
 
     def prepare_training(

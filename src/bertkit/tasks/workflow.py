@@ -121,7 +121,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         for name, use in uses().items():
             value = getattr(settings, name, usual := TaskSettings.model_fields[name].default)
             if name not in understood and value != usual:
-                nothing = f"{name}={value!r} would do nothing in task {self.task.name}"
+                nothing = f"{name}={value!r} has no effect in task {self.task.name}"
                 raise ConfigError(f"{nothing}: it is for {use.what}. Leave {name} out")
 
     def leave_out(self, settings: SettingsT) -> SettingsT:

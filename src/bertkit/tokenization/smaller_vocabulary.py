@@ -64,7 +64,7 @@ def cut_vocabulary(tokenizer: TokenizerT, seen: Iterable[int] | Ints) -> tuple[T
         case _:
             raise InputError(
                 f"the vocabulary of a {type(tokenizer).__name__} cannot be cut: its tokens may span several words, so "
-                "that words which stay would be split in another way; WordPiece, byte-level BPE and unigram ones can"
+                "that words which stay would be split differently; WordPiece, byte-level BPE and unigram ones can"
             )
     state = {**tokenizer.__getstate__(), "vocabulary": new}
     made = object.__new__(type(tokenizer))

@@ -27,5 +27,5 @@ def test_what_is_no_duration(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["0", "0h0m", "0.0s"])
 def test_no_time_at_all(written: str) -> None:
-    with pytest.raises(ConfigError, match="over 0 seconds"):
+    with pytest.raises(ConfigError, match="above 0 seconds"):
         seconds_of(written)

@@ -61,7 +61,7 @@ def test_another_device_is_refused(
 ) -> None:
     given = ["quantize", str(minilm), "--calibrate", str(texts), "--out", str(tmp_path / "out"), "--device", "cuda"]
     assert main(given) == 2
-    assert "quantize works on the processor, so --device cuda has no meaning; leave it out" in capsys.readouterr().err
+    assert "quantize works on the processor, so --device cuda has no effect; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -274,4 +274,4 @@ def test_a_model_without_segments(tmp_path: Path) -> None:
 
 def test_the_command_works_on_the_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "bertkit-tiny-en", "--out", str(tmp_path / "out"), "--device", "cuda"]) == 2
-    assert "--device cuda has no meaning" in capsys.readouterr().err
+    assert "--device cuda has no effect" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_without_a_model_the_included_one_is_taken_and_said(
     for task, text in (("feature-extraction", texts[0]), ("fill-mask", texts[1])):
         found = pipeline(task)(text)
         said = capsys.readouterr().err
-        assert said == f"no model is given: {task} by bertkit-tiny-en, a small one that comes with bertkit\n"
+        assert said == f"no model given: using bertkit-tiny-en, the small included model, for {task}\n"
         assert_array_equal(np.asarray(found), np.asarray(pipeline(task, model="bertkit-tiny-en")(text)))
         assert capsys.readouterr().err == "", "control: nothing is said where a model is given"
 

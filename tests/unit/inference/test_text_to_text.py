@@ -132,7 +132,7 @@ def test_bad_input(folder: Path, minilm: Path) -> None:
         pipe("a", settings={"lenght_penalty": 1.0})
     with pytest.raises(InputError, match="no option 'num_beam'"):
         pipeline("summarization", model=folder, num_beam=2)
-    with pytest.raises(InputError, match="computes in the type of the weights"):
+    with pytest.raises(InputError, match="runs in its weights' dtype"):
         pipeline("summarization", model=folder, precision="int8")
     with pytest.raises(bertkit.BertkitError, match="those that write are bart, mbart, t5"):
         pipeline("summarization", model=minilm)

@@ -84,7 +84,7 @@ def test_the_command_line_takes_a_new_kind_from_its_folder(tmp_path: Path) -> No
 
     assert (option["code"], setting["code"]) == (2, 2)
     assert "task sst2 does not take --separator, but task tone does" in option["err"]
-    assert "--tone-steps 3 would do nothing in task swag: it is for tones (tone)" in setting["err"]
+    assert "--tone-steps 3 has no effect in task swag: it is for tones (tone)" in setting["err"]
 
 
 def test_a_new_kind_of_task_needs_one_folder_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ class StoreWriter:
         if shards and identity != self._identity:
             changed = [key for key, value in self._identity.items() if identity.get(key) != value]
             raise ConfigError(
-                f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
+                f"{self.path} was started with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
             )
         for number, shard in enumerate(shards):
             path = self._find(number, shard)

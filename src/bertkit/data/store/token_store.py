@@ -213,7 +213,7 @@ class TokenStore:
         """A new copy in place of a damaged one; None if that is impossible."""
         with self._mapping:
             if self._mapped is damaged:  # not yet by another thread
-                say(f"{error}; it is written again")
+                say(f"{error}; it is rewritten")
                 try:
                     damaged.remove()
                 except OSError as reason:

@@ -164,7 +164,7 @@ def _build(folder: Path, name: str) -> Path:
     tried: list[str] = []
     for compiler in compilers():
         if not tried:
-            say("compiling the encoder for this processor: once, some seconds")
+            say("compiling the encoder for this processor (once; takes a few seconds)")
         with draft_folder(folder / DRAFT, 0o700) as scratch:
             draft = scratch / f"{name}.so"
             failure = compile_library(compiler, draft, _level_flags()) or _test(draft)

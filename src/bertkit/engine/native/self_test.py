@@ -44,7 +44,7 @@ def check(library: NativeLibrary) -> None:
         for threads in (1, 2):
             error = np.abs(encoder(x, starts, threads=threads) - expected).max()
             if not error < TOLERANCES[kind]:  # NaN is not
-                raise UnavailableError(f"with weights in {kind} its results are off by {error:.2g}")
+                raise UnavailableError(f"with weights in {kind} its results differ by {error:.2g}")
 
 
 def _drawn(chance: np.random.Generator, outputs: int, inputs: int) -> Matrix:

@@ -64,7 +64,7 @@ static inline void store_bytes(uint8_t *p, vec x) {
 }
 #ifdef __AVX512VNNI__
 #define HAS_FAST_BYTES 1
-/* Written out, because compilers copy the sums around the intrinsic of the same name. */
+/* Inline assembly: compilers spill the accumulators around the intrinsic of the same name. */
 static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(weights));
     return sums;

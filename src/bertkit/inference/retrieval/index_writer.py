@@ -166,8 +166,8 @@ class IndexWriter:
             differing = [name for name in ("facts", "width", "number_type") if getattr(old, name) != getattr(new, name)]
             if differing and old.blocks:
                 raise ConfigError(
-                    f"{self.path} was begun with another {' and '.join(differing).replace('facts', 'model')}; give the "
-                    "same again, or another folder"
+                    f"{self.path} was started with another {' and '.join(differing).replace('facts', 'model')}; give "
+                    "the same again, or another folder"
                 )
             if old.blocks:
                 say(f"resuming after {old.num_texts:,} finished texts in {self.path}")
@@ -235,7 +235,7 @@ class IndexWriter:
             row, old = each.row, self._known.get(each.row.id)
             digest = digest_of(row.text)
             if row.id in self._seen:
-                raise DataError(f"{each.where}: the id {row.id!r} is there twice; every text needs an id of its own")
+                raise DataError(f"{each.where}: the id {row.id!r} occurs twice; every text needs its own id")
             self._seen.add(row.id)
             self._sources.add(row.source)
             if old is not None and old.digest == digest and (old.source == row.source or not may_change):

@@ -1,4 +1,4 @@
-"""Texts that say the same: first those that differ in case and blanks only, then pairs of similar vectors.
+"""Duplicate texts: first those that differ in case and blanks only, then pairs of similar vectors.
 
 Letters of the array shapes: N texts, D width.
 """

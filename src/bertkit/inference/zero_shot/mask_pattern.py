@@ -96,7 +96,7 @@ class MaskPatternPipeline(Pipeline):
         labels = read_labels(candidate_labels)
         if multi_label or len(labels) < 2:
             raise InputError(
-                "a pattern chooses between the words of two labels or more, which exclude each other; for labels by "
+                "a pattern chooses between the words of two or more exclusive labels; for labels by "
                 "themselves (multi_label=True, or a single label) use a model of natural language inference"
             )
         pattern = Pattern.of(hypothesis_template, self.tokenizer.mask_token)

@@ -33,7 +33,10 @@ def streamed(
 ) -> Iterator[Tensor]:
     """The same token by token, each int64 ``(B * num_return_sequences,)``; not with beams."""
     if settings.num_beams > 1:
-        raise InputError(f"a beam search (num_beams={settings.num_beams}) knows its first token at the end only; use 1")
+        raise InputError(
+            f"a beam search (num_beams={settings.num_beams}) cannot be streamed: its first token is known only at "
+            "the end; use 1"
+        )
     if settings.num_return_sequences > 1:
         inputs = torch.arange(cache.num_inputs, device=cache.device)
         cache.select(inputs.repeat_interleave(settings.num_return_sequences))

@@ -20,9 +20,9 @@ class EmbeddingFiles(TextTable, EncodedFiles):
     remarks = "Similar texts get similar vectors; sentence-transformers loads the run as well."
 
     negative: Annotated[
-        str | None, Option("Column, or several (a,b,c), of texts unlike --text; default: those named so.")
+        str | None, Option("Column of texts unlike --text, or several (a,b,c); default: columns named negative.")
     ] = None
-    score: Annotated[str | None, Option("Column of how alike two texts are; any range of numbers.")] = None
+    score: Annotated[str | None, Option("Column of the similarity of two texts; any range of numbers.")] = None
 
     @classmethod
     def taken_by(cls, name: str) -> Collection[str]:

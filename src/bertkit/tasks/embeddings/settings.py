@@ -22,18 +22,21 @@ class EmbeddingTaskSettings(Settings):
         None, gt=0, le=10, description="in-batch, cosent: cosines are divided by it; default 0.05"
     )
     symmetric: Annotated[bool, Use("embeddings with the loss in-batch")] = Field(
-        False, description="in-batch: positives search their anchors, too"
+        False, description="in-batch: positives are matched with anchors, too"
     )
     margin: Annotated[float | None, Use("embeddings with the loss triplet")] = Field(
-        None, gt=0, le=2, description="triplet: by how much the positive's cosine should be larger; default 0.1"
+        None, gt=0, le=2, description="triplet: margin between the cosines of positive and negative; default 0.1"
     )
     matryoshka: Annotated[str | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
         None,
         pattern=r"^[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*$",
-        description="widths at which vectors cut short are trained as well, such as 256,128,64",
+        description="smaller vector widths that are trained as well, such as 256,128,64",
     )
     mine_negatives: Annotated[int | None, Use("embeddings of pairs", everyday=True)] = Field(
-        None, ge=1, le=100, description="pairs: negatives a row that the model finds among the texts before training"
+        None,
+        ge=1,
+        le=100,
+        description="pairs: hard negatives per row that the model finds among the texts before training",
     )
     max_negative: Annotated[float | None, Use("embeddings of pairs with mine_negatives")] = Field(
         None,
@@ -43,8 +46,8 @@ class EmbeddingTaskSettings(Settings):
         "default 0.95",
     )
     query_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(
-        None, description="pairs, triplets: put before each anchor; kept with the model. Default: as the model says"
+        None, description="pairs, triplets: prefix of each anchor; saved with the model. Default: the model's"
     )
     document_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(
-        None, description="pairs, triplets: put before each other text, likewise"
+        None, description="pairs, triplets: prefix of the other texts; likewise"
     )

@@ -215,7 +215,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         from bertkit.tasks.embeddings.vectors import VectorEngine
 
         if precision not in ("auto", "fp32") or threads is not None:
-            raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
+            raise ConfigError(f"task {self.task.name} runs in fp32; omit precision and threads")
         return VectorEngine(SentenceModel.from_pretrained(path, device=find_device(device)))
 
     def set_up(self, model: Any, train: TextColumns, settings: ReadingSettings) -> None:

@@ -17,11 +17,11 @@ class RerankFiles(LabelledTable):
     title = "Rerankers (task rerank)"
 
     negatives: Annotated[
-        int, Option("Add so many documents of the file to each query, as not relevant: those nearest to it.")
+        int, Option("Add this many documents of the file to each query as negatives: those nearest to it.")
     ] = 0
-    searcher: Annotated[str, Option("What finds them: bm25, or the folder or Hub name of a model, by its vectors.")] = (
-        BM25_SEARCH
-    )
+    searcher: Annotated[
+        str, Option("How --negatives are found: bm25, or the vectors of a model (folder or Hub name).")
+    ] = BM25_SEARCH
 
     def with_columns(self, task: RerankTask) -> RerankTask:
         columns = self.places_or(task.columns, self.label)

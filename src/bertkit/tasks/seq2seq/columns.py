@@ -20,7 +20,7 @@ class Seq2SeqFiles(EncodedFiles):
 
     source: Annotated[str | None, _COLUMN] = None
     target: Annotated[str | None, _COLUMN] = None
-    prefix: Annotated[str, Option("Put before each source; T5 reads its task from it: 'summarize: '.")] = ""
+    prefix: Annotated[str, Option("Prefix of each source; T5 reads its task from it: 'summarize: '.")] = ""
 
     def with_columns(self, task: Seq2SeqTask) -> Seq2SeqTask:
         text = (self.source,) if self.source else task.columns.text

@@ -181,7 +181,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
         from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM
 
         if precision not in ("auto", "fp32") or threads is not None:
-            raise ConfigError(f"precision and threads are not for task {self.task.name}, which computes in fp32")
+            raise ConfigError(f"task {self.task.name} runs in fp32; omit precision and threads")
         return self.scoring_engine(AutoModelForSeq2SeqLM.from_pretrained(path, device=device))
 
     def loss_floor(self, train: TextPairs, settings: ReadingSettings) -> float:

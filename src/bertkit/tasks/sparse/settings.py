@@ -16,8 +16,8 @@ class SparseTaskSettings(Settings):
     """Beside those that all kinds have."""
 
     query_flops: Annotated[float | None, _USE] = Field(
-        None, ge=0, description="sparse-pairs: strength of the penalty for many words in queries; default 5e-5"
+        None, ge=0, description="sparse-pairs: FLOPS penalty on queries; default 5e-5"
     )
     document_flops: Annotated[float | None, _USE] = Field(
-        None, ge=0, description="sparse-pairs: the same for documents; default 3e-5"
+        None, ge=0, description="sparse-pairs: FLOPS penalty on documents; default 3e-5"
     )

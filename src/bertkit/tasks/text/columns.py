@@ -30,7 +30,7 @@ class TextFiles(LabelledTable):
         "cross-validation, and without a dev file all are trained on."
     )
 
-    multi_label: Annotated[bool, Option("The label column holds any number of labels, as in 'news|sport'.")] = False
+    multi_label: Annotated[bool, Option("The label column holds several labels, as in 'news|sport'.")] = False
     label_separator: Annotated[str, Option("Separator of labels, with --multi-label.", everyday=False)] = "|"
 
     @classmethod

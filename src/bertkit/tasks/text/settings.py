@@ -24,7 +24,7 @@ class TextTaskSettings(Settings):
         None, ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter"
     )
     calibrate: Annotated[bool, Use("texts with one label, or any number of them", as_before=None)] = Field(
-        False, description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"
+        False, description="fit a temperature on dev, so that probabilities are calibrated; saved with the model"
     )
     tune_thresholds: Annotated[
         bool,
@@ -32,4 +32,4 @@ class TextTaskSettings(Settings):
             "texts with any number of labels, or one of two and the main metric accuracy, f1 or matthews",
             as_before=None,
         ),
-    ] = Field(False, description="choose on dev the probability from which a label is given; kept with the model")
+    ] = Field(False, description="choose on dev the probability from which a label is assigned; saved with the model")

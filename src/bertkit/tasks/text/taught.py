@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -17,9 +18,12 @@ from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
 from bertkit.ragged import Floats, GroupSet, Ints, Ragged
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, Units, label_places, no_labels
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.text.unlabelled import fresh_texts
 from bertkit.tasks.text.workflow import TextRows, TextWorkflow
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -27,7 +31,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 class TextTaught(TaughtWorkflow, TextWorkflow):
     """A text or a pair is a unit."""
 
-    has_texts: ClassVar[bool] = True
+    varies: ClassVar[bool] = True
 
     def __init__(self, task: TextTask, lesson: Lesson) -> None:
         super().__init__(task, lesson)
@@ -64,6 +68,19 @@ class TextTaught(TaughtWorkflow, TextWorkflow):
 
     def texts(self, example: Example) -> tuple[str, ...]:
         return (example.text,) if example.text_pair is None else (example.text, example.text_pair)
+
+    @property
+    def compares_texts(self) -> bool:
+        return bool(self.task.is_pair)
+
+    def read_unlabelled(self, file: Path, seen: Collection[Hashable]) -> tuple[Sequence[Example], int]:
+        """Of the task's columns of a table, or each line of another file."""
+        if self.task.is_pair and kind_of(file) is None:
+            raise ConfigError(
+                f"{file}: lines are no pairs of texts; give a table with the columns of task {self.task.name}"
+            )
+        check_file(file)
+        return fresh_texts(self.task, file, seen, self.texts)
 
     def blank(self, example: Example) -> Example:
         return replace(example, label=() if self.task.multi_label else 0)

@@ -14,5 +14,5 @@ class TokenTaskSettings(Settings):
     """Beside those that all kinds have."""
 
     label_all_pieces: Annotated[bool, Use("token classification (ner)", as_before=None)] = Field(
-        False, description="ner: the loss looks at every piece of a word; otherwise at the first only"
+        False, description="ner: the loss covers every piece of a word, not only the first"
     )

@@ -25,16 +25,22 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
-from bertkit.inference.protocol import model_hash, short_name
-from bertkit.system.console import aligned
+from bertkit.inference.protocol import model_hash
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.distillation.distill_settings import DistillRecipe, load_recipe
-from bertkit.training.distillation.distill_task import STUDENT, DistillFolder
-from bertkit.training.distillation.students import start_of
+from bertkit.training.distillation.distill_run import (
+    MODEL,
+    RUN,
+    DistillRun,
+    distilling,
+    recipe_of,
+    rendered,
+    teacher_facts,
+)
+from bertkit.training.distillation.distill_settings import DistillRecipe
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
     TaughtRelations,
@@ -47,16 +53,8 @@ from bertkit.training.pretraining.operations import encoder_flops
 from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
-RUN, MODEL = "run", "model"
 #: The methods whose students keep a masked-LM head, and the class of the teacher's layers that they may begin with.
 PREDICTS = {"distilbert": "BertForMaskedLM"}
-
-
-class CorpusFolder(DistillFolder):
-    """The folder of :func:`distill_corpus`."""
-
-    states = f"{RUN}/checkpoints"
-    trained = (RUN,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +86,8 @@ class CorpusResult:
         rows.append(("million weights", *(f"{count / 1e6:,.2f}" for count in self.parameters.values())))
         rows.append(("MFLOP a text of 128 tokens", *(f"{count:,.0f}" for count in self.megaflops.values())))
         found = {**{f"train {name}": value for name, value in self.losses.items()}, **self.scores}
-        return "\n".join(
-            [
-                f"{self.method}: {self.steps:,} steps",
-                *(f"  {line}" for line in aligned(rows)),
-                *(f"  {name:<26} {value:.4f}" for name, value in found.items()),
-                f"  {printable(self.folder / MODEL)}",
-            ]
-        )
+        lines = [f"{name:<26} {value:.4f}" for name, value in found.items()]
+        return rendered(f"{self.method}: {self.steps:,} steps", [rows], lines, self.folder / MODEL)
 
 
 def distill_corpus(
@@ -122,26 +114,17 @@ def distill_corpus(
         CheckpointError: a teacher without the head that the method needs.
         Everything that pre-training raises.
     """
-    given = recipe if isinstance(recipe, DistillRecipe) else load_recipe(recipe)
-    if not isinstance(given.training, PretrainConfig):
-        raise ConfigError(f"recipe {given.name} is of method {given.method}, which does not learn from running text")
+    given = recipe_of(recipe, "distilbert", "minilmv2", "tinybert")
     place, config = str(find_device(device, "cpu")), given.training
     config = config.replace(precision=config.precision or "fp32")  # with a teacher, bf16 was not compared with fp32
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")
-    facts: dict[str, Json] = {
-        "recipe": given.name,
-        **given.to_dict(),
-        "teacher": {"name": short_name(teacher), "sha256": model_hash(path)},
-    }
-    run = CorpusFolder(out)
-    with run.claimed():
-        run.check(facts)
+    facts: dict[str, Json] = {"teacher": teacher_facts(teacher, model_hash(path))}
+    with distilling(out, given, path, place, facts) as run:
         known = load_teacher(path, given.method)
-        run.begin(facts)
-        kept = PREDICTS.get(given.method, "BertModel")
-        start = start_of(given.begins_with(), path, run.path / STUDENT, model_class=kept, seed=config.seed)
+        run.begin()
+        start = run.start(PREDICTS.get(given.method, "BertModel"))
         check_tokenizer(start, store, "student")
 
         def loss_for(network: Network) -> nn.Module:
@@ -151,9 +134,7 @@ def distill_corpus(
         trained = pretrain(
             store, run.path / RUN, config, model=str(start), dev=dev, device=place, loss_for=loss_for, added=added
         )
-        result = _finish(run, given, trained, known)
-        run.begin({**facts, "result": result.to_dict()})
-    return result
+        return run.finished(_finish(run, trained, known))
 
 
 def taught(network: Network, teacher: Any, recipe: DistillRecipe) -> nn.Module:
@@ -194,17 +175,17 @@ def check_tokenizer(path: Path, store: TokenStore, whose: str) -> None:
         )
 
 
-def _finish(run: CorpusFolder, recipe: DistillRecipe, trained: PretrainResult, teacher: Any) -> CorpusResult:
+def _finish(run: DistillRun, trained: PretrainResult, teacher: Any) -> CorpusResult:
     """Save the student, without a head that was not trained."""
     target = run.path / MODEL
-    model: Any = load_teacher(trained.model, recipe.method)
+    model: Any = load_teacher(trained.model, run.recipe.method)
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(trained.model).save_pretrained(target)
     encoders = {"teacher": encoder_of(teacher), "student": encoder_of(model)}
     last = trained.progression.epochs[-1]
     return CorpusResult(
         run.path,
-        recipe.method,
+        run.recipe.method,
         trained.progression.step,
         {"loss": float(last["train_loss"])},
         trained.scores,

@@ -35,19 +35,19 @@ class Student(Settings):
     """What a student begins with: exactly one of these."""
 
     layers: int | tuple[int, ...] | None = Field(
-        None, description="layers of the teacher, counted from 0; a number: so many, evenly from first to last"
+        None, description="layers of the teacher, counted from 0; one number: that many, evenly from first to last"
     )
     shape: str | None = Field(
         None, pattern=r"^[1-9]\d*x[1-9]\d*$", description="new weights: layers x width, as in 2x128"
     )
     model: str | None = Field(None, description="any checkpoint: a folder or a name on the Hub")
-    heads: int | None = Field(None, ge=1, description="with shape: attention heads; default one for each 64 of width")
+    heads: int | None = Field(None, ge=1, description="with shape: attention heads; default one per 64 of width")
     feed_forward: int | None = Field(None, ge=1, description="with shape: width of the feed-forward; default 4 widths")
     initializer_range: float | None = Field(
         None, gt=0, le=1, description="with shape: deviation of new weights; default that of the teacher's config"
     )
     teacher_embeddings: bool = Field(
-        False, description="with shape: begin with the teacher's tables of embeddings, cut to the width by PCA"
+        False, description="with shape: start from the teacher's embeddings, reduced to the width by PCA"
     )
     mimetic: bool = Field(
         False,
@@ -102,8 +102,8 @@ class TaskDistillation(StateLoss):
         description="passes in which attention and states learn the (first) teacher's, before the soft targets",
     )
     state_learning_rate: float = Field(5e-5, gt=0, le=1, description="peak rate of these")
-    augment: int = Field(0, ge=0, le=1000, description="variants of each training text, which the teachers label")
-    augment_candidates: int = Field(15, ge=1, description="words that may take the place of another")
+    augment: int = Field(0, ge=0, le=1000, description="augmented variants per training text, labelled by the teachers")
+    augment_candidates: int = Field(15, ge=1, description="candidate replacements per word")
     augment_share: float = Field(0.4, gt=0, le=1, description="probability that a word is replaced")
     masked_lm: str | None = Field(
         None, description="model with a masked-LM head that proposes words; default: the nearest words alone"
@@ -187,15 +187,17 @@ class VectorTraining(Settings):
     learning_rate: float = Field(1e-4, gt=0, le=1, description="peak rate")
     epochs: int = Field(3, ge=1, le=1000, description="passes over the texts")
     batch_size: int = Field(64, ge=1, le=65_536, description="texts in an optimizer step")
-    max_texts: int | None = Field(None, ge=20, description="different texts at most, drawn from the seed; default: all")
+    max_texts: int | None = Field(
+        None, ge=20, description="maximum number of distinct texts, drawn by seed; default: all"
+    )
     max_tokens: int = Field(8192, ge=8, description="tokens in memory at once; larger batches are split")
     max_length: int = Field(128, ge=3, description="tokens of the longest text; the rest is cut off")
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
     freeze_word_embeddings: bool = Field(False, description="word embeddings stay as they are")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     dev_texts: int = Field(1000, ge=2, description="texts that are held out and scored; at most a tenth of all")
-    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better score")
+    patience: int | None = Field(None, ge=1, description="stop after this many epochs without a better score")
     seed: int = Field(0, ge=0, lt=2**31, description="of new weights, order and dropout")
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
 

@@ -20,18 +20,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.inference.pipelines import pipeline
-from bertkit.inference.protocol import short_name
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
 from bertkit.inference.sentence_encoder import SentenceEncoder
@@ -51,40 +49,29 @@ from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, taught_workflo
 from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
-from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation, load_recipe
+from bertkit.training.distillation.distill_run import (
+    MODEL,
+    OUTPUTS,
+    STATES,
+    WITH,
+    DistillRun,
+    distilling,
+    recipe_of,
+    teacher_facts,
+)
+from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation
 from bertkit.training.distillation.model_costs import Measurable, costs_of
-from bertkit.training.distillation.students import start_of
-from bertkit.training.distillation.taught_result import WITH, TaughtResult
-from bertkit.training.distillation.taught_states import MODEL, StatePair, follow_states, open_pair
+from bertkit.training.distillation.taught_result import TaughtResult
+from bertkit.training.distillation.taught_states import StatePair, follow_states, open_pair
 from bertkit.training.distillation.teachers import Teacher, check_tokenizer, combined, open_teachers, task_of_teacher
 from bertkit.training.distillation.unlabelled_examples import read_unlabelled
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.run_folder import RunFolder
 
 #: Most epochs of the run without a teacher that make up for texts without labels.
 MOST_EPOCHS = 100
-STUDENT, OUTPUTS, AUGMENTED, STATES = "student", "teacher", "augmented", "states"
-WITHOUT = "without"
-
-
-class DistillFolder(RunFolder):
-    """The folder of a distillation, which always continues what is there."""
-
-    settings_file, states, how_to_resume = "distill.json", "*/checkpoints", "Run the same command to continue"
-    #: What training writes. Until then the settings bind nobody, and the student is made again.
-    trained: ClassVar[tuple[str, ...]] = (STATES, WITH)
-
-    def check(self, settings: Mapping[str, Any], *, resume: bool = True, free: Collection[str] = ()) -> None:
-        """As :meth:`RunFolder.check`; results are no settings. Removes a student that was not trained yet."""
-        super().check(settings, resume=resume, free={*free, "result"})
-        student = self.path / STUDENT
-        if student.exists() and not self._has_steps():
-            shutil.rmtree(student)
-
-    def _has_steps(self) -> bool:
-        return any((self.path / name).exists() for name in self.trained)
+AUGMENTED, WITHOUT = "augmented", "without"
 
 
 def distill_task(
@@ -120,9 +107,7 @@ def distill_task(
             meaning.
         Everything that fine-tuning raises.
     """
-    given = recipe if isinstance(recipe, DistillRecipe) else load_recipe(recipe)
-    if not isinstance(given.distillation, TaskDistillation):
-        raise ConfigError(f"recipe {given.name} is of method {given.method}, not of method task")
+    given = recipe_of(recipe, "task")
     if not teachers:
         raise ConfigError("there is no teacher: give at least one fine-tuned run")
     place, config = str(find_device(device, "cpu")), given.training
@@ -132,57 +117,51 @@ def distill_task(
     learned = task_of_teacher(teachers[0], named)
     taught = taught_workflow(learned, Lesson(given.distillation.temperature, given.distillation.soft_weight))
     taught.check_settings(config)
-    if given.distillation.augment and not taught.has_texts:
+    if given.distillation.augment and not taught.varies:
         raise ConfigError(
             f"augment={given.distillation.augment}: variants are made of texts and pairs with a label, not of the rows "
             f"of task {learned.name}; set augment=0, and give more examples without labels"
         )
     student = given.begins_with()
-    if taught.has_texts and taught.task.is_pair and student.shape is not None and not student.mimetic:
+    if taught.compares_texts and student.shape is not None and not student.mimetic:
         say(
             f"hint: a new student of {student.shape} rarely learns to compare two texts; with --set mimetic=true, "
             "--set teacher_embeddings=true and tens of thousands of pairs in --texts it does"
         )
     opened = open_teachers(teachers, taught, device=place)
     facts: dict[str, Json] = {
-        "recipe": given.name,
-        **given.to_dict(),
-        "teachers": [
-            {"name": short_name(path), "sha256": each.sha256} for path, each in zip(teachers, opened, strict=True)
-        ],
+        "teachers": [teacher_facts(path, each.sha256) for path, each in zip(teachers, opened, strict=True)],
         "task": learned.name,
         "data": printable(files),
         "texts": [printable(path) for path in texts],
     }
-    run = DistillFolder(out)
-    with run.claimed():
-        run.check(facts)
-        run.begin(facts)
-        start = start_of(student, teachers[0], run.path / STUDENT, model_class=taught.model_class, seed=config.seed)
+    with distilling(out, given, teachers[0], place, facts) as run:
+        run.begin()
         kept = run.path / OUTPUTS if outputs is None else Path(outputs)
-        job = _Job(run, given, config, learned, taught, files, opened, kept, start, place)
-        result = job.run(facts["teachers"], texts, compare=compare)
-        run.begin({**facts, "result": result.to_dict()})
-    return result
+        job = _Job(run, config, taught, files, opened, kept, run.start(taught.model_class))
+        return run.finished(job.result(texts, compare=compare))
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
     """What both runs share."""
 
-    folder: DistillFolder
-    recipe: DistillRecipe
+    run: DistillRun
     config: FinetuneConfig
-    task: Task
     taught: TaughtWorkflow
     data: str | Path
     teachers: tuple[Teacher, ...]
     outputs: Path
     start: Path
-    device: str
 
-    def run(self, names: Json, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
-        """Train with and without the teachers, and measure; ``names`` says who these are."""
+    @property
+    def settings(self) -> TaskDistillation:
+        """Of the method."""
+        found: TaskDistillation = self.run.recipe.distillation
+        return found
+
+    def result(self, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
+        """Train with and without the teachers, and measure."""
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
         for teacher in self.teachers:
             check_tokenizer(teacher, self.taught, tokenizer)
@@ -193,20 +172,20 @@ class _Job:
         more += self._varied(train, {self.taught.texts(each) for each in (*known, *more)})
         read = json.dumps([self.taught.texts(each) for each in more])
         unlabelled: Row = {"texts": len(more), "sha256": hashlib.sha256(read.encode()).hexdigest()}
-        about: Row = {**self.recipe.distillation.model_dump(), "teachers": names, "unlabelled": unlabelled}
+        about: Row = {**self.settings.model_dump(), "teachers": self.run.facts["teachers"], "unlabelled": unlabelled}
         lesson = replace(self.taught.lesson, unlabelled=more, ask=self._ask, facts=about)
         top = self._teachers_scores(rows, tokenizer)
         longer, alone = _lengths_of_runs(self.config, self.start, len(train), len(train) + len(more))
         start = self._with_states(pair, [*train, *more], about)
         taught = self._finetune(WITH, start, longer, lesson)
         plain = self._finetune(WITHOUT, self.start, alone, None) if compare else None
-        student = open_run(taught.folder, device=self.device)
+        student = open_run(taught.folder, device=self.run.device)
         measured = {"teacher": self.teachers[0].run, "student": student}
         with quiet():
             costs = costs_of({name: _measurable(run, self.taught, rows) for name, run in measured.items()})
         counts = {"labelled": len(train), "unlabelled": len(more)}
         seen = any(self._has_seen(rows, teacher.run) for teacher in self.teachers)
-        return TaughtResult(self.folder.path, taught, plain, top, costs, counts, seen)
+        return TaughtResult(self.run.path, taught, plain, top, costs, counts, seen)
 
     def _has_seen(self, rows: Rows, teacher: Run) -> bool:
         """Whether rows that are held out here were not held out of what the teacher was trained on."""
@@ -224,16 +203,16 @@ class _Job:
 
     def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
         """Variants of the training texts, made once for the same texts and settings, and kept in the folder."""
-        settings: TaskDistillation = self.recipe.distillation
+        settings = self.settings
         if not settings.augment:
             return []
         texts = [self.taught.texts(each) for each in train]
         made_by = [texts, settings.model_dump(mode="json"), self.config.seed, self.teachers[0].sha256]
         digest = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
-        file = self.folder.path / f"{AUGMENTED}-{digest[:16]}.jsonl"
+        file = self.run.path / f"{AUGMENTED}-{digest[:16]}.jsonl"
         if not file.exists():
-            vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.device)
-            masked = pipeline("fill-mask", settings.masked_lm, device=self.device) if settings.masked_lm else None
+            vectors = SentenceEncoder(settings.word_vectors or self.teachers[0].run.path, device=self.run.device)
+            masked = pipeline("fill-mask", settings.masked_lm, device=self.run.device) if settings.masked_lm else None
             found = augmented(
                 texts,
                 settings.augment,
@@ -251,34 +230,32 @@ class _Job:
 
     def _open_states(self) -> StatePair | None:
         """Student and teacher of the stage before; None where it is not asked for or is finished."""
-        settings: TaskDistillation = self.recipe.distillation
-        if not settings.state_epochs or (self.folder.path / STATES / MODEL).is_dir():
+        if not self.settings.state_epochs or (self.run.path / STATES / MODEL).is_dir():
             return None
-        teacher = self.teachers[0].run.path
-        return open_pair(teacher, self.start, self.taught, settings, seed=self.config.seed, device=self.device)
+        teacher, seed = self.teachers[0].run.path, self.config.seed
+        return open_pair(teacher, self.start, self.taught, self.settings, seed=seed, device=self.run.device)
 
     def _with_states(self, pair: StatePair | None, texts: Sequence[Any], about: Row) -> Path:
         """The student's first weights, after the stage of its states if that is asked for."""
-        settings: TaskDistillation = self.recipe.distillation
         if pair is None:
-            return self.folder.path / STATES / MODEL if settings.state_epochs else self.start
+            return self.run.path / STATES / MODEL if self.settings.state_epochs else self.start
         config = self._resolved(len(texts))
         rows = self.taught.sequences(self.taught.encode(texts, pair[1], config, labelled=False))
         return follow_states(
             *pair,
-            self.folder.path / STATES,
+            self.run.path / STATES,
             rows,
-            settings,
+            self.settings,
             config,
             identity={"settings": config.model_dump(), "texts": len(texts), **about},
-            how_to_resume=self.folder.how_to_resume,
+            how_to_resume=self.run.folder.how_to_resume,
         )
 
     def _ask(self, examples: Sequence[Any], reading: ReadingSettings) -> Floats:
         units = self.taught.units(examples, self.teachers[0].run.tokenizer, reading)
         said = [teacher.logits(self.taught, examples, units.sizes, reading, self.outputs) for teacher in self.teachers]
-        settings: TaskDistillation = self.recipe.distillation
-        return combined(said, self.taught.problem, settings.ensemble, settings.temperature, units.groups)
+        how, temperature = self.settings.ensemble, self.settings.temperature
+        return combined(said, self.taught.problem, how, temperature, units.groups)
 
     def _teachers_scores(self, rows: Rows, tokenizer: PreTrainedTokenizer) -> dict[str, float]:
         """Of the teachers on dev, read and decided on as the student's answers are."""
@@ -286,12 +263,13 @@ class _Job:
         try:
             told = self._ask(rows.dev, reading)
         except Interrupted as stop:
-            said = f"{stop} before training; what the teacher has said is kept. {self.folder.how_to_resume}"
+            said = f"{stop} before training; what the teacher has said is kept. {self.run.folder.how_to_resume}"
             raise Interrupted(said, stop.signum) from None
         encoded = self.taught.encode(rows.dev, tokenizer, reading, labelled=True)
         given: Any = Predicted(rows.dev, encoded, self.taught.outputs_of(told, encoded), {})
         found = self.taught.score(replace(given, decision=self.taught.decide(given, reading)))
-        say(f"teacher: dev {self.task.main_metric} {found[self.task.main_metric]:.4f}")
+        main = self.taught.task.main_metric
+        say(f"teacher: dev {main} {found[main]:.4f}")
         return found
 
     def _finetune(self, name: str, start: Path, config: FinetuneConfig, lesson: Lesson | None) -> FinetuneResult:
@@ -299,18 +277,9 @@ class _Job:
         more: dict[str, Any] = {}
         if lesson is not None:
             more = {"workflow_for": lambda task: taught_workflow(task, lesson), "added": lesson.facts}
-        out, advice = self.folder.path / name, self.folder.how_to_resume
-        return finetune(
-            self.task,
-            self.data,
-            start,
-            out,
-            config,
-            resume=out.exists(),
-            device=self.device,
-            how_to_resume=advice,
-            **more,
-        )
+        out = self.run.path / name
+        more |= {"resume": out.exists(), "device": self.run.device, "how_to_resume": self.run.folder.how_to_resume}
+        return finetune(self.taught.task, self.data, start, out, config, **more)
 
 
 def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:

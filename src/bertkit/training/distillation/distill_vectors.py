@@ -34,15 +34,15 @@ from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
-from bertkit.errors import ConfigError, DataError
-from bertkit.inference.protocol import model_hash, short_name, versions
+from bertkit.errors import DataError
+from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.nearest import directions
 from bertkit.model.models import BertForMaskedLM
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.ragged import Floats, Ragged
-from bertkit.system.console import aligned, quiet, say
+from bertkit.system.console import quiet, say
 from bertkit.system.device import Device, find_device, hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json, write_json
@@ -52,15 +52,18 @@ from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
-from bertkit.training.distillation.distill_settings import (
-    DistillRecipe,
-    VectorDistillation,
-    VectorTraining,
-    load_recipe,
+from bertkit.training.distillation.distill_run import (
+    MODEL,
+    OUTPUTS,
+    DistillRun,
+    distilling,
+    recipe_of,
+    rendered,
+    teacher_facts,
 )
-from bertkit.training.distillation.distill_task import OUTPUTS, STUDENT, DistillFolder
-from bertkit.training.distillation.model_costs import HEADINGS, Costs, Measurable, costs_of
-from bertkit.training.distillation.students import shape_of, start_of
+from bertkit.training.distillation.distill_settings import DistillRecipe, VectorDistillation, VectorTraining
+from bertkit.training.distillation.model_costs import Costs, Measurable, costs_of, costs_table
+from bertkit.training.distillation.students import shape_of
 from bertkit.training.distillation.taught_vectors import (
     VECTORS,
     MaskedTexts,
@@ -80,15 +83,6 @@ from bertkit.training.trainer.assembly import make_trainer, options_in, run_trai
 from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS
-
-MODEL = "model"
-
-
-class VectorsFolder(DistillFolder):
-    """The folder of :func:`distill_vectors`."""
-
-    states = CHECKPOINTS
-    trained = (CHECKPOINTS, MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +121,11 @@ class VectorsResult:
                 ("same_neighbour", "same nearest text"),
             )
         ]
-        columns = [costs.cells() for costs in self.costs.values()]
-        costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
         kept = "" if self.kept == 1 else f"; the teacher's vectors are cut to {self.kept:.1%} of their squared length"
-        words = ""
-        if self.masked_lm is not None:
-            words = "  masked words found: {accuracy:.1%}; always the most frequent one: {most_frequent:.1%}\n".format(
-                **self.masked_lm
-            )
-        return "\n".join(
-            [
-                f"vectors: a student of {self.texts['train']:,} texts, scored on {self.texts['dev']:,}{kept}",
-                *(f"  {line}" for line in aligned(rows)),
-                *(f"  {line}" for line in aligned(costs)),
-                f"{words}  {printable(self.folder / MODEL)}",
-            ]
-        )
+        words = "masked words found: {accuracy:.1%}; always the most frequent one: {most_frequent:.1%}"
+        lines = [] if self.masked_lm is None else [words.format(**self.masked_lm)]
+        headline = f"vectors: a student of {self.texts['train']:,} texts, scored on {self.texts['dev']:,}{kept}"
+        return rendered(headline, [rows, costs_table(self.costs)], lines, self.folder / MODEL)
 
 
 def distill_vectors(
@@ -171,37 +154,27 @@ def distill_vectors(
         DataError: fewer than 20 different texts.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
-    given = recipe if isinstance(recipe, DistillRecipe) else load_recipe(recipe)
-    if not isinstance(given.distillation, VectorDistillation):
-        raise ConfigError(f"recipe {given.name} is of method {given.method}, not of method vectors")
+    given = recipe_of(recipe, "vectors")
     place, config = str(find_device(device, "cpu")), given.training
     texts = _texts_of(data, config)
     facts: dict[str, Json] = {
-        "recipe": given.name,
-        **given.to_dict(),
         "texts": hashlib.sha256("\n".join(texts).encode()).hexdigest(),
-        "teacher": {"name": short_name(teacher), "sha256": model_hash(teacher)},
+        "teacher": teacher_facts(teacher, model_hash(teacher)),
     }
-    run = VectorsFolder(out)
-    with run.claimed():
-        run.check(facts)
-        if run.is_finished:
+    with distilling(out, given, teacher, place, facts) as run:
+        if run.folder.is_finished:
             say(f"{run.path} is finished; nothing to do")
-            return _read_result(run)
+            return _read_result(run.path)
         encoder = SentenceEncoder(teacher, device=place)
         head = _head_of_student(given, teacher, encoder)
-        run.begin(facts)
+        run.begin()
         kept = run.path / OUTPUTS if outputs is None else Path(outputs)
         try:
             vectors = _ask(encoder, texts, kept, str(facts["teacher"]))
         except Interrupted as stop:
-            raise Interrupted(f"{stop}; the vectors so far are kept. {run.how_to_resume}", stop.signum) from None
+            raise Interrupted(f"{stop}; the vectors so far are kept. {run.folder.how_to_resume}", stop.signum) from None
         name = "BertForMaskedLM" if given.distillation.masked_lm_weight else "BertModel"
-        start = start_of(
-            given.begins_with(), teacher, run.path / STUDENT, model_class=name, new_class=name, seed=config.seed
-        )
-        job = _Job(run, given, teacher, texts, vectors, ends_normalized(encoder.config), start, head, place, facts)
-        return job.finish(encoder)
+        return _Job(run, encoder, texts, vectors, run.start(name, name), head).finish()
 
 
 def _head_of_student(given: DistillRecipe, teacher: str | Path, encoder: SentenceEncoder) -> SentenceConfig:
@@ -216,34 +189,41 @@ def _head_of_student(given: DistillRecipe, teacher: str | Path, encoder: Sentenc
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What training needs to know: texts with the teacher's vectors, dev first."""
+    """What training needs to know: the teacher, and texts with its vectors, dev first."""
 
-    run: VectorsFolder
-    recipe: DistillRecipe
-    teacher: str | Path
+    run: DistillRun
+    encoder: SentenceEncoder
     texts: Sequence[str]
     vectors: Floats
-    normalized: bool
     start: Path
     head: SentenceConfig
-    device: str
-    facts: dict[str, Json]
 
     @property
     def num_dev(self) -> int:
-        return _num_dev(len(self.texts), self.recipe.training)
+        return min(self.config.dev_texts, len(self.texts) // 10)
 
-    def finish(self, encoder: SentenceEncoder) -> VectorsResult:
+    @property
+    def settings(self) -> VectorDistillation:
+        """Of the method."""
+        found: VectorDistillation = self.run.recipe.distillation
+        return found
+
+    @property
+    def config(self) -> VectorTraining:
+        """Of the training."""
+        found: VectorTraining = self.run.recipe.training
+        return found
+
+    def finish(self) -> VectorsResult:
         """Train, save, measure, report."""
-        config: VectorTraining = self.recipe.training
+        config, settings, device = self.config, self.settings, self.run.device
         tokenizer = AutoTokenizer.from_pretrained(self.start)
-        settings: VectorDistillation = self.recipe.distillation
         words = BertForMaskedLM.from_pretrained(self.start) if settings.masked_lm_weight else None
         means = self._word_means()
         sentences = student_model(self.start, self.head, config.seed, words)
         fits = isinstance(next(iter(self.head.steps), None), Dense) and not has_own_layers(self.start)
         head = None if words is None else words.cls.predictions
-        taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(self.device)
+        taught = TaughtVectors(sentences, settings.loss, head, settings.masked_lm_weight).to(device)
         sentences.encoder.embeddings.word_embeddings.requires_grad_(not config.freeze_word_embeddings)
         width, dev = sentences.head.width, slice(0, self.num_dev)
         targets, kept = self._targets(means, settings.embedding_weight, width)
@@ -261,9 +241,9 @@ class _Job:
             fit_linear(sentences, rows.select(some), targets[some.start : some.stop])
         after = self._score(sentences, dev_rows, targets[dev])
         sentences.save_pretrained(self.run.path / MODEL, tokenizer, words)
-        student = SentenceEncoder(self.run.path / MODEL, device=self.device)
+        student = SentenceEncoder(self.run.path / MODEL, device=device)
         with quiet():
-            given = {"teacher": encoder, "student": student}
+            given = {"teacher": self.encoder, "student": student}
             costs = costs_of({name: _measurable(each, self.texts[dev]) for name, each in given.items()})
         counts = {"train": len(self.texts) - self.num_dev, "dev": self.num_dev}
         found = (
@@ -272,18 +252,18 @@ class _Job:
             else masked_words(words.eval(), dev_rows, vocabulary, config.max_tokens)
         )
         result = VectorsResult(self.run.path, after, before, kept, costs, counts, found)
-        protocol = {"versions": versions(), "hardware": hardware(self.device)}
-        write_json(self.run.path / METRICS, {**result.to_dict(), "settings": self.facts, **protocol})
+        protocol = {"versions": versions(), "hardware": hardware(device)}
+        write_json(self.run.path / METRICS, {**result.to_dict(), "settings": self.run.facts, **protocol})
         shutil.rmtree(self.run.path / CHECKPOINTS, ignore_errors=True)
         return result
 
     def _word_means(self) -> WordMeans | None:
         """What is learned beside the teacher's vectors; None if that is nothing."""
-        settings, config = self.recipe.distillation, self.recipe.training
+        settings, config = self.settings, self.config
         if not (settings.embedding_weight or settings.final_embedding_weight):
             return None
         some = slice(self.num_dev, self.num_dev + settings.pca_texts)
-        return WordMeans.of(self.teacher, self.texts[some], self.vectors[some], config.max_length)
+        return WordMeans.of(self.run.teacher, self.texts[some], self.vectors[some], config.max_length)
 
     def _targets(self, means: WordMeans | None, weight: float, width: int) -> tuple[Floats, float]:
         """The teacher's vectors with ``weight`` times the words beside them, cut to the student's width.
@@ -296,11 +276,11 @@ class _Job:
                 return self.vectors[chosen]
             return means.beside(self.vectors[chosen], self.texts[chosen], weight)
 
-        sample = wanted(slice(self.num_dev, self.num_dev + self.recipe.distillation.pca_texts))
+        sample = wanted(slice(self.num_dev, self.num_dev + self.settings.pca_texts))
         directions_DW, kept = narrowing(sample, width)
         parts = (wanted(slice(at, at + PART)) for at in range(0, len(self.texts), PART))
         targets = np.concatenate([part if directions_DW is None else part @ directions_DW for part in parts])
-        return (directions(targets) if self.normalized else targets), kept
+        return (directions(targets) if ends_normalized(self.encoder.config) else targets), kept
 
     def _score(self, sentences: SentenceModel, rows: Ragged, targets: Floats) -> Closeness:
         """Cosines with the targets, and neighbours as in the teacher's whole vectors."""
@@ -311,7 +291,7 @@ class _Job:
         return Closeness(near.cosine_mean, near.cosine_p1, near.near_neighbour, same)
 
     def _train(self, taught: TaughtVectors, rows: Ragged, targets: Floats, vocabulary: MaskVocabulary | None) -> None:
-        config: VectorTraining = self.recipe.training
+        config = self.config
         train, sentences = np.arange(self.num_dev, len(rows)), taught.sentences
         dev_rows = rows.select(range(self.num_dev))
 
@@ -328,19 +308,15 @@ class _Job:
 
         plan = EpochPlan(lengths, batch, **options)
         if vocabulary is not None:
-            share = self.recipe.distillation.masked_texts
+            share = self.settings.masked_texts
             plan = MaskedTexts(lengths, batch, share=share, vocabulary=vocabulary, **options)
-        about = self.run.path, self.facts, "distilling", self.run.how_to_resume
+        about = self.run.path, self.run.facts, "distilling", self.run.folder.how_to_resume
         with seeded(config.seed), options_in(*about) as options:
             loop = options.loop(config, config.epochs * plan.steps_per_epoch, config.learning_rate)
             loop = replace(loop, monitor="cosine", patience=config.patience)
             trainer = make_trainer(taught, plan, config, loop, evaluate=evaluate)
             run_trainer(trainer, options)
             trainer.restore_best()
-
-
-def _num_dev(num_texts: int, config: VectorTraining) -> int:
-    return min(config.dev_texts, num_texts // 10)
 
 
 def _texts_of(data: str | Path | Sequence[str], config: VectorTraining) -> list[str]:
@@ -380,6 +356,6 @@ def _measurable(encoder: SentenceEncoder, texts: Sequence[str]) -> Measurable:
     return Measurable(shape, parameters, lengths, compute, whole=encoder.config.pooling != ("cls",))
 
 
-def _read_result(run: VectorsFolder) -> VectorsResult:
-    path = run.path / METRICS
-    return parsed({**read_json(path, dict[str, Any]), "folder": run.path}, VectorsResult, str(path))
+def _read_result(folder: Path) -> VectorsResult:
+    path = folder / METRICS
+    return parsed({**read_json(path, dict[str, Any]), "folder": folder}, VectorsResult, str(path))

@@ -39,6 +39,12 @@ class Costs:
         return f"{self.parameters / 1e6:,.2f}", flops, f"{self.milliseconds:.2f}"
 
 
+def costs_table(costs: Mapping[str, Costs]) -> list[tuple[str, ...]]:
+    """Costs of models side by side."""
+    columns = [each.cells() for each in costs.values()]
+    return [("costs", *costs), *zip(HEADINGS, *columns, strict=True)]
+
+
 HEADINGS = ("million weights", "MFLOP a text", "ms a text")
 
 

@@ -168,12 +168,12 @@ def _check(old: Exportable, new: Exportable, texts: Sequence[str], rows: Ints, *
     for number in whole:
         if not np.array_equal(places[before[number]], after[number]):
             raise CheckpointError(
-                f"the smaller tokenizer splits {texts[number][:60]!r} in another way, although it has all of its "
+                f"the smaller tokenizer splits {texts[number][:60]!r} differently, although it has all of its "
                 "tokens; nothing was written. Please report this with the tokenizer"
             )
     some = whole[:COMPUTED]
     if answers and some and not np.array_equal(_states(old.model, before, some), _states(new.model, after, some)):
-        raise CheckpointError("the smaller model answers in another way; nothing was written. Please report this")
+        raise CheckpointError("the smaller model gives other answers; nothing was written. Please report this")
     return len(whole)
 
 

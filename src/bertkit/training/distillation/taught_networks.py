@@ -1,6 +1,6 @@
 """A student of running text in training, and its teacher, which reads the same batches.
 
-Masks are drawn anew in every epoch, so what the teacher says cannot be kept; it is computed with each batch.
+Masks are drawn anew in every epoch, so teacher outputs cannot be cached; they are computed with each batch.
 """
 
 from __future__ import annotations

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertkit.system.console import aligned
-from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
-from bertkit.training.distillation.model_costs import HEADINGS, Costs
+from bertkit.training.distillation.distill_run import WITH, rendered
+from bertkit.training.distillation.model_costs import Costs, costs_table
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 
-#: The run with the teachers, in the folder of the distillation.
-WITH = "with"
 #: What makes the comparison with the teacher unfair.
 SEEN = (
     "A TEACHER WAS TRAINED ON ROWS OF THIS DEV SET, so its score is too high, and the student knows of them through "
@@ -67,17 +64,9 @@ class TaughtResult:
             share = f"{self.taught.mean[name] / top:.1%}" if top else ""
             alone = "not run" if self.alone is None else self.alone.score_line(name)
             rows.append((name, "" if top is None else f"{top:.4f}", score, share, alone))
-        columns = [costs.cells() for costs in self.costs.values()]
-        costs = [("costs", *self.costs), *zip(HEADINGS, *columns, strict=True)]
         trained = f"{self.texts['labelled']:,} labelled examples"
         if self.texts["unlabelled"]:
             trained += f" and {self.texts['unlabelled']:,} without labels"
-        return "\n".join(
-            [
-                f"{self.taught.task} (dev): a student of {trained}",
-                *(f"  {line}" for line in aligned(rows)),
-                *(f"  {line}" for line in aligned(costs)),
-                *([f"  note: {SEEN}"] if self.teacher_has_seen else []),
-                f"  {printable(self.folder / WITH)}",
-            ]
-        )
+        headline = f"{self.taught.task} (dev): a student of {trained}"
+        notes = [f"note: {SEEN}"] if self.teacher_has_seen else []
+        return rendered(headline, [rows, costs_table(self.costs)], notes, self.folder / WITH)

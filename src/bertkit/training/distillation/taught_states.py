@@ -30,6 +30,7 @@ from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import AnyWorkflow
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.training.distillation.distill_run import MODEL
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.taught_networks import TaughtStates
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -38,7 +39,6 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
-MODEL = "model"
 #: A student with its teacher, and the tokenizer of both.
 StatePair = tuple[TaughtStates, PreTrainedTokenizer]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import DataError
 from bertkit.system.console import say
-from bertkit.tasks.reading.lines import check_file
-from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.taught_workflow import TaughtWorkflow
-from bertkit.training.finetuning.unlabelled_texts import fresh_texts
 
 
 def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: Iterable[Any]) -> list[Any]:
@@ -28,23 +25,10 @@ def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: 
     seen: set[Hashable] = set(map(taught.texts, known))
     found: list[Any] = []
     for file in map(Path, files):
-        fresh, count = _read(taught, file, seen)
+        fresh, count = taught.read_unlabelled(file, seen)
         if not fresh:
             raise DataError(f"{file}: there is no text that is not in the training or the dev file already")
         say(f"{file}: {len(fresh):,} texts without labels" + (f" of {count:,}" if len(fresh) < count else ""))
         seen.update(map(taught.texts, fresh))
         found += fresh
     return found
-
-
-def _read(taught: TaughtWorkflow, file: Path, seen: set[Hashable]) -> tuple[Sequence[Any], int]:
-    """The different examples of a file that were not seen, and how many there are."""
-    task = taught.task
-    if not taught.has_texts:
-        read = taught.read_file(file, "test")
-        fresh = {taught.texts(example): example for example in reversed(read) if taught.texts(example) not in seen}
-        return list(fresh.values())[::-1], len(read)
-    if task.is_pair and kind_of(file) is None:
-        raise ConfigError(f"{file}: lines are no pairs of texts; give a table with the columns of task {task.name}")
-    check_file(file)
-    return fresh_texts(task, file, seen, taught.texts)

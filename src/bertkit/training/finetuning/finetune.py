@@ -220,8 +220,8 @@ def _prepare(
         )
     if rows.cross_validated and config.dev_share != FinetuneConfig.model_fields["dev_share"].default:
         raise ConfigError(
-            f"dev_share={config.dev_share} has no meaning with few_shot, which holds no rows out: without a dev file "
-            "all are trained on, and the score comes from cross-validation. Leave dev_share out, or add a dev file"
+            f"dev_share={config.dev_share} cannot be combined with few_shot, which holds no rows out: without a dev "
+            "file all are trained on, and the score comes from cross-validation. Leave dev_share out, or add a dev file"
         )
     shape = workflow.start_shape(start.path, config)
     adapters = ""
@@ -269,7 +269,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     for seed in range(config.seed, following):
         result = run_seed(job, seed, resume=resume, replaceable=len(replaced) < allowed)
         while result.dead and len(replaced) < allowed:
-            say(f"seed {result.seed} learned nothing: starting again with seed {following}")
+            say(f"seed {result.seed} learned nothing: restarting with seed {following}")
             replaced.append(result)
             result = run_seed(job, following, resume=resume, replaceable=len(replaced) < allowed)
             following += 1
@@ -337,7 +337,7 @@ def _finish(
         loss_curve(list(read_log(run.path / LOG)), run.path / "loss.png", metric=task.main_metric)
         pictures = ("loss.png", *workflow.draw(run.path))
     except MissingExtraError as error:
-        say(f"no pictures: {error}")
+        say(f"no plots: {error}")
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))
     write_json(run.path / METRICS, result.to_dict())
     return result

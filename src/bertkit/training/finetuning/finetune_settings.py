@@ -67,25 +67,25 @@ class FinetuneConfig(TaskSettings):
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
     layer_decay: float | None = Field(
-        None, gt=0, le=1, description="learning-rate factor from a layer to the one below"
+        None, gt=0, le=1, description="learning-rate factor from one layer to the one below"
     )
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     seeds: int = Field(1, ge=1, le=1000, description="runs, with seed, seed + 1, ...")
     freeze_encoder: bool = Field(False, description="train only the head, on features computed once")
     lora: int | None = Field(
         None,
         ge=1,
         le=4096,
-        description="train LoRA adapters of this rank (8 is usual) and the head; the run folder holds them alone",
+        description="train LoRA adapters of this rank (8 is usual) and the head; the run folder holds only these",
     )
     lora_targets: str | None = Field(
         None, description="LoRA: linear layers with adapters, as in query,value; default all-linear"
     )
     lora_alpha: float | None = Field(
-        None, gt=0, description=f"LoRA: adapters are added alpha / rank times; default {LORA_ALPHA:g}"
+        None, gt=0, description=f"LoRA: adapters are scaled by alpha / rank; default {LORA_ALPHA:g}"
     )
-    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA: dropout of what the adapters read")
-    lora_rank_stabilized: bool = Field(False, description="LoRA: adapters are added alpha / sqrt(rank) times (rsLoRA)")
+    lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA: dropout on the adapters' input")
+    lora_rank_stabilized: bool = Field(False, description="LoRA: adapters are scaled by alpha / sqrt(rank) (rsLoRA)")
     patience: int | None = Field(
         None,
         ge=0,
@@ -106,7 +106,10 @@ class FinetuneConfig(TaskSettings):
         "before the seeds run",
     )
     restarts: int = Field(
-        3, ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"
+        3,
+        ge=0,
+        le=100,
+        description="total number of dead runs that are replaced by the next seed; never with freeze_encoder",
     )
     precision: Precision | None = Field(
         None,
@@ -126,7 +129,7 @@ class FinetuneConfig(TaskSettings):
         "unlabelled texts; auto compares them, and TF-IDF",
     )
     few_shot_pairs: int = Field(
-        20, ge=2, le=10_000, description="with few_shot: pairs for each text, half of them of one label"
+        20, ge=2, le=10_000, description="with few_shot: pairs per text, half of them with the same label"
     )
     unlabelled: str | None = Field(
         None,
@@ -137,21 +140,25 @@ class FinetuneConfig(TaskSettings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.freeze_encoder and self.precision not in (None, "fp32"):
-            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
+            raise ValueError(
+                f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
+            )
         if self.few_shot and self.precision not in (None, "fp32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
-            raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+            raise ValueError("layer_decay cannot be combined with freeze_encoder, which trains no layer")
         if self.freeze_encoder and self.lora:
-            raise ValueError("lora has no meaning with freeze_encoder, which trains the head alone; choose one of them")
+            raise ValueError(
+                "lora cannot be combined with freeze_encoder, which trains only the head; choose one of them"
+            )
         if self.protocol == "original" and self.lora:
-            raise ValueError("lora has no meaning with protocol 'original', which trains the whole model")
+            raise ValueError("lora cannot be combined with protocol 'original', which trains the whole model")
         given = [name for name in LORA_FIELDS if name != "lora" and name in self.model_fields_set]
         if self.lora is None and any(getattr(self, name) != type(self).model_fields[name].default for name in given):
-            raise ValueError(f"{given[0]} has no meaning without lora, the rank of the adapters; add lora=8")
+            raise ValueError(f"{given[0]} needs lora, the rank of the adapters; add lora=8")
         others = [name for name in FEW_SHOT_FIELDS if getattr(self, name) != type(self).model_fields[name].default]
         if others and not self.few_shot:
-            raise ValueError(f"{others[0]} has no meaning without few_shot; add it")
+            raise ValueError(f"{others[0]} needs few_shot; add it")
         if (self.few_shot_method == "pseudo" and self.unlabelled is None) or (
             self.unlabelled is not None and self.few_shot_method not in ("auto", "pseudo")
         ):
@@ -161,9 +168,9 @@ class FinetuneConfig(TaskSettings):
             )
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
-                raise ValueError(f"few_shot does not go together with {name}={getattr(self, name)!r}; leave one out")
+                raise ValueError(f"few_shot cannot be combined with {name}={getattr(self, name)!r}; leave one out")
         if self.protocol == "original" and self.patience:
-            raise ValueError("patience has no meaning with protocol 'original', which keeps the last epoch")
+            raise ValueError("patience cannot be combined with protocol 'original', which keeps the last epoch")
         return self
 
     def adapters(self, base: str, revision: str | None) -> AdapterConfig | None:

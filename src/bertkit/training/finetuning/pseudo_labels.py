@@ -18,7 +18,7 @@ from bertkit.system.paths import user_path
 from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
-from bertkit.training.finetuning.unlabelled_texts import fresh_texts
+from bertkit.tasks.text.unlabelled import fresh_texts
 
 #: Share of right answers that a threshold must reach on held-out rows, if any does.
 RIGHT = 0.9

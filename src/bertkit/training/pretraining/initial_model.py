@@ -236,7 +236,7 @@ def _check_sizes(shape: AnyConfig, store: TokenStore, config: PretrainConfig) ->
     if config.objective != "mlm" and tokenizer.template != templates.BERT:
         raise ConfigError(
             f"objective={config.objective!r} makes pairs as BERT reads them, [CLS] A [SEP] B [SEP] with segments, and "
-            f"{tokenizer!r} writes pairs in another way; use --objective mlm"
+            f"{tokenizer!r} writes pairs differently; use --objective mlm"
         )
     padding = tokenizer.pad_token_id
     if shape.family.positions_after_padding and shape.pad_token_id != padding:

@@ -104,7 +104,7 @@ class PretrainConfig(Settings):
         0.2, gt=0, le=1, description="share of the run in which the rate falls (schedule trapezoid)"
     )
     weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights, except LayerNorm and bias")
-    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients are scaled down to this norm")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     masking: Unit = Field("token", description="what is masked at a time")
     masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are targets")
     max_predictions_per_seq: int | None = Field(
@@ -220,7 +220,7 @@ class PretrainConfig(Settings):
         useless = FOR_DENOISING if self.noise is None else FOR_MASKED_WORDS
         for name in useless:
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
-                raise ConfigError(f"{name}={value!r} would do nothing with objective={self.objective!r}; leave it out")
+                raise ConfigError(f"{name}={value!r} has no effect with objective={self.objective!r}; leave it out")
         if self.noise is not None and (self.compile or self.parallel == "fsdp"):
             given = "compile=True" if self.compile else "parallel='fsdp'"
             raise ConfigError(f"{given} works on the layers of encoders only; leave it out for BART and T5")

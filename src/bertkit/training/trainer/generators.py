@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypedDict
@@ -49,12 +51,29 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
     np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
 
 
+#: Held while a block of :func:`seeded` has the generators, of which a process has one of each kind.
+_lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every generator inside the block; the caller's states are restored afterwards."""
-    tensors, values = capture_generators()
-    seed_generators(seed)
-    try:
-        yield
-    finally:
-        restore_generators(tensors, values)
+    """Seed every generator inside the block; the caller's states are restored afterwards.
+
+    Blocks in several threads come one after another, so that none draws from what another has seeded.
+    """
+    with _lock:
+        tensors, values = capture_generators()
+        seed_generators(seed)
+        try:
+            yield
+        finally:
+            restore_generators(tensors, values)

@@ -162,7 +162,7 @@ def test_a_damaged_copy_is_written_again(store: Path, how: str, capfd: pytest.Ca
     assert (store / NAME).read_bytes() == whole
     said = capfd.readouterr().err
     assert f"writing {TOKENS.num_tokens:,} ids once" in said
-    assert ("the checksum of block 0 is wrong; it is written again" in said) == (how == "ids")
+    assert ("the checksum of block 0 is wrong; it is rewritten" in said) == (how == "ids")
 
 
 def test_a_flipped_bit_never_gives_wrong_ids(store: Path) -> None:

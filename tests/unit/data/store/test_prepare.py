@@ -303,7 +303,7 @@ def test_duplicates_of_a_stopped_preparation(
         prepare(repetitive, tokenizer, tmp_path / "parts", workers=1, **settings)
     monkeypatch.undo()
     assert list((tmp_path / "parts").glob("tokens-*.parquet"))
-    with pytest.raises(ConfigError, match="was begun with other settings"):
+    with pytest.raises(ConfigError, match="was started with other settings"):
         prepare(repetitive, tokenizer, tmp_path / "parts", workers=1, **{**settings, "dedup": "exact"})
     prepare(repetitive, tokenizer, tmp_path / "parts", workers=2, **settings)
     assert content(tmp_path / "parts") == content(tmp_path / "whole")

@@ -336,7 +336,7 @@ def test_a_library_that_computes_something_else_is_not_kept(
     source.write_text(source.read_text().replace(right, wrong))
     monkeypatch.setattr(library, "FOLDER", tmp_path / "sources")
     monkeypatch.setattr(library, "compilers", lambda: iter([compiler]))
-    with pytest.raises(UnavailableError, match=r"fails its test: with weights in float32 its results are off by"):
+    with pytest.raises(UnavailableError, match=r"fails its test: with weights in float32 its results differ by"):
         library_file(tmp_path / "made")
 
 

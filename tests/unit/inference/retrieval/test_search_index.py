@@ -357,7 +357,10 @@ def test_what_cannot_be_indexed(tmp_path: Path, encoder: TextEncoder, model: Pat
     with pytest.raises(InputError, match=r"a.txt:13: a text of more than 64 tokens.*--truncate"):
         build(folder, encoder, long)
     assert not read_manifest(folder).finished
-    with pytest.raises(ConfigError, match="was begun with another number_type"), IndexWriter(folder, encoder) as writer:
+    with (
+        pytest.raises(ConfigError, match="was started with another number_type"),
+        IndexWriter(folder, encoder) as writer,
+    ):
         writer.build(located(long), "m", "int8")
     with IndexWriter(folder, encoder, truncate=True) as writer:
         assert writer.build(located(long), str(model)).unchanged == 8
@@ -370,7 +373,7 @@ def test_what_cannot_be_indexed(tmp_path: Path, encoder: TextEncoder, model: Pat
     assert len(opened(folder, encoder)) == 13
     twice = [row._replace(row=row.row._replace(id="same")) for row in located(["a", "b"])]
     with (
-        pytest.raises(DataError, match=r"a.txt:2: the id 'same' is there twice"),
+        pytest.raises(DataError, match=r"a.txt:2: the id 'same' occurs twice"),
         IndexWriter(tmp_path / "twice", encoder) as writer,
     ):
         writer.build(twice, "m")

@@ -166,7 +166,7 @@ def test_settings_that_make_no_sense(model: Any, settings: dict[str, Any], messa
 
 def test_bad_input(model: Any) -> None:
     ids, mask = prompts()
-    with pytest.raises(InputError, match="knows its first token at the end only"):
+    with pytest.raises(InputError, match="cannot be streamed: its first token is known only at the end"):
         list(model.stream(ids, mask, num_beams=2))
     with pytest.raises(InputError, match=r"is empty|sequence 1"):
         model.generate(ids, mask * torch.tensor([[1], [0], [1]]))

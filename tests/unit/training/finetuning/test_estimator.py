@@ -6,8 +6,10 @@ import copy
 import json
 import pickle
 import pickletools
+import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,21 @@ def test_the_same_seed_is_the_same_model_whatever_the_callers_generators(start: 
     assert (logits[0] == logits[1]).all()
     other = quick(start, epochs=1, seed=1).fit(X, y).decision_function(X)
     assert not np.allclose(other, logits[0])
+
+
+def test_fits_in_threads_are_those_of_one_after_another_and_leave_the_callers_generators(start: str) -> None:
+    """A process has one generator, from which dropout draws: threads must not draw from each other's seeds."""
+    texts, labels = data(48, 1)
+    made = [quick(start, epochs=2, seed=seed) for seed in (0, 1, 2)]
+    alone = [clone(one).fit(texts, labels).predict_proba(texts) for one in made]
+    torch.manual_seed(7)
+    before = torch.get_rng_state(), random.getstate()
+    with ThreadPoolExecutor(len(made)) as pool:
+        together = list(pool.map(lambda one: one.fit(texts, labels).predict_proba(texts), made))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_fitting_again_begins_from_the_start(start: str) -> None:

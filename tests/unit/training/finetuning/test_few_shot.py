@@ -247,7 +247,7 @@ def test_several_seeds_need_a_dev_file(start: Path, tmp_path: Path) -> None:
 
 def test_without_a_dev_file_nothing_is_held_out(start: Path, tmp_path: Path) -> None:
     data = table(tmp_path / "few.csv", labelled_texts(12, 0))
-    with pytest.raises(ConfigError, match=r"dev_share=0\.3 has no meaning with few_shot"):
+    with pytest.raises(ConfigError, match=r"dev_share=0\.3 cannot be combined with few_shot"):
         finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"dev_share": 0.3}))
 
 
@@ -277,13 +277,13 @@ def test_what_cannot_be_learned_is_refused(start: Path, tmp_path: Path) -> None:
         finetune(task, data, start, tmp_path / "run", FEW)
     with pytest.raises(ConfigError, match="scores"):
         finetune("stsb", tmp_path, start, tmp_path / "run", FEW)
-    with pytest.raises(ConfigError, match="few_shot does not go together with lora=8"):
+    with pytest.raises(ConfigError, match="few_shot cannot be combined with lora=8"):
         FinetuneConfig(few_shot=True, lora=8)
     one_each = table(tmp_path / "two.csv", [("a good film", 1), ("a sad day", 0)])
     with pytest.raises(ConfigError, match="calibrate"):
         finetune(csv_task(one_each), one_each, start, tmp_path / "run", FEW.model_copy(update={"calibrate": True}))
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(ConfigError, match="without few_shot"):
+    with pytest.raises(ConfigError, match="needs few_shot"):
         FinetuneConfig(few_shot_pairs=30)
     assert not (tmp_path / "run").exists()
     assert json.loads(FEW.model_dump_json())["few_shot_pairs"] == 20

@@ -319,7 +319,7 @@ def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
 )
 def test_a_setting_that_would_do_nothing_is_refused(name: str, settings: dict[str, Any]) -> None:
     task = TokenTask("ner", ("PER",)) if name == "ner" else get_task(name)
-    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* would do nothing in task {name}: it is for "):
+    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* has no effect in task {name}: it is for "):
         workflow_of(task).check_settings(FinetuneConfig(**settings))
     workflow_of(task).check_settings(FinetuneConfig())
 
@@ -335,13 +335,13 @@ def test_settings_that_a_task_understands_are_taken() -> None:
     workflow_of(get_task("rerank")).check_settings(FinetuneConfig(rank_loss="lambda", pooling="mean"))
     workflow_of(get_task("pairs")).check_settings(FinetuneConfig(mine_negatives=2, max_negative=0.5, pooling="cls"))
     for other in ({"temperature": 0.1}, {"pooling": "mean"}):
-        with pytest.raises(ConfigError, match="would do nothing in task sparse-pairs: it is for "):
+        with pytest.raises(ConfigError, match="has no effect in task sparse-pairs: it is for "):
             workflow_of(get_task("sparse-pairs")).check_settings(FinetuneConfig(**other))
     assert set(uses()) <= set(FinetuneConfig.model_fields)
 
 
 def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="label_all_pieces=True would do nothing"):
+    with pytest.raises(ConfigError, match="label_all_pieces=True has no effect"):
         finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**QUICK, label_all_pieces=True))
     assert not (tmp_path / "run" / SETTINGS).exists()
 

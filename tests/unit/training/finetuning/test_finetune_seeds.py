@@ -70,7 +70,7 @@ def test_the_next_seed_takes_the_place_of_a_dead_one(
     assert [seed.seed for seed in result.replaced] == [0, 2]
     assert result.mean["accuracy"] == statistics.fmean(seed.scores["accuracy"] for seed in result.seeds)
     assert any("RESTARTED: seed 0, 2" in note for note in result.notes)
-    assert "starting again with seed 2" in capsys.readouterr().err
+    assert "restarting with seed 2" in capsys.readouterr().err
     again = finetune_module.FinetuneResult.from_dict(result.folder, read_json(result.folder / "metrics.json", dict))
     assert again.to_dict() == result.to_dict()
     assert "RESTARTED" in again.render()

@@ -542,9 +542,9 @@ def test_wrong_settings_are_named() -> None:
         FinetuneConfig(learning_rat=1e-3)
     with pytest.raises(ConfigError, match="batch_size = 0"):
         FinetuneConfig(batch_size=0)
-    with pytest.raises(ConfigError, match="layer_decay has no meaning"):
+    with pytest.raises(ConfigError, match="layer_decay cannot be combined"):
         FinetuneConfig(freeze_encoder=True, layer_decay=0.9)
-    with pytest.raises(ConfigError, match="precision bf16 has no meaning"):
+    with pytest.raises(ConfigError, match="precision bf16 cannot be combined"):
         FinetuneConfig(freeze_encoder=True, precision="bf16")
 
 
