@@ -37,7 +37,7 @@ _NAMES = {
     """,
     "bertkit.errors": """
         BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
-        TrainingError
+        TextError TrainingError
     """,
     "bertkit.config.bert_config": "AutoConfig BertConfig",
     "bertkit.config.encoder_decoder_config": "BartConfig T5Config",

@@ -5,6 +5,7 @@
     BertkitError
     ├── ConfigError        (ValueError)    a setting or a command-line value is wrong          exit code 2
     ├── InputError         (ValueError)    a call's arguments or texts are wrong                exit code 2
+    │   └── TextError      (ValueError)    a text is too long or empty, or lacks its mask       exit code 3
     ├── DataError          (ValueError)    a corpus, data file, row or label is wrong           exit code 3
     ├── CheckpointError    (ValueError)    a model, tokenizer or run folder does not fit        exit code 4
     ├── TrainingError      (RuntimeError)  training cannot go on (a loss that is not finite)    exit code 4
@@ -38,6 +39,12 @@ class ConfigError(BertkitError, ValueError):
 
 class InputError(BertkitError, ValueError):
     """A call is wrong: an empty batch, a text that is too long, tensors of the wrong shape or type."""
+
+
+class TextError(InputError):
+    """A text is right for the call and wrong in content: too long, empty, without a mask. The message names it."""
+
+    exit_code = 3
 
 
 class DataError(BertkitError, ValueError):

@@ -142,6 +142,13 @@ class GroupSet:
     truncated: Flags
     labels: Labels | None = None
 
+    @classmethod
+    def of(cls, sequences: Ragged, groups: Ints, labels: Labels | None = None) -> GroupSet:
+        """Rows of sequences that are read one after the other, each cut by itself."""
+        before, cut = sequences.num_tokens_before, sequences.truncated
+        starts = groups[:-1]
+        return cls(sequences, groups, np.add.reduceat(before, starts), np.logical_or.reduceat(cut, starts), labels)
+
     def __len__(self) -> int:
         return len(self.groups) - 1
 

@@ -12,6 +12,7 @@ import pytest
 from bertkit import BertModel, pipeline
 from bertkit.cli import main
 from bertkit.inference import predict_files as bulk
+from bertkit.inference import runs
 from bertkit.tasks.spans.metrics import squad2_metrics, squad_metrics
 from bertkit.tasks.spans.task import SQUAD, SQUAD2
 from bertkit.tasks.workflow import workflow_of
@@ -89,7 +90,7 @@ def test_the_pipeline_says_what_the_evaluation_said(trained: tuple[str, Path, Pa
 def test_predicting_a_file_goes_on_after_a_stop(trained: tuple[str, Path, Path], tmp_path: Path, capsys: Any) -> None:
     _, data, folder = trained
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "QUESTIONS", replace(bulk.QUESTIONS, items=20))
+        patch.setattr(runs, "QUESTIONS", replace(runs.QUESTIONS, items=20))
         assert bulk.predict_file(folder, data / "dev.json", tmp_path / "whole.jsonl") == 48
         whole = (tmp_path / "whole.jsonl").read_bytes()
         append, calls = bulk._append, []

@@ -104,3 +104,26 @@ def test_the_command_and_what_it_refuses(stores, teacher, tmp_path, capsys):
     with pytest.raises(ConfigError, match="leave dev out"):
         distill_corpus(teacher, stores[0], tmp_path / "no", recipe(StateDistillation()), dev=stores[1])
     assert not (tmp_path / "no/run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "student", "told"),
+    [
+        (StateDistillation(), "4x25", "a student of 4 layers .*; the student has 1 attention heads, .*--student 2x24"),
+        (StateDistillation(), "3x30", "a student of 3 layers learns every k-th layer"),
+        (RelationDistillation(relation_heads=48), "1x40", "the student's width of 40 and the teacher's width of 32"),
+        (PredictionDistillation(), "1x48", "take layers of the teacher .--student 1."),
+    ],
+)
+def test_a_student_that_does_not_fit_is_refused_before_anything_is_written(
+    settings, student, told, stores, teacher, tmp_path
+):
+    with pytest.raises(ConfigError, match=told):
+        distill_corpus(teacher, stores[0], tmp_path / "out", recipe(settings, student))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_new_student_whose_attention_is_compared_has_the_heads_of_its_teacher(stores, teacher, tmp_path):
+    """A width of 24 would have one head of 64 at most, and the teacher has two."""
+    found = distill_corpus(teacher, stores[0], tmp_path / "out", recipe(StateDistillation(), "1x24", max_steps=2))
+    assert BertModel.from_pretrained(found.folder / "model").config.num_attention_heads == 2

@@ -480,11 +480,13 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):
         predict_file(run, source, out)
-    partial.write_bytes(b"")
+    partial.write_bytes(b"{}\n")
     (tmp_path / "parts.jsonl.partial.json").write_text("{}")
     out.unlink()
     with pytest.raises(ConfigError, match="another model or another input"):
         predict_file(run, source, out)
+    partial.write_bytes(b"")
+    assert predict_file(run, source, out) == 3 * TEXTS.items, "an unfinished file without rows is no obstacle"
 
 
 def test_predict_file_reads_plain_text(run: Path, tmp_path: Path) -> None:

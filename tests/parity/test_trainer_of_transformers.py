@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertkit import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
+from bertkit import BartConfig, BertConfig, BertForQuestionAnswering, BertForSequenceClassification
+from bertkit.errors import ConfigError
 from bertkit.model.padded import PackedModel
 
 CONFIG = BertConfig(
@@ -56,6 +57,9 @@ def test_trains_and_evaluates(model_class: type[PackedModel], targets: dict[str,
     assert trainer.label_names == list(targets)
 
 
+SAID_ELSEWHERE = ("output_attentions", "output_hidden_states", "gradient_checkpointing", "torchscript")
+
+
 def test_what_the_trainer_asks_of_a_model() -> None:
     model = BertForSequenceClassification(CONFIG)
     model.config.use_cache = False  # one of the keys that change no arithmetic
@@ -63,6 +67,13 @@ def test_what_the_trainer_asks_of_a_model() -> None:
     assert "use_cache" not in model.config.to_dict()
     with pytest.raises(ValueError, match="frozen"):
         model.config.hidden_size = 8
+    for name, usual in {**dict.fromkeys(SAID_ELSEWHERE, False), "return_dict": True}.items():
+        setattr(model.config, name, usual)  # as it is anyway
+        told = rf"config\.{name} = {not usual} would do nothing: .*({not usual}|export)"
+        for config in (model.config, BartConfig()):
+            with pytest.raises(ConfigError, match=told):
+                setattr(config, name, not usual)
+    BartConfig().use_cache = False
     tables = sum(p.numel() for name, p in model.named_parameters() if "_embeddings" in name)
     assert model.num_parameters(exclude_embeddings=True) == model.num_parameters() - tables
     model.bert.requires_grad_(False)

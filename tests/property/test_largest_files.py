@@ -141,7 +141,7 @@ CASES: dict[str, Case] = {
     ),
     "labels that are none": (
         "config", "config.json", lambda: within('{"id2label": {', lambda at: f'"{at}": 1', "}}", 330_000),
-        "id2label.0 = 1: expected text",
+        "id2label uses a label twice",
     ),
     "pieces of DeBERTa": ("DebertaV2Tokenizer", "spm.model", lambda: sentencepieces(MAX_PIECES), "no piece for unk"),
     "merges": ("GemmaTokenizer", "tokenizer.json", lambda: merges(["a", "-"]), "and '-', but '-' is not in"),

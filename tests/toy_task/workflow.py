@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
@@ -23,10 +21,14 @@ from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts
+from bertkit.tokenization.text_inputs import read_text
 from toy_task.metrics import closeness
 from toy_task.reading import RULES, read_tones
 from toy_task.settings import ToneTaskSettings
 from toy_task.task import ToneExample, ToneTask
+
+if TYPE_CHECKING:
+    from bertkit.batch import Batch
 
 Answered = Predicted[ToneExample, Ragged, Floats]
 
@@ -34,6 +36,7 @@ Answered = Predicted[ToneExample, Ragged, Floats]
 class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
     task: ToneTask
     model_class = "BertForSequenceClassification"
+    fields = ("text",)
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -41,6 +44,9 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ToneExample]:
         return read_tones(self.task, path, split, on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> ToneExample:
+        return ToneExample(read_text(item, where)[0], None)
 
     def hold_out(
         self, train: Examples[ToneExample], share: float, seed: int
@@ -76,6 +82,8 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
         return replace(rows, labels=np.round(np.array(tones, dtype=np.float32) * steps) / steps if labelled else None)
 
     def collate(self, encoded: Ragged, rows: Sequence[int]) -> Batch:
+        from bertkit.batch import collate
+
         return collate(encoded, rows, {"labels": encoded.labels})
 
     def head(self) -> Head:
@@ -83,9 +91,6 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
 
     def loss_floor(self, train: Ragged, settings: ReadingSettings) -> float:
         return float(np.var(train.labels))
-
-    def outputs(self, engine: InferenceEngine, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
-        return engine.row_outputs(encoded, LOGITS, check=check, label=label)
 
     def score(self, given: Answered) -> dict[str, float]:
         tones, right = given.outputs[:, 0], np.array([example.tone for example in given.examples])

@@ -35,7 +35,7 @@ from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.model_sources import ADAPTER, HEAD
-from bertkit.system.untrusted_files import open_regular, read_at
+from bertkit.system.untrusted_files import is_there, open_regular, read_at
 
 #: What every name in the file begins with.
 PREFIX = "base_model.model."
@@ -64,9 +64,9 @@ class Adapters:
 def adapter_weights(folder: Path) -> Path:
     """The file of an adapter's matrices."""
     pooled, file = folder / POOLED_ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS
-    if pooled.is_file():
+    if is_there(pooled):
         return pooled
-    if not file.is_file():
+    if not is_there(file):
         held = shorten(sorted(entry.name for entry in folder.iterdir()))
         raise CheckpointError(
             f"{folder} has an {ADAPTER}, but no {ADAPTER_WEIGHTS}; it contains {held}. If the weights are a pickle, "

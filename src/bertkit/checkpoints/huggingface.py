@@ -21,7 +21,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.untrusted_files import Json, is_there, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 WEIGHTS = "model.safetensors"
@@ -85,7 +85,7 @@ def is_adapter(path: Path) -> bool:
     """Whether a folder holds an adapter, or a file is that of one; CheckpointError if a model lies beside it."""
     if path.name in (ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS):
         return True
-    if not (path / ADAPTER).is_file():
+    if not is_there(path / ADAPTER):
         return False
     if beside := [name for name in (WEIGHTS, INDEX, POOLED_WEIGHTS) if (path / name).exists()]:
         raise CheckpointError(
@@ -98,7 +98,7 @@ def is_adapter(path: Path) -> bool:
 def is_head(path: Path) -> bool:
     """Whether a folder holds a head alone, or a file is that of one."""
     if path.is_dir():  # a whole model comes first, which is there until the head was taken out of it
-        return (path / HEAD).is_file() and not any((path / name).exists() for name in (WEIGHTS, POOLED_WEIGHTS))
+        return is_there(path / HEAD) and not any((path / name).exists() for name in (WEIGHTS, POOLED_WEIGHTS))
     return path.name == HEAD
 
 

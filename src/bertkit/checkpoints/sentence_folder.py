@@ -44,7 +44,7 @@ from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import ADAPTER, adapted_folder
-from bertkit.system.untrusted_files import Json, read_object, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import Settings
 
 MODULES = "modules.json"
@@ -82,13 +82,13 @@ class SentenceParts:
 def is_sentence_folder(folder: Path) -> bool:
     """Whether a folder says how its token vectors become vectors of texts."""
     folder = _home(folder)
-    return (folder / MODULES).is_file() or (folder / POOLING).is_file()
+    return is_there(folder / MODULES) or is_there(folder / POOLING)
 
 
 def _home(folder: Path) -> Path:
     """The folder itself, or of an adapter for an encoder that says nothing, as those of peft, that of the encoder."""
-    says = any((folder / name).is_file() for name in (MODULES, POOLING, CONFIG))
-    if says or not (folder / ADAPTER).is_file() or read_adapter_config(folder).task_type not in TASKS_OF_ENCODERS:
+    says = any(is_there(folder / name) for name in (MODULES, POOLING, CONFIG))
+    if says or not is_there(folder / ADAPTER) or read_adapter_config(folder).task_type not in TASKS_OF_ENCODERS:
         return folder
     return adapted_folder(folder)
 
@@ -96,7 +96,7 @@ def _home(folder: Path) -> Path:
 def step_files(folder: Path) -> list[Path]:
     """The weights of the steps of a folder, in its modules' order as far as their names have it."""
     folder = _home(folder)
-    return sorted(folder.glob(f"[0-9]*_*/{WEIGHTS}")) if (folder / MODULES).is_file() else []
+    return sorted(folder.glob(f"[0-9]*_*/{WEIGHTS}")) if is_there(folder / MODULES) else []
 
 
 def saved_pooling(folder: Path) -> tuple[PoolingMode, ...]:
@@ -106,7 +106,7 @@ def saved_pooling(folder: Path) -> tuple[PoolingMode, ...]:
         CheckpointError: a damaged file, or one with a field or mode that bertkit does not have.
     """
     folder = _home(folder)
-    return _pooling(folder / POOLING, None).modes if (folder / POOLING).is_file() else ()
+    return _pooling(folder / POOLING, None).modes if is_there(folder / POOLING) else ()
 
 
 def read_sentence_parts(

@@ -54,7 +54,8 @@ def analyze(
     common.begin()
     if out is not None:
         from bertkit.config.file_columns import Columns
-        from bertkit.inference.predict_files import FORMATS, predict_file
+        from bertkit.inference.predict_files import predict_file
+        from bertkit.inference.row_files import FORMATS
 
         if source.file is None or text or pairs:
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")

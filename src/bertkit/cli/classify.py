@@ -22,7 +22,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, TextError
 
 #: From texts to the labels of each, the best first.
 Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]
@@ -132,7 +132,7 @@ def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
     for number, item in enumerate(inputs, start=1):
         for text in (item,) if isinstance(item, str) else item:
             if not text.strip():
-                raise InputError(
+                raise TextError(
                     f"text {number} is empty, so there is nothing to classify; leave it out, or label whole files with "
                     "'bertkit predict', which marks such rows"
                 )

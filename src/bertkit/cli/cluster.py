@@ -118,7 +118,7 @@ def cluster(
 
     Shows the size of each cluster, the texts nearest to its centre, and its
     silhouette: from -1 to 1, how much nearer texts are to their own cluster than to
-    the next one. 'bertkit topics' also shows the words of each.
+    the next one. 'bertkit topics' also shows the words of each cluster.
 
     For example:
 
@@ -141,7 +141,7 @@ def clustered(
     words: int = 0,
 ) -> tuple[TextRows, Clustering]:
     """The texts of a file, and their clusters, each with so many words."""
-    from bertkit.inference.predict_files import FORMATS
+    from bertkit.inference.row_files import FORMATS
 
     if out is not None:
         check_format(out, FORMATS)
@@ -164,7 +164,7 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
     """Write the rows with their clusters, and the report."""
     more: dict[str, Any] = {}
     if out is not None:
-        from bertkit.inference.predict_files import own_name, write_rows
+        from bertkit.inference.row_files import own_name, write_rows
 
         names = [own_name(name, rows.taken) for name in ("cluster", "nearness")]
         lines = (

@@ -51,11 +51,12 @@ def evaluate(
     """Score a finished run on labelled text.
 
     The run folder keeps the scores and their protocol in evaluation-NAME.json, and
-    every prediction in evaluation-predictions-NAME.jsonl; NAME is the split, or of
+    every prediction in evaluation-predictions-NAME.jsonl. NAME is the split, or for
     another file its name and a hash.
 
-    With --labels, models are scored that were not trained on these labels, in every
-    way their heads allow, beside the majority and TF-IDF, which learn from them.
+    With --labels, scores models that were not trained on these labels, by every
+    method that their heads allow, next to the majority class and TF-IDF, which learn
+    from them.
 
     For example:
 

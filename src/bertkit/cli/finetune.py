@@ -55,7 +55,7 @@ def finetune(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = FinetuneConfig(),
     output: Output = Output(),
 ) -> None:
-    r"""Fine-tune a BERT on labelled text, and report how good it is.
+    r"""Fine-tune a BERT on labelled text, and evaluate it.
 
     First prints a report on the data; the score comes with that of TF-IDF and a
     linear model. RUN then holds the model, metrics.json with its protocol,
@@ -64,8 +64,8 @@ def finetune(
     The model is an encoder of any family; or a BART for texts and for squad, a BART
     or a T5 for summarize and text2text.
 
-    With --lora RANK only small matrices beside the weights are trained, with the
-    head; 'bertkit convert RUN MODEL' makes a whole model of such a run.
+    With --lora RANK only the head and small matrices next to the weights are trained;
+    'bertkit convert RUN MODEL' makes a whole model of such a run.
 
     For example:
 

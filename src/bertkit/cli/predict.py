@@ -40,7 +40,8 @@ def predict(
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.inference.predict_files import FORMATS, claimed, predict_file, write_rows
+    from bertkit.inference.predict_files import predict_file
+    from bertkit.inference.row_files import FORMATS, claimed, write_rows
     from bertkit.system.device import check_device
 
     check_device(common.device)
@@ -66,11 +67,11 @@ def _predicted(
     """The column names that are taken, and the rows; the number of marked rows goes to stderr at the end."""
     from bertkit.inference.analysis import open_any_run
     from bertkit.inference.predict_files import predicted_rows, report_marked
-    from bertkit.inference.runs import Classifier, predict_run
+    from bertkit.inference.runs import predict_run
 
     run = open_any_run(model, device=common.device or "auto", **common.engine)
     if str(file) == STANDARD_STREAM:
-        if not isinstance(run, Classifier):
+        if not run.workflow.reads_texts:
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         taken: Collection[str] = ()
         rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(columns=columns)))
@@ -80,7 +81,7 @@ def _predicted(
 
 
 def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> None:
-    from bertkit.inference.predict_files import own_name
+    from bertkit.inference.row_files import own_name
 
     if common.json:
         write_json(row)

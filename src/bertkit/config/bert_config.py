@@ -47,6 +47,7 @@ class BertConfig(ConfigFile, FamilyFields):
             have.
     """
 
+    without_effect = IGNORED_KEYS
     model_type: Literal[
         "bert",
         "roberta",
@@ -265,13 +266,6 @@ class BertConfig(ConfigFile, FamilyFields):
                 f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
                 f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
             )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Frozen, except for keys that change no arithmetic: ``transformers.Trainer`` sets ``use_cache``."""
-        if name in IGNORED_KEYS:
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
 
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed, by the constructor's arguments; labels that are None stay as they are."""

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_object, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import FileSettings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
 #: The file of a folder of sentence-transformers that lists its modules.
 MODULES = "modules.json"
+#: What the configs of other software say of a model's calls and its training: the usual value, and what says it here.
+_SAID_ELSEWHERE: Mapping[str, tuple[bool, str]] = {
+    "output_attentions": (False, "it is an argument of the call, model(..., output_attentions={0!r})"),
+    "output_hidden_states": (False, "it is an argument of the call, model(..., output_hidden_states={0!r})"),
+    "return_dict": (True, "it is an argument of the call, model(..., return_dict={0!r})"),
+    "torchscript": (False, "call model(..., return_dict=False) for tuples, or export the model with 'bertkit export'"),
+    "gradient_checkpointing": (False, "call model.set_gradient_checkpointing({0!r})"),
+}
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
 
@@ -29,7 +37,7 @@ def checkpoint_folder(path: Path) -> Path:
     CheckpointError: a folder of sentence-transformers without an encoder in it, or with its encoder elsewhere.
     """
     folder = path if path.is_dir() else path.parent
-    if (folder / MODULES).is_file() and not (folder / CONFIG).exists():
+    if is_there(folder / MODULES) and not (folder / CONFIG).exists():
         _check_modules(folder / MODULES)
     return folder
 
@@ -79,6 +87,22 @@ def read_config(file: Path) -> dict[str, Json]:
 
 class ConfigFile(FileSettings):
     """A config that is read from and written to ``config.json``."""
+
+    #: Keys of files that change nothing here.
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Frozen, except for keys that change nothing: ``transformers.Trainer`` sets ``use_cache``.
+
+        ConfigError for a key that says elsewhere what a model returns or how it trains, unless it says the usual.
+        """
+        usual, instead = _SAID_ELSEWHERE.get(name, (value, ""))
+        if value != usual:
+            raise ConfigError(f"config.{name} = {value!r:.80} would do nothing: {instead.format(value)}")
+        if name in self.without_effect and name not in type(self).model_fields:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:

@@ -34,6 +34,7 @@ class EncoderDecoderConfig(ConfigFile):
         ConfigError: an unknown field, a value of the wrong type or out of bounds, values that contradict each other.
     """
 
+    without_effect = NO_EFFECT
     model_type: str
     vocab_size: int = Field(ge=1, le=4_000_000, description="tokens in the vocabulary")
     d_model: Size = Field(description="width D of one token vector")

@@ -24,7 +24,8 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
 
     If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
     files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label. The two
-    default labels are ignored if ``num_labels`` is not 2: transformers 2 wrote them for every classifier.
+    default labels are ignored if ``num_labels`` is not 2: transformers 2 wrote them for every classifier. Names that
+    are numbers, as scripts write them, become texts.
     """
     if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
         raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
@@ -33,12 +34,12 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
             raise ValueError(f"{name} must be an object, got {given!r:.80}")
     if num_labels not in (None, 2) and id2label in _DEFAULT_TWO and label2id in (None, {"LABEL_0": 0, "LABEL_1": 1}):
         id2label = label2id = None
-    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    numbers = {_name(label): _label_number(label, number) for label, number in (label2id or {}).items()}
     if id2label is None and not numbers:
         return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
     pairs = [(number, label) for label, number in numbers.items()]
     if id2label is not None:
-        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+        pairs = [(_label_number(label, number), _name(label)) for number, label in id2label.items()]
     labels = dict(pairs)
     if len(labels) != len(pairs):
         raise ValueError(f"two labels have the same number: {pairs!r:.80}")
@@ -54,6 +55,11 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
                 "of them, or leave label2id out"
             )
     return labels
+
+
+def _name(label: Json) -> Json:
+    """A label by its text, where a script has written a number."""
+    return str(label) if type(label) in (int, float) else label
 
 
 def _label_number(label: Json, number: Json) -> int:

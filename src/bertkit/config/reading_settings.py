@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from bertkit.config.sentence_config import checked_prompt
+from bertkit.errors import InputError
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 from bertkit.system.validated_settings import Settings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
@@ -85,6 +87,14 @@ class ReadingSettings(Settings):
         """A kind's own settings among these; their defaults, where these are the common settings alone."""
         return self if isinstance(self, own) else own()
 
+    @field_validator("query_prompt", "document_prompt")
+    @classmethod
+    def _has_no_place(cls, prompt: str | None) -> str | None:
+        try:
+            return None if prompt is None else checked_prompt(prompt)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
 
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
     """Save a decision in a model's folder; an empty one writes no file."""
@@ -95,4 +105,4 @@ def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
 def read_decision(folder: str | Path) -> dict[str, Json]:
     """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
     path = Path(folder) / DECISION
-    return read_json(path, dict) if path.exists() else {}
+    return read_json(path, dict) if is_there(path) else {}

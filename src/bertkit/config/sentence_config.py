@@ -6,6 +6,7 @@ The vocabulary is that of sentence-transformers (Reimers & Gurevych 2019, and th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, Self, get_args
 
@@ -24,6 +25,8 @@ Activation = Literal["Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid"]
 QUERY, DOCUMENT = "query", "document"
 #: Names of the prompt of a text that is searched for, the first of them that a folder has.
 DOCUMENT_PROMPTS = (DOCUMENT, "passage", "corpus")
+#: Where a template would have the text.
+_PLACE = re.compile(r"\{\w*\}")
 
 
 class Dense(Settings):
@@ -69,6 +72,16 @@ class Normalize(Settings):
 Step = Dense | LayerNorm | Normalize
 
 
+def checked_prompt(prompt: str) -> str:
+    """A prompt as it was given; InputError for one with a place for the text, which stands behind a prompt."""
+    if found := _PLACE.search(prompt):
+        raise InputError(
+            f"the prompt {prompt!r:.80} has {found[0]!r}, but a prompt stands before the text, and is read as it is: "
+            "give only what comes before the text"
+        )
+    return prompt
+
+
 class SentenceConfig(Settings):
     """From token vectors to the vector of a text; see the fields.
 
@@ -108,12 +121,12 @@ class SentenceConfig(Settings):
         """The prompt that is asked for by text or by name, else the default one; empty for none.
 
         Raises:
-            InputError: both are given, or there is no such name.
+            InputError: both are given, there is no such name, or a place for the text in the prompt.
         """
         if prompt is not None and prompt_name is not None:
             raise InputError(f"give a prompt or the name of one, not both: got {prompt!r:.60} and {prompt_name!r}")
         if prompt is not None:
-            return prompt
+            return prompt if prompt in self.prompts.values() else checked_prompt(prompt)
         name = self.default_prompt_name if prompt_name is None else prompt_name
         if name is None:
             return ""

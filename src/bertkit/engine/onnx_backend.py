@@ -22,7 +22,7 @@ from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.processor import find_processor
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 
 # Read when ONNX Runtime is imported, which otherwise collects facts of the machine in files below ~/.cache and TMPDIR.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -220,7 +220,7 @@ class OnnxBackend:
 
 def is_export(path: Path) -> bool:
     """Whether a path is what ``bertkit export`` wrote."""
-    return (path / MANIFEST).is_file()
+    return is_there(path / MANIFEST)
 
 
 def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:

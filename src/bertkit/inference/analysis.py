@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoints.huggingface import heads_in
-from bertkit.config.reading_settings import ReadingSettings
+from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import CheckpointError, InputError
@@ -20,12 +20,13 @@ from bertkit.inference.pipeline_base import Pipeline, shown
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.inference.pipelines import TASKS
 from bertkit.inference.run_files import read_task
-from bertkit.inference.runs import Classifier, Run, open_run
+from bertkit.inference.runs import Run, open_run
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.model_sources import HEAD, HEADS, resolve
+from bertkit.tasks.examples import Example
+from bertkit.tasks.text.decoding import inputs_of
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.tokens.task import TokenTask
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import Truncation
@@ -73,22 +74,23 @@ class Analyzer:
 
         folder = resolve(run, revision=revision)
         tasks = {name: read_task(folder / HEADS / name) for name in heads_in(folder)}
-        known = {name: task for name, task in tasks.items() if isinstance(task, TextTask | TokenTask)}
+        workflows = {name: workflow_of(task) for name, task in tasks.items() if task is not None}
+        decisions = {name: read_decision(folder / HEADS / name) for name in workflows}
+        options = {name: workflow.pipeline_options(decisions[name]) for name, workflow in workflows.items()}
+        known = {name: own for name, own in options.items() if own is not None}
         if not known:
             raise CheckpointError(
                 f"{folder} has no heads that read texts: it has {', '.join(tasks) or 'no folder heads/NAME at all'}. "
                 "Train some with: bertkit finetune multi"
             )
-        workflows = {name: workflow_of(task) for name, task in known.items()}
-        classes = {name: workflow.model_class for name, workflow in workflows.items()}
+        classes = {name: workflows[name].model_class for name in known}
         shared = SharedRows.load(folder, classes, device=device, precision=precision, threads=threads)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         heads = {}
         for name, engine in shared.engines().items():
             pipe = TASKS[workflows[name].card().pipeline].load()(engine, tokenizer)
             pipe.read_folder(folder / HEADS / name)
-            task = known[name]
-            heads[name] = Head(pipe, _options(pipe, task), isinstance(task, TextTask) and task.is_pair)
+            heads[name] = Head(pipe, known[name], workflows[name].reads_pairs)
         return cls(folder, shared, heads)
 
     def __call__(self, texts: Inputs, *, progress: bool | None = None) -> Shaped[Analysis]:
@@ -179,30 +181,21 @@ def open_any_run(
     first = next(iter(analyzer.heads.values())).pipe
     return _AllHeads(
         path=folder,
-        workflow=workflow_of(read_task(first.folder)),  # type: ignore[arg-type]
+        workflow=workflow_of(TextTask.of_model(first.config)),
         engine=analyzer,
+        shape=first.config,
         tokenizer=first.tokenizer,
         config=ReadingSettings(max_length=max(head.pipe.max_length for head in analyzer.heads.values())),
         decision={name: sha256_file(folder / HEADS / name / HEAD) for name in analyzer.heads},
     )
 
 
-class _AllHeads(Classifier):
+class _AllHeads(Run):
     """A run of several heads, whose answer to a text is a field for each head."""
 
-    def predict(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
+    def answers(
+        self, examples: Sequence[Example], *, label: str = "predicting", truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
-        """As of a classifier."""
-        seconds = [None] * len(texts) if pairs is None else pairs
-        asked = list(zip(texts, seconds, strict=True))
-        named = [{"text": text, **({} if pair is None else {"text_pair": pair})} for text, pair in asked]
-        return [{**name, **said} for name, said in zip(named, self.engine.answer(asked), strict=True)]
-
-
-def _options(pipe: Pipeline, task: TextTask | TokenTask) -> dict[str, Any]:
-    """How a pipeline is called, so that texts are read as in training and what is decided is returned."""
-    if isinstance(task, TokenTask):
-        return {"aggregation_strategy": "first"}
-    in_windows = pipe.decision.get("long_texts") == "windows"
-    return {"top_k": "chosen" if task.multi_label else "best", "truncation": None if in_windows else True}
+        """The text, and what each head says of it."""
+        said = self.engine.answer([(example.text, example.text_pair) for example in examples])
+        return [{**named, **own} for named, own in zip(inputs_of(examples), said, strict=True)]

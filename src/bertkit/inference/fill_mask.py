@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
 from bertkit.metrics.probabilities import softmax
@@ -91,7 +91,7 @@ class FillMaskPipeline(Pipeline):
         def present(guesses: Guesses, row: TextRow) -> list[Guess] | list[list[Guess]]:
             if not len(guesses.places):
                 cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
-                raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
+                raise TextError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
             return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
         def guess(pack: Pack, values: Values) -> list[Guesses]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,10 +11,10 @@ from bertkit.engine.backend import LOGITS
 from bertkit.engine.inference_engine import rows_of
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_groups
 from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.metrics.probabilities import softmax
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample
 
@@ -70,14 +70,12 @@ class MultipleChoicePipeline(Pipeline):
             inputs = {"context": inputs, "choices": choices, "start": start}
         elif choices is not None or start:
             raise InputError("choices= and start= go with a single context; in a list, each question carries its own")
-        request = request_of(inputs, _read, "question", one=isinstance(inputs, Mapping | ChoiceExample))
+        request = request_of(inputs, ChoiceExample.of, "question", one=isinstance(inputs, Mapping | ChoiceExample))
 
-        def encode(
-            questions: list[ChoiceExample], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Choice]]]:
+        def encode(questions: list[ChoiceExample], first: int) -> Encoding[Floats, Choice]:
             features = featurize_choices(questions, self.tokenizer, limit, labelled=False)
             if not truncate:
-                _check_lengths(features, limit, first)
+                check_groups(features, limit, first, "question", "choice")
 
             def answers(logits: list[Floats]) -> Iterator[Choice]:
                 values = np.concatenate(logits)
@@ -98,36 +96,3 @@ class MultipleChoicePipeline(Pipeline):
             return sum(len(first) + len(second) for first, second in question.pairs)
 
         return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress, size=WINDOW)
-
-
-def _read(question: Any, where: str) -> ChoiceExample:
-    """A question in the one form; checked when it is drawn."""
-    if isinstance(question, ChoiceExample):
-        return question
-    if not isinstance(question, Mapping) or not {"context", "choices"} <= question.keys():
-        got = sorted(map(str, question)) if isinstance(question, Mapping) else type(question).__name__
-        raise InputError(f"{where} must be a dict with 'context' and 'choices' (and perhaps 'start'), got {got}")
-    unknown = sorted(str(key) for key in question.keys() - {"context", "choices", "start"})
-    if unknown:
-        raise InputError(f"{where} has the unknown keys {unknown}; expected 'context', 'choices' and perhaps 'start'")
-    choices = question["choices"]
-    if isinstance(choices, str) or not isinstance(choices, Iterable):
-        raise InputError(f"'choices' of {where} must be a list of texts, got {type(choices).__name__}")
-    listed = tuple(choices)
-    if len(listed) < 2:
-        raise InputError(f"{where} has {len(listed)} choices; expected two or more")
-    for value in (question["context"], question.get("start", ""), *listed):
-        if not isinstance(value, str):
-            raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")
-    return ChoiceExample(question["context"], question.get("start", ""), listed)
-
-
-def _check_lengths(features: GroupSet, limit: int, first: int) -> None:
-    too_long = np.flatnonzero(features.truncated)
-    if len(too_long):
-        row = int(too_long[0])
-        own = features.sequences.num_tokens_before[features.groups[row] : features.groups[row + 1]]
-        raise InputError(
-            f"question {first + row} (counted from 0) has {int(own.max()):,} tokens with its longest choice, special "
-            f"tokens included; the limit is {limit:,}. Shorten it, or pass truncation=True to cut its context"
-        )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bertkit.engine.onnx_backend import FILES, MANIFEST, OnnxBackend, Variant, open_session, read_manifest
 from bertkit.errors import InputError
+from bertkit.inference.pipeline_base import check_lengths
 from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer
 
@@ -62,12 +63,8 @@ class OnnxModel:
         ragged = self.tokenizer.encode_ragged(texts, text_pairs, max_length=limit)
         if not len(ragged):
             raise InputError("there is no text to run the model on")
-        if not truncation and ragged.truncated.any():
-            row = int(np.argmax(ragged.truncated))
-            raise InputError(
-                f"text {row} has {ragged.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
-                f"{limit:,}. Shorten it, or pass truncation=True to read only its beginning"
-            )
+        if not truncation:
+            check_lengths(ragged, limit, 0)
         bounds = ragged.boundaries.astype(np.int64)
         return self.run(ragged.ids.astype(np.int64), ragged.token_type_ids.astype(np.int64), bounds)
 

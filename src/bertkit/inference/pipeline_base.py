@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, signature
@@ -20,18 +20,19 @@ from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, did_you_mean
-from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
-from bertkit.ragged import GroupSet, Ragged, concatenate
+from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean
+from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
+from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.features import Truncation, featurize_texts
+from bertkit.tokenization.features import Text, featurize_mixed
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
-#: A window of items and the number of its first one, to rows, and to what turns one result per row into the answers.
-Encode = Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]]
+#: Rows, and what turns one result per row into answers; made of a window of items and the number of its first one.
+Encoding = tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]
+Encode = Callable[[list[ItemT], int], Encoding[ResultT, AnswerT]]
 
 
 class TextRow(NamedTuple):
@@ -154,13 +155,12 @@ class Pipeline:
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
-        cut: Truncation = "longest_first",
     ) -> Shaped[AnswerT]:
         """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
         truncate, limit = self._read_limits(truncation, max_length)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
-            rows = _encode(texts, self.tokenizer, limit, cut)
+        def encode(texts: list[Text], first: int) -> Encoding[ResultT, AnswerT]:
+            rows = featurize_mixed(texts, self.tokenizer, limit)
             if not truncate:
                 check_lengths(rows, limit, first)
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
@@ -240,26 +240,27 @@ def shown(
         yield bar.advance
 
 
-def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, cut: Truncation) -> Ragged:
-    pairs = [pair for _, pair in texts if pair is not None]
-    if len(pairs) in (0, len(texts)):
-        singles = [text for text, _ in texts]
-        return featurize_texts(singles, pairs or None, tokenizer, max_length=limit, truncation=cut)
-    # Single texts and pairs mixed: two sets one after the other, then the rows in the order of the stream.
-    alone = [row for row, (_, pair) in enumerate(texts) if pair is None]
-    doubles = [row for row, (_, pair) in enumerate(texts) if pair is not None]
-    parts = [_encode([texts[row] for row in rows], tokenizer, limit, cut) for rows in (alone, doubles)]
-    return concatenate(parts).select(np.argsort(alone + doubles))
-
-
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
-    """Refuse (InputError) rows that were cut to ``limit`` tokens; ``first_index`` is the number of the first one."""
+    """Refuse (TextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
+    _refuse_long(rows, limit, lambda row: f"text {first_index + row} (counted from 0)")
+
+
+def check_groups(rows: GroupSet, limit: int, first_index: int, what: str, part: str) -> None:
+    """The same for rows of several sequences: queries (``what``), each with its documents (``part``)."""
+
+    def name(place: int) -> str:
+        row = int(np.searchsorted(rows.groups, place, side="right")) - 1
+        return f"{what} {first_index + row} with its {part} {place - int(rows.groups[row])} (both counted from 0)"
+
+    _refuse_long(rows.sequences, limit, name)
+
+
+def _refuse_long(rows: Ragged | GroupSet, limit: int, name: Callable[[int], str]) -> None:
     truncated = rows.truncated.tolist()
     if True in truncated:
         row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
-        raise InputError(
-            f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "
-            f"included; the limit is {limit:,}{more}. Shorten it, or pass truncation=True (on the command line: "
-            "--truncate) to read only its beginning"
+        raise TextError(
+            f"{name(row)} has {rows.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
+            f"{limit:,}{more}. Shorten it, or pass truncation=True (on the command line: --truncate) to cut it"
         )

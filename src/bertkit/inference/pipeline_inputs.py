@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeGuard, TypeVar
 
 from bertkit.errors import InputError, shorten
+from bertkit.tokenization.features import Text as Text
+from bertkit.tokenization.text_inputs import read_text
 
 Shape = Literal["one", "list", "lazy"]
 
@@ -20,8 +22,6 @@ Item = str | tuple[str, str] | list[str] | Mapping[str, str]
 Inputs = Item | Iterable[Item]
 #: Types of one input, although it has a length. A tuple, because a union would be built on every call.
 SINGLE = (str, bytes, Mapping)
-#: A text, and the second one of a pair.
-Text = tuple[str, str | None]
 
 
 def is_whole(value: Any, least: int = 1, most: float = math.inf) -> TypeGuard[int]:
@@ -75,7 +75,7 @@ def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = F
     """
     bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], str)
     one = isinstance(inputs, SINGLE) or bare_pair
-    return request_of(inputs, lambda item, where: _read_item(item, where, pair_required), "text", one=one)
+    return request_of(inputs, lambda item, where: read_text(item, where, pair_required), "text", one=one)
 
 
 def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
@@ -90,31 +90,3 @@ def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
     if len(firsts) != len(seconds):
         raise InputError(f"got {len(firsts)} first texts but {len(seconds)} second texts")
     return list(zip(firsts, seconds, strict=True))
-
-
-def _read_item(item: Any, where: str, pair_required: bool) -> Text:
-    if type(item) is str and not pair_required:  # first, since nearly all are: asking for a Mapping takes longer
-        return item, None
-    if isinstance(item, Mapping):
-        if "text" not in item or item.keys() - {"text", "text_pair"}:
-            keys = sorted(map(str, item))
-            raise InputError(f"{where} is a dict with the keys {keys}; expected 'text' and 'text_pair'")
-        first, second = _text(item["text"], f"'text' of {where}"), item.get("text_pair")
-        if second is None and pair_required:
-            raise InputError(f"{where} has no 'text_pair'; this task needs two texts")
-        return first, None if second is None else _text(second, f"'text_pair' of {where}")
-    if isinstance(item, Sequence) and not isinstance(item, str | bytes) and len(item) == 2:
-        return _text(item[0], f"the first half of {where}"), _text(item[1], f"the second half of {where}")
-    if isinstance(item, str) and pair_required:
-        raise InputError(
-            f"{where} is a single text; this task needs a pair: ('first', 'second') or "
-            "{'text': 'first', 'text_pair': 'second'}"
-        )
-    return _text(item, where), None
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        hint = "; decode it first, for example with .decode('utf-8')" if isinstance(value, bytes) else ""
-        raise InputError(f"{where} must be a str, got {type(value).__name__}{hint}")
-    return value

@@ -5,7 +5,7 @@ Imports no torch, unless a model is given that needs it, and only the pipeline t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, signature
@@ -96,8 +96,8 @@ def pipeline(
             ``text-ranking``, ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``sparse-encoding``, ``feature-extraction``, ``sentence-similarity``, ``zero-shot-classification``; for BART
             and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
-            is also for text classification, question answering and masks; both give vectors. None: the task of its
-            head.
+            is also for text classification, question answering and masks; both give vectors. A kind of
+            :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
             object. Loading is strict: a checkpoint without the task's head is an error, never a random head. None:
             ``bertkit-tiny-en``, which comes with bertkit, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
@@ -140,7 +140,7 @@ def pipeline(
         if precision not in ("auto", "fp32") or threads is not None:
             raise InputError(f"{name} runs in its weights' dtype; omit precision and threads")
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
-    wanted = METHODS[method_of(place(), method)][0] if name == ZERO_SHOT else TASKS[name]
+    wanted = _entry_of(name, place, method)
     pipeline_class, model_class = wanted.load(), wanted.model_class
     check_options(options, _keywords_of(pipeline_class.__call__), pipeline_class.task)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
@@ -200,11 +200,27 @@ def _family_of(config: object) -> str:
 def _known(task: str) -> str:
     """The name of a task without its alias; InputError if there is no such task."""
     name = ALIASES.get(task, task)
-    if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)):
+    if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)) and name not in _kinds():
         known = [*TASKS, ZERO_SHOT, *RESULTS, *ALIASES]
         near = did_you_mean(str(task), known)
         raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     return name
+
+
+def _kinds() -> Collection[str]:
+    from bertkit.tasks.registry import KINDS  # with it come the readers of all files
+
+    return KINDS
+
+
+def _entry_of(name: str, place: Callable[[], Any], method: str | None) -> Entry:
+    if name == ZERO_SHOT:
+        return METHODS[method_of(place(), method)][0]
+    if name in TASKS:
+        return TASKS[name]
+    from bertkit.tasks.registry import load_class
+
+    return Entry("task_pipeline", "TaskPipeline", load_class(name, "workflow").model_class)
 
 
 def _open_text_to_text(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy as np
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
-from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.errors import CheckpointError, InputError, TextError
+from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
+from bertkit.tasks.spans.task import SpanExample, is_question
 
 _SETTINGS = {
     "max_seq_len": "max_length",
@@ -27,19 +27,10 @@ _SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question about a context; ``answers`` are never known here."""
-
-    question: str
-    context: str
-    answers: None = None
-
-
 #: An answer as it is returned, and a question as a caller may pass it.
 AnswerFields = dict[str, float | int | str | bool]
 Answer = AnswerFields | list[AnswerFields]
-Question = Asked | Mapping[str, str] | tuple[str, str] | list[str]
+Question = SpanExample | Mapping[str, str] | tuple[str, str] | list[str]
 
 
 class QuestionAnsweringPipeline(Pipeline):
@@ -115,7 +106,7 @@ class QuestionAnsweringPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align_to_words)
 
-        def windows_of(questions: list[Asked], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterator[Answer]]]:
+        def windows_of(questions: list[SpanExample], first: int) -> Encoding[Floats, Answer]:
             windows = featurize_spans(questions, self.tokenizer, settings)
             if not truncation:
                 _check_questions(windows, settings, first)
@@ -130,7 +121,7 @@ class QuestionAnsweringPipeline(Pipeline):
 
             return windows.rows, answers
 
-        request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
+        request = request_of(given, SpanExample.of, "question", one=isinstance(given, Mapping) or is_question(given))
         return self._answer(request, windows_of, SPAN_LOGITS, tokens_of, _size, progress=progress, size=QUESTIONS)
 
     def _read_refusal(self, possible: bool | None, threshold: float | None) -> tuple[bool, float]:
@@ -170,16 +161,16 @@ class QuestionAnsweringPipeline(Pipeline):
         return value or usual
 
 
-def _size(asked: Asked) -> int:
+def _size(asked: SpanExample) -> int:
     return len(asked.context)
 
 
 def _present(
-    asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool], number: int
+    asked: SpanExample, found: Answers, threshold: float | None, note: dict[str, bool], number: int
 ) -> list[AnswerFields]:
     """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
     if not found.spans and threshold is None:
-        raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
+        raise TextError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
     ranked: list[AnswerFields] = [
         {
             "score": span.probability,
@@ -203,7 +194,7 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
         number = int(too_long[0])
         row = int(windows.first_rows[number])
         count = settings.max_query_length + int(windows.num_tokens_before[row] - windows.lengths[row])
-        raise InputError(
+        raise TextError(
             f"question {first + number} (counted from 0) has {count:,} word pieces; the limit is "
             f"{settings.max_query_length}. Shorten it, raise max_question_len, or pass truncation=True (on the command "
             "line: --truncate) to read only its beginning"
@@ -231,28 +222,3 @@ def _join(questions: Any, context: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_example(item: Any) -> bool:
-    return isinstance(getattr(item, "question", None), str) and isinstance(getattr(item, "context", None), str)
-
-
-def _read(item: Any, where: str) -> Asked:
-    """A question in the one form; checked when it is drawn."""
-    if isinstance(item, Mapping):
-        unknown = sorted(str(key) for key in item.keys() - {"question", "context", "id"})
-        if unknown or not {"question", "context"} <= item.keys():
-            raise InputError(f"{where} is a dict with {sorted(map(str, item))}; expected 'question' and 'context'")
-        asked, context = item["question"], item["context"]
-    elif _is_example(item):
-        asked, context = item.question, item.context
-    elif isinstance(item, tuple | list) and len(item) == 2:
-        asked, context = item
-    else:
-        raise InputError(f'{where} must be {{"question": ..., "context": ...}}, got {type(item).__name__}')
-    for name, value in (("question", asked), ("context", context)):
-        if not isinstance(value, str):
-            raise InputError(f"the {name} of {where} must be a str, got {type(value).__name__}")
-        if not value.strip():
-            raise InputError(f"the {name} of {where} is empty")
-    return Asked(asked, context)

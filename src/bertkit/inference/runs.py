@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,25 @@ from typing import Any
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.onnx_backend import is_export
-from bertkit.engine.rows import TEXTS, draw_windows
+from bertkit.engine.rows import QUESTIONS, TEXTS, ItemT, draw_windows
 from bertkit.errors import ConfigError, InputError
-from bertkit.inference.pipeline_inputs import Text, num_characters
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
 from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
+from bertkit.tasks.answering import Predicted
+from bertkit.tasks.examples import Example
 from bertkit.tasks.own_files import Finished
 from bertkit.tasks.registry import Task
 from bertkit.tasks.task_settings import TaskSettings
-from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
-from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
+from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
-from bertkit.tokenization.features import Truncation
+from bertkit.tokenization.features import Text, Truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Run:
     workflow: of the kind; its task is the run's, where that is known.
     engine: see :meth:`Workflow.open_engine`.
     config: how the run read its data, ``max_length`` as in training.
+    shape: of the model, with its labels.
     settings: the run's ``finetune.json``; empty for a checkpoint that bertkit did not train.
     decision: what was chosen on dev when it was trained.
     """
@@ -49,6 +48,7 @@ class Run:
     engine: Any
     tokenizer: PreTrainedTokenizer
     config: ReadingSettings
+    shape: AnyConfig
     settings: dict[str, Any] = field(default_factory=dict)
     decision: dict[str, Any] = field(default_factory=dict)
 
@@ -72,26 +72,35 @@ class Run:
         """Whether it was trained on these files, as far as it says what on."""
         return _learned_from(self.settings, data)
 
-    def answers(self, examples: Sequence[Any], *, label: str = "predicting") -> list[dict[str, Any]]:
-        """A line for each example, as the workflow writes them; none depends on the others."""
-        encoded = self.workflow.encode(examples, self.tokenizer, self.config, labelled=False)
-        outputs = self.workflow.outputs(self.engine, encoded, label=label)
-        return self.workflow.prediction_rows(Predicted(examples, encoded, outputs, self.decision))
-
-
-class Classifier(Run):
-    """A run or a checkpoint that labels texts or pairs of texts."""
-
-    def predict(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
+    def answers(
+        self, examples: Sequence[Any], *, label: str = "predicting", truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
-        """One dictionary for each text; see :func:`predict_run`."""
-        encoded = encode_texts(texts, pairs, self.tokenizer, self.config, truncation)
-        with quiet():
-            logits = text_logits(self.engine, encoded)
-        decision = LabelDecision.of(self.decision, list(self.engine.config.id2label.values()))
-        rows = prediction_rows(logits, self.engine.config, encoded.truncated, decision)
-        return with_texts(rows, texts, pairs)
+        """What is answered to each example, as the workflow says it; no answer depends on the other examples.
+
+        ``truncation``: how long texts are cut, if not as in training.
+        """
+        config = (
+            self.config if truncation == "longest_first" else self.config.model_copy(update={"long_texts": truncation})
+        )
+        encoded = self.workflow.encode(examples, self.tokenizer, config, labelled=False)
+        outputs = self.workflow.outputs(self.engine, encoded, label=label)
+        return self.workflow.decode(Predicted(examples, encoded, outputs, self.decision), self.shape)
+
+    def answered(
+        self,
+        items: Iterable[ItemT],
+        example_of: Callable[[ItemT], Any] = lambda item: item,
+        truncation: Truncation = "longest_first",
+    ) -> Iterator[tuple[list[ItemT], list[dict[str, Any]]]]:
+        """The items window by window, as they are drawn, with the answer to the example that is made of each."""
+
+        def weight(item: ItemT) -> int:
+            return sum(map(len, self.workflow.texts_of(example_of(item))))
+
+        for window in draw_windows(items, TEXTS if self.workflow.reads_texts else QUESTIONS, weight=weight):
+            with quiet():
+                answers = self.answers(list(map(example_of, window)), truncation=truncation)
+            yield window, answers
 
 
 def open_run(
@@ -115,11 +124,10 @@ def open_run(
     path = resolve(run, revision=revision)
     folder = checkpoint_folder(path)
     settings = read_settings(folder)
-    known = read_task(folder) or task or _any_texts(read_any_config(config_path(path)))
+    known = read_task(folder) or task or TextTask.of_model(read_any_config(config_path(path)))
     workflow = workflow_of(known)
-    config = _reading(folder, settings, workflow, workflow.read_shape(path))
-    kind = Classifier if isinstance(workflow, TextWorkflow) else Run
-    return kind(
+    shape = workflow.read_shape(path)
+    return Run(
         path=folder,
         workflow=workflow,
         engine=workflow.open_engine(
@@ -129,7 +137,8 @@ def open_run(
             threads=threads,
         ),
         tokenizer=AutoTokenizer.from_pretrained(folder),
-        config=config,
+        config=_reading(folder, settings, workflow, shape),
+        shape=shape,
         settings=settings,
         decision=read_decision(folder),
     )
@@ -142,41 +151,40 @@ def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, s
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
-    elif settings or not isinstance(workflow, TextWorkflow):
+    elif settings or not workflow.reads_texts:
         longest = config.max_length or min(workflow.default_max_length, longest)
     return config.model_copy(update={"max_length": longest})
 
 
+def how_to_read(folder: Path) -> tuple[AnyWorkflow, ReadingSettings] | None:
+    """The workflow of a run folder's task, and how it reads; None for a checkpoint that bertkit did not train."""
+    task = read_task(folder)
+    if task is None:
+        return None
+    workflow = workflow_of(task)
+    return workflow, _reading(folder, read_settings(folder), workflow, workflow.read_shape(folder))
+
+
 def settings_for_use(folder: Path) -> dict[str, Any]:
     """Of a run folder what :func:`open_run` needs beside the model: the task, and how it reads. Empty for others."""
-    settings, task = read_settings(folder), read_task(folder)
-    if task is None:
+    found = how_to_read(folder)
+    if found is None:
         return {}
-    workflow = workflow_of(task)
-    reading = _reading(folder, settings, workflow, workflow.read_shape(folder))
-    return {"task": settings["task"], "config": reading.model_dump(exclude_defaults=True)}
+    return {"task": read_settings(folder)["task"], "config": found[1].model_dump(exclude_defaults=True)}
 
 
-def load_run(run: str | Path, *, device: Device = None, revision: str | None = None) -> Classifier:
+def load_run(run: str | Path, *, device: Device = None, revision: str | None = None) -> Run:
     """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
 
     ConfigError if the run is of another kind of task, else as :func:`open_run`.
     """
     loaded = open_run(run, device=device, revision=revision)
-    if not isinstance(loaded, Classifier):
+    if not loaded.workflow.reads_texts:
         raise ConfigError(
             f"{loaded.path} is a run of task {loaded.workflow.task.name}, whose input is not one text or a pair; "
             f"use predict_file, or the pipeline {loaded.workflow.card().pipeline!r}"
         )
     return loaded
-
-
-def _any_texts(shape: AnyConfig) -> TextTask:
-    """A task for the outputs of a classifier of which nothing is known but its labels."""
-    regression = shape.problem_type == "regression" or shape.num_labels == 1
-    labels = None if regression else tuple(shape.id2label.values())
-    metric = "pearson" if regression else "accuracy"
-    return TextTask("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
 
 
 def finished(run: str | Path, data: str | Path, *, revision: str | None = None) -> Finished:
@@ -191,7 +199,7 @@ def _learned_from(settings: Mapping[str, Any], data: str | Path) -> bool:
 
 
 def predict_run(
-    run: str | Path | Classifier,
+    run: str | Path | Run,
     texts: Iterable[str] | Iterable[tuple[str, str]],
     *,
     truncation: Truncation = "longest_first",
@@ -199,7 +207,7 @@ def predict_run(
 ) -> Iterator[dict[str, Any]]:
     """Predict for any number of texts or pairs, lazily and in their order; drawn some thousand at a time.
 
-    ``truncation`` says how a text longer than in training is cut; ``"error"`` refuses it.
+    ``truncation`` says how a text longer than in training is cut, if not as there; ``"error"`` refuses it.
 
     Yields:
         ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
@@ -210,10 +218,9 @@ def predict_run(
     """
     if isinstance(texts, str):
         raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")
-    classifier = run if isinstance(run, Classifier) else load_run(run, device=device)
-    for window in draw_windows(_checked(texts), TEXTS, weight=num_characters):
-        pairs = [second for _, second in window if second is not None]
-        yield from classifier.predict([first for first, _ in window], pairs or None, truncation)
+    loaded = run if isinstance(run, Run) else load_run(run, device=device)
+    for _, answers in loaded.answered(_checked(texts), lambda text: Example(*text), truncation):
+        yield from answers
 
 
 def _checked(rows: Iterable[Any]) -> Iterator[Text]:

@@ -12,10 +12,9 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, TextRow
+from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import (
     Inputs,
-    Request,
     Shaped,
     Text,
     is_whole,
@@ -25,10 +24,11 @@ from bertkit.inference.pipeline_inputs import (
 )
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision
+from bertkit.tasks.text.features import LongTexts as Reading
+from bertkit.tasks.text.features import encode_texts, sequences_of, values_of
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.features import featurize_windows
 
 Function = Literal["softmax", "sigmoid", "none"]
 LongTexts = bool | Literal["head_tail", "windows"]
@@ -104,56 +104,49 @@ class TextClassificationPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         function = self._read_function(function_to_apply, stored.temperature)
 
-        def present(logits: Sequence[Floats], rows: Iterable[TextRow]) -> Iterator[Answer]:
-            logits_BC = np.stack(logits)
+        inputs = join_pairs(inputs, text_pair)
+        request = read_request(inputs, tuple_is_pair=True)
+        long_texts, common = self._read_long_texts(truncation, overlap)
+        truncate, limit = self._read_limits(
+            long_texts != "cut" or (truncation is not None and truncation), self._trained_length(max_length)
+        )
+
+        def present(logits_BC: Floats, truncated: Sequence[bool]) -> Iterator[Answer]:
             ranking_BK, scores_BK = (array.tolist() for array in highest(function(logits_BC), count))
-            chosen = [None] * len(logits) if decision is None else decision.labels(logits_BC, several=several).tolist()
-            for row, numbers, scores, own in zip(rows, ranking_BK, scores_BK, chosen, strict=True):
+            none = [None] * len(truncated)
+            chosen = none if decision is None else decision.labels(logits_BC, several=several).tolist()
+            for cut, numbers, scores, own in zip(truncated, ranking_BK, scores_BK, chosen, strict=True):
                 ranking = list(zip(numbers, scores, strict=True))
                 if decision is not None:
                     ranking = [pair for pair in ranking if (own[pair[0]] if several else pair[0] == own)]
-                note = {"truncated": row.truncated} if truncation else {}
+                note = {"truncated": cut} if truncation else {}
                 found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
                 yield found if ranked else found[0]
 
-        inputs = join_pairs(inputs, text_pair)
-        request = read_request(inputs, tuple_is_pair=True)
-        limit, trained = self._trained_length(max_length), self.decision.get("long_texts")
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
+            rows = encode_texts(texts, self.tokenizer, limit, long_texts, common)
+            if not truncate:
+                check_lengths(rows, limit, first)
+            cut = rows.truncated.tolist()
+            return sequences_of(rows), lambda logits: present(values_of(rows, np.stack(logits)), cut)
+
         results: Any  # of one text a single label, which is then put in a list
-        if truncation == "windows" or (truncation is None and trained == "windows"):
-            results = self._answer_in_windows(request, present, limit, overlap, progress)
-        elif truncation == "head_tail" or (truncation is True and trained == "head_tail"):
-            results = self._answer_texts(request, LOGITS, rows_of, present, True, limit, progress, "head_tail")
-        else:
-            results = self._answer_texts(
-                request, LOGITS, rows_of, present, truncation is not None and truncation, limit, progress
-            )
+        results = self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
         return [results] if isinstance(inputs, str) and not ranked else results
 
-    def _answer_in_windows(
-        self,
-        request: Request[Text],
-        present: Callable[[Sequence[Floats], Iterable[TextRow]], Iterable[Answer]],
-        max_length: int | None,
-        overlap: int | None,
-        progress: bool | None,
-    ) -> Shaped[Answer]:
-        """The same for texts that are read whole, in windows whose logits are averaged."""
-        _, limit = self._read_limits(True, max_length)
+    def _read_long_texts(self, truncation: LongTexts | None, overlap: int | None) -> tuple[Reading, int | None]:
+        """How a text that is too long is read, and the overlap of windows: as given, else as the model was trained."""
+        trained = self.decision.get("long_texts")
+        if truncation == "head_tail" or (truncation is True and trained == "head_tail"):
+            return "head_tail", None
+        if truncation != "windows" and (truncation is not None or trained != "windows"):
+            return "cut", None
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
             if overlap is None:
                 raise CheckpointError(f"decision.json of the model has overlap={common!r}; expected a number from 0")
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
-
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
-            if any(pair is not None for _, pair in texts):
-                raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
-            rows = featurize_windows([text for text, _ in texts], self.tokenizer, limit, overlap=common)
-            facts = [TextRow(first + row, size, False) for row, size in enumerate(rows.num_tokens_before.tolist())]
-            return rows.sequences, lambda logits: present(list(rows.mean(np.stack(logits))), facts)
-
-        return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
+        return "windows", common
 
     def _read_function(self, name: str | None, fitted: float) -> Callable[[Floats], Floats]:
         config, temperature = self.config, fitted if name is None else 1.0

@@ -14,11 +14,12 @@ from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, shown
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_groups, shown
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.text_classification import FUNCTIONS
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.rerank.features import featurize_candidates
+from bertkit.tasks.rerank.task import RerankExample
 from bertkit.tokenization import PreTrainedTokenizer
 
 #: Queries that are tokenized and sorted by length together.
@@ -27,7 +28,6 @@ WINDOW = WindowSize(items=256, first=16, characters=8_000_000)
 Asked = Mapping[str, str | Sequence[str]]
 #: A document with its score.
 Ranked = dict[str, int | float | str | bool]
-_Query = tuple[str, tuple[str, ...]]
 
 
 class TextRankingPipeline(Pipeline):
@@ -96,18 +96,16 @@ class TextRankingPipeline(Pipeline):
             asked = {"query": query, "documents": documents}
         elif documents is not None:
             raise InputError("documents= goes with a single query; in a list, each query carries its own")
-        request = request_of(asked, _read, "query", one=isinstance(asked, Mapping))
+        request = request_of(asked, RerankExample.of, "query", one=isinstance(asked, Mapping))
 
-        def encode(
-            queries: list[_Query], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[list[Ranked]]]]:
+        def encode(queries: list[RerankExample], first: int) -> Encoding[Floats, list[Ranked]]:
             rows = featurize_candidates(queries, self.tokenizer, limit)
             if not truncate:
-                _check_lengths(rows, limit, first)
+                check_groups(rows, limit, first, "query", "document")
 
             def answers(logits: list[Floats]) -> Iterator[list[Ranked]]:
                 scores, cut = function(np.concatenate(logits)), rows.sequences.truncated
-                for number, (_, texts) in enumerate(queries):
+                for number, texts in enumerate(each.documents for each in queries):
                     start = int(rows.groups[number])
                     order = np.argsort(-scores[start : start + len(texts)], kind="stable")[:top_k].tolist()
                     yield [
@@ -141,34 +139,5 @@ class TextRankingPipeline(Pipeline):
         return FUNCTIONS[chosen]
 
 
-def _num_characters(query: _Query) -> int:
-    return sum(len(query[0]) + len(text) for text in query[1])
-
-
-def _read(asked: Any, where: str) -> _Query:
-    """A query in the one form; checked when it is drawn."""
-    if not isinstance(asked, Mapping) or asked.keys() != {"query", "documents"}:
-        got = sorted(map(str, asked)) if isinstance(asked, Mapping) else type(asked).__name__
-        raise InputError(f"{where} must be a dict with 'query' and 'documents', got {got}")
-    documents = asked["documents"]
-    if isinstance(documents, str) or not isinstance(documents, Iterable):
-        raise InputError(f"'documents' of {where} must be a list of texts, got {type(documents).__name__}")
-    texts = tuple(documents)
-    if not texts:
-        raise InputError(f"{where} has no documents; expected one or more")
-    for value in (asked["query"], *texts):
-        if not isinstance(value, str):
-            raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")
-    return asked["query"], texts
-
-
-def _check_lengths(rows: GroupSet, limit: int, first: int) -> None:
-    too_long = np.flatnonzero(rows.sequences.truncated)
-    if len(too_long):
-        place = int(too_long[0])
-        query = int(np.searchsorted(rows.groups, place, side="right")) - 1
-        raise InputError(
-            f"query {first + query} with its document {place - int(rows.groups[query])} (both counted from 0) has "
-            f"{int(rows.sequences.num_tokens_before[place]):,} tokens, special tokens included; the limit is "
-            f"{limit:,}. Pass truncation=True (on the command line: --truncate) to cut long texts"
-        )
+def _num_characters(query: RerankExample) -> int:
+    return sum(len(query.query) + len(text) for text in query.documents)

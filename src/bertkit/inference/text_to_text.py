@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from bertkit.config.config_file import checkpoint_folder, config_path, read_config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.config.reading_settings import read_decision
+from bertkit.config.sentence_config import checked_prompt
 from bertkit.engine.rows import WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, needs_bertkit
+from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
@@ -244,12 +245,12 @@ class TextToTextPipeline:
             raise InputError(
                 f"this model translates in several ways: choose a task ({', '.join(self._choices)}), or give prefix="
             )
-        prefix = self.prefix if prefix is None else prefix
+        prefix = self.prefix if prefix is None else checked_prompt(prefix)
         for number, (text, pair) in enumerate(texts, start=first):
             if pair is not None:
                 raise InputError(f"text {number} (counted from 0) is a pair; text generation takes single texts")
             if not text.strip():
-                raise InputError(f"text {number} (counted from 0) is empty")
+                raise TextError(f"text {number} (counted from 0) is empty")
         rows = featurize_texts([prefix + text for text, _ in texts], None, self.tokenizer, max_length=self.max_length)
         if not truncation:
             check_lengths(rows, self.max_length, first)

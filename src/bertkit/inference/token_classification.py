@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy as np
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, tokens_of
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.tasks.tokens.decoding import Strategy, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
@@ -89,7 +89,7 @@ class TokenClassificationPipeline(Pipeline):
             raise InputError(f"ignore_labels must be a list of labels, got one string: [{ignore_labels!r}]")
         request = read_request(_joined(inputs, delimiter) if is_split_into_words else inputs, tuple_is_pair=False)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[list[Entity]]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, list[Entity]]:
             pair = next((text for text, second in texts if second is not None), None)
             if pair is not None:
                 raise InputError(f"token classification takes single texts, got a pair: {pair!r:.60}")

@@ -69,9 +69,7 @@ def evaluate_vectors(
         ConfigError: a task of pairs, scores, or several labels a text.
         DataError: no such split, no labels, one label only.
     """
-    if task.is_pair or task.kind != "classification":
-        what = "pairs of texts" if task.is_pair else "scores" if task.is_regression else "several labels a text"
-        raise ConfigError(f"vectors are scored on single texts with one label each; task {task.name} has {what}")
+    task.labels_of_single_texts("vectors")
     if split == "train":
         raise ConfigError("vectors are scored on dev or test; the labels of train are what they are compared with")
     encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder(model, device=device)

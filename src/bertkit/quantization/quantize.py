@@ -76,8 +76,11 @@ class Quantized:
     def facts(self) -> list[str]:
         """What it costs and what it brings, a line each."""
         names = shorten(self.kept, limit=8) if self.kept else "none"
+        larger = ""
+        if self.num_bytes > self.original_bytes:
+            larger = " (LARGER: the original is stored in 16 bits, and what stays in float32 takes twice as much)"
         lines = [
-            f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original",
+            f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original{larger}",
             f"vectors: {self.closeness}",
             f"calibrated and judged on: {self.texts:,} texts, {self.unknown:.1%} of their tokens unknown",
             f"speed: {self.speed}",

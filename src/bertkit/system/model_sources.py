@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, did_you_mean
 from bertkit.system.paths import looked_in, user_path
-from bertkit.system.untrusted_files import read_object
+from bertkit.system.untrusted_files import is_there, read_object
 
 #: The weights of a folder ``RUN/heads/NAME`` that holds a head alone, whose encoder is the model in ``RUN``.
 HEAD, HEADS = "head.safetensors", "heads"
@@ -96,10 +96,10 @@ def adapted_model(folder: Path) -> Path | None:
     Raises:
         CheckpointError: a damaged file, or a model that it does not name or that is not there.
     """
-    if (folder / HEAD).is_file():
+    if is_there(folder / HEAD):
         return folder.absolute().parent.parent
     file = folder / ADAPTER
-    if not file.is_file():
+    if not is_there(file):
         return None
     said = read_object(file, max_bytes=MAX_ADAPTER_BYTES)
     name, revision = said.get("base_model_name_or_path"), said.get("revision")

@@ -130,6 +130,18 @@ def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
     return content
 
 
+def is_there(file: Path) -> bool:
+    """Whether there is a regular file; CheckpointError for anything else there, which would be passed over.
+
+    Where one of several files is read, the next would otherwise take the place of a link to nothing, or of a pipe.
+    """
+    if file.is_file():
+        return True
+    if os.path.lexists(file):
+        raise CheckpointError(f"{file} is there, but is no regular file: remove it, or put the file itself there")
+    return False
+
+
 def read_object(file: Path, *, max_bytes: int) -> dict[str, Json]:
     """The object in a JSON file; any other content is a CheckpointError."""
     text = read_regular(file, max_bytes=max_bytes)

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import DataError, counted
 from bertkit.metrics.intervals import Sets, bootstrap_draws
+from bertkit.tasks.answering import Decision, EncodedT, OutputsT, Predicted
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
 from bertkit.tasks.hold_out import group_rows, plain_text
-from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow
+from bertkit.tasks.workflow import AnyWorkflow, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
 ALL = "hash of all"

@@ -24,7 +24,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError, shorten
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import SINGLE, TEACHER, Judged, TaughtModel, hard_losses, soft_losses
-from bertkit.ragged import Flags, Floats, Ids, Ints, Labels, Ragged, gather
+from bertkit.ragged import Flags, Floats, Ids, Ints, Labels, gather
 from bertkit.system.device import Device
 from bertkit.tasks.examples import Encoded, Examples, Row
 from bertkit.tasks.registry import KINDS, Task, load_class
@@ -168,10 +168,6 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     @abstractmethod
     def outputs_of(self, told: Floats, encoded: Any) -> Any:
         """The units of examples as outputs of the kind, of a student that reads them: to score a teacher."""
-
-    @abstractmethod
-    def sequences(self, encoded: Any) -> Ragged:
-        """What an encoder reads of rows, one after the other."""
 
     @abstractmethod
     def places(self, teacher: Any, shape: AnyConfig, name: str) -> tuple[int, ...]:

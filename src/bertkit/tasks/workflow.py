@@ -7,11 +7,11 @@ question with all its choices one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,28 +20,27 @@ from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings, write_decision
-from bertkit.engine.backend import Check, Network, Precision
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
+from bertkit.engine.backend import Network, Precision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.ragged import Floats, Ints
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
+from bertkit.tasks.answering import Answering, EncodedT, OutputsT
+from bertkit.tasks.answering import Decision as Decision
+from bertkit.tasks.answering import Predicted as Predicted
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Encoded, Examples, ExampleT, Fact, Halves, Row, Split, sample_of
+from bertkit.tasks.examples import Examples, ExampleT, Halves, Row, Split, sample_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tasks.task_settings import TaskSettings, settings_of_kind, uses
-from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch
     from bertkit.model.auto import AnyModel
     from bertkit.model.text_comparison import ComparedTexts
-
-#: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
-Decision = Mapping[str, Fact]
 
 
 class Head(TypedDict, total=False):
@@ -67,32 +66,14 @@ class Card:
     limits: str
 
 
-EncodedT = TypeVar("EncodedT", bound=Encoded)
-OutputsT = TypeVar("OutputsT")
 SettingsT = TypeVar("SettingsT", bound=ReadingSettings)
 #: From an epoch to the rows of each of its steps, equally many steps in every epoch.
 Steps = Callable[[int], Sequence[Ints]]
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted(Generic[ExampleT, EncodedT, OutputsT]):
-    """What a model said of some examples, and how that is read.
-
-    examples: what was asked. encoded: the same as token ids. outputs: see :meth:`Workflow.outputs`.
-    decision: what was chosen on dev; empty where nothing was, or not yet.
-    """
-
-    examples: Sequence[ExampleT]
-    encoded: EncodedT
-    outputs: OutputsT
-    decision: Decision
-
-
-class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
+class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
     """One kind of task. What has a body here is a default that a kind may keep. It holds nothing but its task."""
 
-    #: The model with the kind's head.
-    model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
     #: Whether a step of :meth:`steps` is one batch, because its loss compares rows, or may be split to fit the memory.
@@ -103,9 +84,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     shared_settings: ClassVar[tuple[str, ...]] = ()
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
-
-    def __init__(self, task: Any) -> None:
-        self.task = task
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         """Which of the settings that not all kinds have a use for (:func:`uses`) this task has one for."""
@@ -170,11 +148,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Whether the examples can be scored."""
 
     @property
-    def reads_pairs(self) -> bool:
-        """Whether an example is two texts, each of which may be any."""
-        return False
-
-    @property
     def has_one_label(self) -> bool:
         """Whether examples are texts or pairs of texts with one label each, and there is nothing else to learn from."""
         return False
@@ -192,16 +165,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], settings: ReadingSettings
     ) -> DataReport:
         """What is in the data, before anything is trained on it."""
-
-    @abstractmethod
-    def encode(
-        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
-    ) -> EncodedT:
-        """Token ids of one example or more, and with ``labelled`` what the loss compares with.
-
-        Without, as for prediction, targets are left out whether the examples have them or not. ``max_length`` of the
-        settings is set.
-        """
 
     def prepare_training(
         self,
@@ -303,13 +266,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         None: there is no such bound, and no run is called dead.
         """
 
-    @abstractmethod
-    def outputs(self, engine: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What a model says of every row, in numpy, as the engine's ``row_outputs``.
-
-        ``engine`` is that of :meth:`scoring_engine` or :meth:`open_engine`.
-        """
-
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""
         return {"max_length": settings.max_length}
@@ -325,10 +281,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:
         """Every metric of the task, and ``loss``, the mean loss without class weights, where it needs no batches."""
-
-    @abstractmethod
-    def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[Row]:
-        """One line for each example: where it is, the input, ``gold`` where it is known, ``predicted``."""
 
     def badness(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> npt.NDArray[np.float64] | None:
         """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: not known."""

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
+from bertkit.system.untrusted_files import is_there
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
 from bertkit.tokenization.formats.large_merges import read_large_json
 from bertkit.tokenization.formats.tokenizer_files import read_json_if_there
@@ -121,15 +122,15 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     json_file = path / "tokenizer.json"
     if str(model_type) in MODEL_TYPES:
         usual = MODEL_TYPES[str(model_type)]
-        found = _class_of_json(json_file) if json_file.is_file() else usual
+        found = _class_of_json(json_file) if is_there(json_file) else usual
         return usual if _reads_like(usual.kind, found.kind) else found
-    if json_file.is_file():
+    if is_there(json_file):
         return _class_of_json(json_file)
     for name, found in _FILES.items():
-        if (path / name).is_file():
+        if is_there(path / name):
             return found
     fairseq_file = XLMRobertaTokenizer.kind.files[0]
-    if (path / fairseq_file).is_file():
+    if is_there(path / fairseq_file):
         raise CheckpointError(
             f"{path} has a {fairseq_file}, but nothing says which model it belongs to: load it with "
             "XLMRobertaTokenizer or CamembertTokenizer, or add a config.json"

@@ -7,14 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from bertkit.errors import ConfigError, InputError, shorten
-from bertkit.ragged import GroupSet, Ragged, rows_from_parts
+from bertkit.errors import ConfigError, InputError, TextError, shorten
+from bertkit.ragged import GroupSet, Ragged, concatenate, rows_from_parts
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.templates import assemble, kept_lengths
 from bertkit.windows import cut_windows, head_and_tail
 
 Truncation = Literal["longest_first", "only_first", "only_second", "head_tail", "error"]
 TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_second", "head_tail", "error")
+#: A text and None, or two texts.
+Text = tuple[str, str | None]
 #: Word pieces that two neighbouring windows of a long text share, unless another number is asked for.
 STRIDE_OVERLAP = 128
 
@@ -52,11 +54,30 @@ def featurize_texts(
     long = np.flatnonzero(rows.num_tokens_before > limit)
     if len(long):
         shown = shorten((f"text {row}: {rows.num_tokens_before[row]}" for row in long.tolist()), limit=3)
-        raise InputError(
+        raise TextError(
             f"{len(long):,} of {len(rows):,} texts {'has' if len(long) == 1 else 'have'} more than {limit} tokens "
             f"({shown}). Shorten them, or allow truncation (truncation='longest_first')"
         )
     return rows
+
+
+def featurize_mixed(
+    texts: Sequence[Text],
+    tokenizer: PreTrainedTokenizer,
+    max_length: int | None = None,
+    truncation: Truncation = "longest_first",
+) -> Ragged:
+    """The same for texts and pairs in any order."""
+    pairs = [pair for _, pair in texts if pair is not None]
+    if len(pairs) in (0, len(texts)):
+        singles = [text for text, _ in texts]
+        return featurize_texts(singles, pairs or None, tokenizer, max_length=max_length, truncation=truncation)
+    # Two sets one after the other, then the rows in the order of the texts.
+    alone = [row for row, (_, pair) in enumerate(texts) if pair is None]
+    doubles = [row for row, (_, pair) in enumerate(texts) if pair is not None]
+    sets = ([texts[row] for row in rows] for rows in (alone, doubles))
+    parts = [featurize_mixed(each, tokenizer, max_length, truncation) for each in sets]
+    return concatenate(parts).select(np.argsort(alone + doubles))
 
 
 def featurize_windows(

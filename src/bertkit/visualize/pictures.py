@@ -8,7 +8,9 @@ Each writes a PNG file and returns its path.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError, require
-from bertkit.metrics.calibration import calibration_bins, confidences
+from bertkit.metrics.calibration import calibration_bins
 from bertkit.metrics.scores import confusion_matrix
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ COLORS = (BLUE, ORANGE, GREEN, GREY, BLACK, "#56B4E9", "#E69F00", "#CC79A7", "#F
 SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 #: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
+#: Labels in a confusion matrix; of more, those that most rows have.
+MOST_LABELS = 60
 
 
 def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | None = None) -> Path:
@@ -179,24 +183,32 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
 
 
 def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
-    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
-    number = {label: index for index, label in enumerate(labels)}
+    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``).
+
+    Of more than :data:`MOST_LABELS` labels those that most rows have, and all others together.
+    """
+    counts = Counter(row["gold"] for row in rows)
+    frequent = set(sorted(labels, key=lambda label: -counts[label])[:MOST_LABELS])
+    shown = [label for label in labels if label in frequent]
+    number = {**dict.fromkeys(labels, len(shown)), **{label: index for index, label in enumerate(shown)}}
+    if len(labels) > len(shown):
+        shown.append(f"{len(labels) - len(shown):,} others")
     predicted, right = ([number[row[name]] for row in rows] for name in ("predicted", "gold"))
-    return confusion(confusion_matrix(predicted, right, len(labels)), labels, path)
+    return confusion(confusion_matrix(predicted, right, len(shown)), shown, path)
 
 
-def reliability_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
+def reliability_of_rows(rows: Sequence[Record], path: str | Path) -> Path:
     """A reliability diagram, accuracy against predicted probability, of the lines of a ``predictions-*.jsonl``.
 
-    Reads ``gold`` and ``probabilities``.
+    Reads ``gold`` and ``probabilities``, which are those of the likeliest labels where there are many.
     """
-    shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
     if isinstance(rows[0]["gold"], list):
-        right = np.array([[label in row["gold"] for label in labels] for row in rows], dtype=np.int64)
+        each = [(share, label in row["gold"]) for row in rows for label, share in row["probabilities"].items()]
     else:
-        number = {label: index for index, label in enumerate(labels)}
-        right = np.array([number[row["gold"]] for row in rows])
-    found = calibration_bins(*confidences(np.clip(shares, 0, 1), right))
+        likeliest = [max(row["probabilities"].items(), key=itemgetter(1)) for row in rows]
+        each = [(share, label == row["gold"]) for (label, share), row in zip(likeliest, rows, strict=True)]
+    shares, correct = np.array(each).T
+    found = calibration_bins(np.clip(shares, 0, 1), correct)
     figure, axes = _figure(6.0, 6.0)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     axes.plot(found.confidence, found.accuracy, color=BLUE, linewidth=1.4, alpha=0.7)

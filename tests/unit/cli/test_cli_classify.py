@@ -15,7 +15,7 @@ from pipeline_helpers import save_tiny
 @pytest.mark.parametrize("texts", [["good", " "], ["--pairs", "good", ""]])
 def test_an_empty_text_gets_no_label(texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = save_tiny(tmp_path / "model", BertForSequenceClassification, num_labels=2)
-    assert main(["classify", "--model", str(model), "--json", *texts]) == 2
+    assert main(["classify", "--model", str(model), "--json", *texts]) == 3
     told = capsys.readouterr()
     assert "is empty, so there is nothing to classify" in told.err
     assert main(["classify", "--model", str(model), "--json", "good film", "bad film"]) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli.file_options import FileColumns
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.inference.runs import Run
 from bertkit.tasks import get_task
@@ -25,7 +26,7 @@ def test_other_data_than_those_of_training(name: str, tmp_path: Path) -> None:
         task = replace(task, columns=replace(task.columns, encoding="cp1252"))
     tokenizer = AutoTokenizer.from_pretrained(save_tiny(tmp_path / "model"))
     settings = {"data": str(tmp_path / "data")}
-    run = Run(tmp_path, workflow_of(task), None, tokenizer, ReadingSettings(), settings)
+    run = Run(tmp_path, workflow_of(task), None, tokenizer, ReadingSettings(), BertConfig(), settings)
     files = FileColumns().of(name)
     for data, expected in (("data", task), ("other", get_task(name))):
         model = Finished(tmp_path, task, run.learned_from(tmp_path / data))

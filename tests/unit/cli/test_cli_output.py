@@ -89,6 +89,7 @@ def test_texts_cannot_control_a_terminal(tmp_path: Path, monkeypatch: pytest.Mon
         ("Pass truncation=True (on the command line: --truncate) to cut", "Pass --truncate to cut"),
         ("read the beginning (on the command line: --truncate)", "read the beginning (--truncate)"),
         ("search for them with negatives=N (--negatives N)", "search for them with --negatives N"),
+        ("start over with resume=False (--no-resume), which", "start over with --no-resume, which"),
         ("a=b (c), {x=1} (see --help)", "a=b (c), {x=1} (see --help)"),
     ],
 )

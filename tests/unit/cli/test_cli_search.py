@@ -163,7 +163,7 @@ def test_texts_that_cannot_be_grouped(command: str, run: Any, model: str, tmp_pa
     (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
     assert "empty.txt has no texts" in run(command, "empty.txt", "--model", model, code=3)
     (tmp_path / "long.txt").write_text("a film\n" + "film " * 100 + "\n", encoding="utf-8")
-    assert "long.txt:2: a text of more than 64 tokens" in run(command, "long.txt", "--model", model, code=2)
+    assert "long.txt:2: a text of more than 64 tokens" in run(command, "long.txt", "--model", model, code=3)
     assert run(command, "long.txt", "--model", model, "--truncate") is not None
     assert "does not exist" in run(command, "missing.txt", "--model", model, code=3)
     assert "single texts" in run(command, "long.txt", "--model", model, "--text-pair", "x", code=2)

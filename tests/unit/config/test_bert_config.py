@@ -12,6 +12,7 @@ import transformers
 from pydantic import ValidationError
 
 from bertkit import (
+    BartConfig,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -21,6 +22,7 @@ from bertkit import (
     ResourceError,
 )
 from bertkit.checkpoints.inspect import inspect
+from bertkit.config.any_config import read_any_config
 from bertkit.config.presets import PRESETS, count_parameters, preset
 from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.seq2seq.conditional_generation import WRITERS
@@ -291,3 +293,35 @@ def test_a_config_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("bertkit.config.config_file.write_atomically", refuse)
     with pytest.raises(ResourceError, match=r"config\.json cannot be written: Permission denied"):
         BertConfig().save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bert", "bart"])
+def test_numbers_as_names_of_labels_are_their_texts(kind, tmp_path):
+    """As scripts write them; transformers loads such files."""
+    small = (
+        {"d_model": 8, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        if kind == "bart"
+        else {"hidden_size": 8, "num_attention_heads": 2}
+    )
+    values = (BartConfig if kind == "bart" else BertConfig)(**small).to_dict()
+    for id2label, label2id in (
+        ({"0": 0, "1": 10}, {"0": 0, "10": 1}),
+        ({"0": 0, "1": 10}, None),
+        (None, {0: 0, 10: 1}),
+    ):
+        given = {key: value for key, value in (("id2label", id2label), ("label2id", label2id)) if value is not None}
+        written = {**{key: value for key, value in values.items() if key not in ("id2label", "label2id")}, **given}
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(written))
+        found = read_any_config(file)
+        assert found.id2label == {0: "0", 1: "10"}
+        assert type(found).from_dict(json.loads(json.dumps(found.to_dict()))) == found
+        theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+        if id2label is not None:
+            assert {number: str(name) for number, name in theirs.id2label.items()} == found.id2label
+    assert BertConfig(id2label={0: 0.5, 1: 1}).id2label == {0: "0.5", 1: "1"}
+    for wrong in (True, None, ["a"]):
+        with pytest.raises(ConfigError, match=r"id2label\.0 = .*: expected text"):
+            BertConfig(id2label={0: wrong, 1: "b"})
+    with pytest.raises(ConfigError, match="a label twice"):
+        BertConfig(id2label={0: 1, 1: "1"})

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ from bertkit.cli import main
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference import runs
-from bertkit.inference.predict_files import flat, predict_file
+from bertkit.inference.predict_files import predict_file
+from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
 from bertkit.tasks import Columns
@@ -90,18 +92,42 @@ def test_tables_keep_the_columns_too(model: Path, tmp_path: Path, suffix: str) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", out.name]
 
 
-def test_a_table_of_answers_of_other_kinds_and_of_several_labels() -> None:
-    several = flat({"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False})
-    assert (several["predicted"], several["probability"]) == ("x|y", "0.7500|0.5000")
-    answer = flat({"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]})
-    assert answer == {
-        "id": "q1",
-        "predicted": "Paris",
-        "start": 3,
-        "words": "a|b",
-        "entities": '[{"type": "PER"}]',
-        "empty": False,
-    }
+def test_a_table_of_answers_of_other_kinds_and_of_several_labels(tmp_path: Path) -> None:
+    several = {"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False}
+    answer = {"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]}
+    choice = {"choices": ["a", "b, c"], "predicted": 1, "probabilities": [0.25, 0.75], "truncated": True}
+    for number, row in enumerate((several, answer, choice)):
+        write_rows([row], tmp_path / f"{number}.csv")
+    assert table(tmp_path / "0.csv") == [
+        {
+            "text": "a",
+            "predicted": "x|y",
+            "probability": "0.7500|0.5000",
+            "p_x": "0.75",
+            "p_y": "0.5",
+            "truncated": "False",
+            "empty": "False",
+        }
+    ]
+    assert table(tmp_path / "1.csv") == [
+        {
+            "id": "q1",
+            "predicted": "Paris",
+            "start": "3",
+            "words": "a|b",
+            "entities": '[{"type": "PER"}]',
+            "empty": "False",
+        }
+    ]
+    assert table(tmp_path / "2.csv") == [
+        {
+            "choices": "a|b, c",
+            "predicted": "1",
+            "probabilities": "[0.25, 0.75]",
+            "truncated": "True",
+            "empty": "False",
+        }
+    ]
 
 
 def test_long_and_empty_texts_are_told_and_marked(
@@ -181,7 +207,8 @@ def table(path: Path) -> list[dict[str, Any]]:
 def test_tables_have_the_columns_of_all_rows(
     model: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.inference.predict_files.ROW_GROUP", 2)
+    monkeypatch.setattr("bertkit.inference.row_files.ROW_GROUP", 2)
+    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=2, first=1, characters=100))
     source, out = tmp_path / "in.jsonl", tmp_path / f"out{suffix}"
     lines: list[dict[str, Any]] = [{"text": "good", "n": None}, {"text": "bad", "n": 1}, {"text": "end", "late": "x"}]
     source.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"text": "a", "n": 0.5}]), encoding="utf-8")
@@ -191,13 +218,18 @@ def test_tables_have_the_columns_of_all_rows(
     assert [str(row["n"] or "") for row in rows] == ["", "1" if suffix == ".csv" else "1.0", "", "0.5"]
 
 
-def test_what_parquet_cannot_hold_is_named_and_not_lost(model: Path, tmp_path: Path) -> None:
+def test_what_parquet_cannot_hold_is_named_before_anything_is_predicted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
     source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": "one"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"column 'n' does not fit .*\.jsonl.* rows are in .*out\.parquet\.partial"):
-        predict_file(model, source, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.Run, "answers", None)
+        with pytest.raises(DataError, match=r"column 'n': .* a \.parquet file cannot hold this.*\.jsonl"):
+            predict_file(model, source, out)
     assert not out.exists()
-    assert [row["n"] for row in read_rows(tmp_path / "out.parquet.partial")] == [1, "one"]
+    source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": 2}\n', encoding="utf-8")
+    assert predict_file(model, source, out) == 2, "an unfinished file without rows is no obstacle"
 
 
 def test_no_column_is_written_over_nor_read_as_ours(
@@ -260,13 +292,13 @@ def test_predict_run_draws_no_more_characters_than_a_window_has(model: Path, mon
     monkeypatch.setattr(runs, "TEXTS", WindowSize(items=100, first=1, characters=8))
     sizes: list[int] = []
 
-    class Watched(runs.Classifier):
-        def predict(self, texts: Any, *others: Any) -> Any:
-            sizes.append(len(texts))
-            return super().predict(texts, *others)
+    class Watched(runs.Run):
+        def answers(self, examples: Any, **others: Any) -> Any:
+            sizes.append(len(examples))
+            return super().answers(examples, **others)
 
     loaded = load_run(model)
-    names = ("path", "workflow", "engine", "tokenizer", "config")
+    names = ("path", "workflow", "engine", "tokenizer", "config", "shape")
     watched = Watched(**{name: getattr(loaded, name) for name in names})
     assert len(list(predict_run(watched, ["good", "film"] * 3))) == 6
     assert sizes == [2, 2, 2]
@@ -276,3 +308,81 @@ def test_metrics_of_another_trainer_are_not_read(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, BertForSequenceClassification)
     (folder / "metrics.json").write_text('{"eval_accuracy": 0.9}', encoding="utf-8")
     assert open_run(folder).max_length == 64
+
+
+def test_an_unfinished_file_without_rows_is_no_obstacle(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": 5}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"in\.jsonl:1: column 'text' holds 5"):
+        predict_file(model, source, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    source.write_text('{"text": "good"}\n', encoding="utf-8")
+    # As a kill leaves it, before anything was predicted, of another input.
+    (tmp_path / "out.jsonl.partial").write_bytes(b"")
+    note = {"identity": {"input_sha256": "another"}, "done": {"rows": 0}}
+    (tmp_path / "out.jsonl.partial.json").write_text(json.dumps(note), encoding="utf-8")
+    assert predict_file(model, source, out) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_stopped_file_is_resumed_to_the_same_content(
+    model: Path, tmp_path: Path, suffix: str, torn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=2, first=1, characters=1000))
+    source, whole, out = tmp_path / "in.jsonl", tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    lines: list[dict[str, Any]] = [
+        {"text": 'a "film",\nof two lines', "n": None},
+        {"text": "", "n": 1},
+        {"text": "good", "n": 2},
+        {"text": "good " * 100, "n": 0.5, "late": "x"},
+        {"text": "the end", "n": 3},
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert predict_file(model, source, whole) == 5
+    answers, seen = runs.Run.answers, []
+
+    def stops(self: Any, examples: Any, **others: Any) -> Any:
+        seen.append(len(examples))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return answers(self, examples, **others)
+
+    monkeypatch.setattr(runs.Run, "answers", stops)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(model, source, out)
+    assert not out.exists()
+    if torn:
+        with (tmp_path / f"out{suffix}.partial").open("ab") as file:
+            file.write(b'"torn, in the middle')
+    assert predict_file(model, source, out) == 5
+    assert seen == [2, 2, 1, 1], "the control: what is finished is not predicted again"
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", out.name, whole.name]
+    with pytest.raises(ConfigError, match="exists already"):
+        predict_file(model, source, out)
+
+
+def test_rows_that_lack_what_later_ones_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.inference.row_files.ROW_GROUP", 1)
+    rows: list[dict[str, Any]] = [{"a": "x\r\n,"}, {"a": "y", "b": 1}, {"c": 0.5, "b": None}]
+    for suffix in (".csv", ".parquet"):
+        assert write_rows(rows, tmp_path / f"out{suffix}") == 3
+    assert table(tmp_path / "out.csv") == [
+        {"a": "x\r\n,", "b": "", "c": ""},
+        {"a": "y", "b": "1", "c": ""},
+        {"a": "", "b": "", "c": "0.5"},
+    ]
+    expected = [{"a": "x\r\n,", "b": None, "c": None}, {"a": "y", "b": 1, "c": None}, {"a": None, "b": None, "c": 0.5}]
+    assert table(tmp_path / "out.parquet") == expected
+
+
+def test_tables_are_written_without_parsing_what_was_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text("good\nbad\n", encoding="utf-8")
+    monkeypatch.setattr("bertkit.inference.row_files.csv", SimpleNamespace(writer=csv.writer))
+    monkeypatch.setattr("bertkit.inference.row_files.json", SimpleNamespace(dumps=json.dumps))
+    for suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
+        assert predict_file(model, tmp_path / "in.txt", tmp_path / f"out{suffix}") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from bertkit.errors import CheckpointError, InputError
-from bertkit.tokenization import AddedToken, BertTokenizer, FullTokenizer, load_vocab
+from bertkit.tokenization import AddedToken, AutoTokenizer, BertTokenizer, FullTokenizer, load_vocab
 from tokenizer_helpers import CASES, vocab_file
 
 TEXTS = ["Unaffable [MASK]ing café, [E1] x[e1]y", "  İstanbul\x1c中文 don't ", "", "[E1][MASK] Foo foo bar"]
@@ -474,3 +475,18 @@ def test_a_full_disk_leaves_the_old_tokenizer(room: int, tmp_path: Path) -> None
     )
     assert "the tokenizer cannot be written to" in done.stdout
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to nothing"])
+def test_what_is_no_regular_file_is_not_passed_over(name: str, kind: str, tmp_path: Path) -> None:
+    """The other file alone would do, and could be another tokenizer."""
+    BertTokenizer({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5}).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tmp_path)  # a control
+    file = tmp_path / name
+    file.unlink()
+    AutoTokenizer.from_pretrained(tmp_path)  # a control: it may be absent
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link to nothing": lambda path: os.symlink("nothing", path)}[kind](file)
+    for read in (AutoTokenizer.from_pretrained, BertTokenizer.from_pretrained):
+        with pytest.raises(CheckpointError, match=f"{name} is there, but is no regular file"):
+            read(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 
 from bertkit import errors
 from bertkit.errors import InputError, MissingExtraError
+from bertkit.metrics.calibration import confidences
 from bertkit.visualize import pictures as visualize
 
 
@@ -133,6 +134,46 @@ def test_confusion_of_rows_counts_as_scikit_learn_does(tmp_path: Path, monkeypat
     rows = [{"gold": g, "predicted": p} for g, p in zip(gold, predicted, strict=True)]
     visualize.confusion_of_rows(rows, list("abc"), tmp_path / "c.png")
     assert (seen[0] == sklearn.confusion_matrix(gold, predicted, labels=list("abc"))).all()
+
+
+def test_of_many_labels_the_frequent_ones_are_drawn_and_the_others_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [f"l{number}" for number in range(300)]
+    gold = [label for number, label in enumerate(labels) for _ in range(1 + (number % 5 == 0))]
+    said = gold[1:] + gold[:1]
+    seen: list[Any] = []
+    monkeypatch.setattr(visualize, "confusion", lambda matrix, shown, path: seen.append((matrix, shown)))
+    rows = [{"gold": g, "predicted": p} for g, p in zip(gold, said, strict=True)]
+    visualize.confusion_of_rows(rows, labels, tmp_path / "c.png")
+    matrix, shown = seen[0]
+    assert shown == [*labels[::5], "240 others"]
+    place = {label: index for index, label in enumerate(labels[::5])}
+    wanted = np.zeros((61, 61), int)
+    for one, other in zip(gold, said, strict=True):
+        wanted[place.get(one, 60), place.get(other, 60)] += 1
+    assert (matrix == wanted).all()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_reliability_needs_the_likeliest_labels_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    generator = np.random.default_rng(0)
+    names, shares = list("abcd"), generator.dirichlet(np.ones(4), 50)
+    right = generator.integers(0, 4, 50)
+    seen: list[Any] = []
+    bins = visualize.calibration_bins
+    monkeypatch.setattr(visualize, "calibration_bins", lambda *given: seen.append(given) or bins(*given))
+    gold = [[names[n]] if several else names[n] for n in right]
+    rows = [
+        {"gold": g, "probabilities": dict(zip(names, row, strict=True))}
+        for g, row in zip(gold, shares.tolist(), strict=True)
+    ]
+    visualize.reliability_of_rows(rows, tmp_path / "r.png")
+    wanted = confidences(shares, np.eye(4, dtype=int)[right] if several else right)
+    for found, expected in zip(seen[0], wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_regression_picture(tmp_path: Path) -> None:

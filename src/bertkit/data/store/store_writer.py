@@ -51,7 +51,7 @@ WRITING = ".writing"
 
 #: What a writer that was killed before its first progress.json may leave.
 _OWN = {LOCK, PROGRESS + WRITING}
-_AGAIN = "start over with --no-resume (resume=False), which deletes its shards"
+_AGAIN = "start over with resume=False (--no-resume), which deletes its shards"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ NumberType = Literal["float32", "float16", "int8"]
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.int8]
 Count = Annotated[int, Field(ge=0)]
 AGAIN = "build the index again, in a new folder"
+#: What a manifest says of how its texts became vectors, and of which type it is; the rest are hashes.
+_FACTS = {"pooling": str, "prompt": str, "query_prompt": str, "max_length": int | None}
 
 
 class Row(NamedTuple):
@@ -111,8 +113,14 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of an index, finished or not; anything else is a DataError."""
     manifest = INDEX.read(folder)
     for block in manifest.blocks:
-        if block.number >= manifest.next_block or any(row >= block.rows for row in block.removed):
+        wrong_rows = any(row >= block.rows for row in block.removed) or len({*block.removed}) < len(block.removed)
+        if block.number >= manifest.next_block or wrong_rows:
             raise DataError(f"{folder / MANIFEST} is damaged: block {block.number} has numbers that cannot be; {AGAIN}")
+    if len({block.number for block in manifest.blocks}) < len(manifest.blocks):
+        raise DataError(f"{folder / MANIFEST} is damaged: two of its blocks have one number; {AGAIN}")
+    for name, kinds in _FACTS.items():
+        if not isinstance(value := manifest.facts.get(name), kinds):
+            raise DataError(f"{folder / MANIFEST} is damaged: {name} is {value!r:.80}; {AGAIN}")
     return manifest
 
 
@@ -187,9 +195,13 @@ def read_rows(folder: Path, block: Block, only: Ints | None = None) -> dict[int,
     if len(lines) != block.rows:
         raise DataError(f"{path} holds {len(lines):,} texts, {MANIFEST} says {block.rows:,}; {AGAIN}")
     try:
-        return {number: Row(**json.loads(lines[number])) for number in (block.live if only is None else only).tolist()}
-    except (ValueError, TypeError) as error:
+        found = {number: Row(**json.loads(lines[number])) for number in (block.live if only is None else only).tolist()}
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}; {AGAIN}") from None
+    for number, row in found.items():
+        if not all(isinstance(value, str) for value in row):
+            raise DataError(f"{path}:{number + 1} must have texts, got {str(tuple(row))[:80]}; {AGAIN}")
+    return found
 
 
 def stored(vectors: Floats, number_type: NumberType) -> Stored:

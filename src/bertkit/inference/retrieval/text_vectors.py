@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.config.sentence_config import QUERY
 from bertkit.data.store.store_manifest import tokenizer_digest
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, TextError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import model_hash
@@ -69,8 +69,8 @@ class TextEncoder:
                 "products; choose another model, or pooling='mean', which is compared by cosines"
             )
         self._config = config = self.pipe.parts(pooling).config
-        self.prompt = config.prompt(prompt_name=config.document_prompt) if prompt is None else prompt
-        self.query_prompt = config.prompt(prompt_name=QUERY) if query_prompt is None else query_prompt
+        self.prompt = config.prompt(prompt, config.document_prompt if prompt is None else None)
+        self.query_prompt = config.prompt(query_prompt, QUERY if query_prompt is None else None)
 
     @property
     def width(self) -> int:
@@ -127,11 +127,11 @@ def model_name(model: str | Path) -> str:
 
 
 def refuse_truncated(encoded: Encoded, places: Callable[[int], str], longest: int) -> None:
-    """InputError if a text was truncated; ``places`` says where text n is."""
+    """TextError if a text was truncated; ``places`` says where text n is."""
     long = np.flatnonzero(encoded.truncated)
     if len(long):
         more = "" if len(long) == 1 else f", and {len(long) - 1:,} more near it"
-        raise InputError(
+        raise TextError(
             f"{places(int(long[0]))}: a text of more than {longest:,} tokens{more}. Shorten it, or read only the "
             "beginning of long texts (on the command line: --truncate)"
         )

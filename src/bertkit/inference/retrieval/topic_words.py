@@ -103,4 +103,5 @@ def words_of_classes(
 def _direction(vectors_ND: Floats, mine_N: npt.NDArray[np.bool_]) -> Floats:
     """From the centre of the other texts to the centre of these ``(D,)``."""
     centre_D = vectors_ND[mine_N].mean(axis=0)
-    return directions((centre_D if mine_N.all() else centre_D - vectors_ND[~mine_N].mean(axis=0))[None])[0]
+    found: Floats = directions((centre_D if mine_N.all() else centre_D - vectors_ND[~mine_N].mean(axis=0))[None])[0]
+    return found

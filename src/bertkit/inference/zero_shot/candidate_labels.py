@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import InputError, shorten
+from bertkit.errors import InputError, TextError, shorten
 from bertkit.inference.pipeline_inputs import Inputs, Request, Text, read_request
 
 #: Labels as a caller may pass them: names, or names with the words that stand for them.
@@ -92,7 +92,7 @@ def read_single_texts(inputs: Inputs) -> Request[Text]:
             if pair is not None:
                 raise InputError(f"text {number} is a pair; zero-shot classification labels single texts")
             if not text.strip():
-                raise InputError(f"text {number} is empty, so there is nothing to label; leave it out")
+                raise TextError(f"text {number} is empty, so there is nothing to label; leave it out")
             yield text, None
 
     return Request(iter(checked()), request.shape, request.total)
@@ -100,12 +100,14 @@ def read_single_texts(inputs: Inputs) -> Request[Text]:
 
 def fill_template(template: str, description: str) -> str:
     """A hypothesis: the template with a description in the place of ``{}``."""
+    probe = "\0a label\0"
     try:
-        filled = template.format(description)
+        filled, whole = template.format(description), probe in template.format(probe)
     except (IndexError, KeyError, ValueError, AttributeError):
-        filled = template
-    if filled == template:
+        filled, whole = template, False
+    if not whole:
         fields = shorten(["{text}", "{mask}"])
         more = f"; {fields} are for method='pattern'" if "{text}" in template or "{mask}" in template else ""
-        raise InputError(f"hypothesis_template={template!r} has no {{}} where the label goes{more}")
+        more = "; {{}} stands for braces, so that every label would give the same text" if "{{" in template else more
+        raise InputError(f"hypothesis_template={template!r} has no {{}} where the whole label goes{more}")
     return filled

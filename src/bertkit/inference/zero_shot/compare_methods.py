@@ -142,19 +142,16 @@ def compare_methods(
 
 def _in_order(labels: CandidateLabels, task: TextTask) -> CandidateLabels:
     """The labels in the order of the task's, which must be the same ones."""
-    if task.is_pair or task.multi_label or task.labels is None:
-        raise ConfigError(f"labels without training are scored on single texts with one label each; {task.name} is not")
+    known = task.labels_of_single_texts("labels without training")
     words = dict(zip(labels.names, labels.words, strict=True))
     for name in words:
-        if name not in task.labels:
-            near = did_you_mean(name, task.labels)
-            raise ConfigError(
-                f"{name!r} is no label of task {task.name}{near}; it has {shorten(task.labels, limit=12)}"
-            )
-    absent = [name for name in task.labels if name not in words]
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise ConfigError(f"{name!r} is no label of task {task.name}{near}; it has {shorten(known, limit=12)}")
+    absent = [name for name in known if name not in words]
     if absent:
         raise ConfigError(f"task {task.name} also has the labels {shorten(absent)}; name all of them")
-    return CandidateLabels(task.labels, tuple(words[name] for name in task.labels))
+    return CandidateLabels(known, tuple(words[name] for name in known))
 
 
 def _split_of(given: str | None, there: Mapping[Split, Path]) -> Split:

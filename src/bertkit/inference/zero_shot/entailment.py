@@ -5,7 +5,7 @@ Yin, Hay and Roth 2019, "Benchmarking Zero-shot Text Classification", section 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -13,11 +13,11 @@ import numpy as np
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import CheckpointError, InputError, shorten
-from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text
 from bertkit.inference.zero_shot.candidate_labels import Answer, Labels, fill_template, read_labels, read_single_texts
 from bertkit.metrics.probabilities import softmax
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_crossed
 
@@ -96,7 +96,7 @@ class EntailmentPipeline(Pipeline):
                 f"no room for a text within {limit}; shorten it"
             )
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
             premises = self.tokenizer.encode_ragged([text for text, _ in texts], add_special_tokens=False)
             rows = featurize_crossed(premises, ours, self.tokenizer, limit)
             if not truncate:

@@ -5,7 +5,7 @@ Schick and Schütze 2021, "Exploiting Cloze Questions for Few Shot Text Classifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.inference.pipeline_base import Encoding, Pipeline, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters
 from bertkit.inference.zero_shot.candidate_labels import Answer, CandidateLabels, Labels, read_labels, read_single_texts
 from bertkit.ragged import Floats, Ints, Ragged
@@ -33,10 +33,12 @@ class Pattern:
 
     @classmethod
     def of(cls, template: str, mask_token: str) -> Pattern:
-        """From a template with ``{text}`` and ``{mask}``, once each; anything else is an InputError."""
-        if template.count("{text}") != 1 or template.count("{mask}") != 1:
+        """From a template with ``{text}`` and ``{mask}``, once each, and no other braces; else an InputError."""
+        others = template.replace("{text}", "", 1).replace("{mask}", "", 1)
+        if len(others) != len(template) - len("{text}{mask}") or set("{}") & set(others):
             raise InputError(
-                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, as in {PATTERN!r}"
+                f"hypothesis_template={template!r}: a pattern has {{text}} and {{mask}} once each, and no other "
+                f"braces, as in {PATTERN!r}"
             )
         before, _, after = template.replace("{mask}", mask_token).partition("{text}")
         return cls(before, after)
@@ -103,7 +105,7 @@ class MaskPatternPipeline(Pipeline):
         ids, first_of_label = self._read_words(labels, pattern)
         truncate, limit = self._read_limits(truncation, max_length)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
             rows = self._encode([text for text, _ in texts], pattern, limit, first, truncate=truncate)
 
             def answers(found: list[Floats]) -> Iterator[Answer]:

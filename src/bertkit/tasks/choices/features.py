@@ -37,17 +37,10 @@ def featurize_choices(
     first, second = zip(*chain.from_iterable(example.pairs for example in examples), strict=True)
     limit = tokenizer.model_max_length if max_length is None else max_length
     sequences = _pairs_that_fit(list(first), list(second), tokenizer, limit)
-    groups = boundaries_of(sizes)
     known = [example.label for example in examples if example.label is not None] if labelled else []
     if known and len(known) != len(examples):
         raise InputError(f"{len(known):,} of {len(examples):,} examples have a label; all must, or none")
-    return GroupSet(
-        sequences,
-        groups,
-        np.add.reduceat(sequences.num_tokens_before, groups[:-1]),
-        np.logical_or.reduceat(sequences.truncated, groups[:-1]),
-        np.asarray(known, dtype=np.int64) if known else None,
-    )
+    return GroupSet.of(sequences, boundaries_of(sizes), np.asarray(known, dtype=np.int64) if known else None)
 
 
 def _pairs_that_fit(first: list[str], second: list[str], tokenizer: PreTrainedTokenizer, limit: int) -> Ragged:

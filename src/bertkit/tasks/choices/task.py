@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
+from bertkit.errors import InputError
 from bertkit.metrics.scores import METRICS, check_metrics
 from bertkit.tasks.examples import BuiltIn, Located
 
@@ -27,6 +29,30 @@ class ChoiceExample(Located):
     label: int | None = None
     row: int = 0
     source: str = ""
+
+    @classmethod
+    def of(cls, question: Any, where: str) -> Self:
+        """A question in the one form; checked when it is drawn."""
+        if isinstance(question, cls):
+            return question
+        if not isinstance(question, Mapping) or not {"context", "choices"} <= question.keys():
+            got = sorted(map(str, question)) if isinstance(question, Mapping) else type(question).__name__
+            raise InputError(f"{where} must be a dict with 'context' and 'choices' (and perhaps 'start'), got {got}")
+        unknown = sorted(str(key) for key in question.keys() - {"context", "choices", "start"})
+        if unknown:
+            raise InputError(
+                f"{where} has the unknown keys {unknown}; expected 'context', 'choices' and perhaps 'start'"
+            )
+        choices = question["choices"]
+        if isinstance(choices, str) or not isinstance(choices, Iterable):
+            raise InputError(f"'choices' of {where} must be a list of texts, got {type(choices).__name__}")
+        listed = tuple(choices)
+        if len(listed) < 2:
+            raise InputError(f"{where} has {len(listed)} choices; expected two or more")
+        for value in (question["context"], question.get("start", ""), *listed):
+            if not isinstance(value, str):
+                raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")
+        return cls(question["context"], question.get("start", ""), listed)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

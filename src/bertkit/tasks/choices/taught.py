@@ -13,7 +13,7 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
-from bertkit.ragged import Floats, GroupSet, Ints, Ragged, boundaries_of
+from bertkit.ragged import Floats, GroupSet, Ints, boundaries_of
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.choices.workflow import ChoiceWorkflow
 from bertkit.tasks.taught_workflow import TaughtWorkflow, Units, no_labels
@@ -62,6 +62,3 @@ class ChoiceTaught(TaughtWorkflow, ChoiceWorkflow):
 
     def outputs_of(self, told: Floats, encoded: GroupSet) -> Floats:
         return told.reshape(len(encoded), -1)
-
-    def sequences(self, encoded: GroupSet) -> Ragged:
-        return encoded.sequences

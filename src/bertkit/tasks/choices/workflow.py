@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
-from bertkit.ragged import Floats, GroupSet
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
@@ -45,12 +44,16 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
 
     task: ChoiceTask
     model_class = "BertForMultipleChoice"
+    fields = ("context", "choices", "start")
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
         return read_choices(path, split, on_error=on_error)
 
     def texts_of(self, example: ChoiceExample) -> Sequence[str]:
         return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead
+
+    def example_of(self, item: Mapping[str, object], where: str) -> ChoiceExample:
+        return ChoiceExample.of(item, where)
 
     def hold_out(self, train: Examples[ChoiceExample], share: float, seed: int) -> Halves[ChoiceExample]:
         return carve(train, share, seed, key=lambda example: (example.context.casefold(), None))
@@ -95,9 +98,11 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
         return float(np.log(train.sizes).mean())
 
-    def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
-        scores = engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)
-        return scores.reshape(len(encoded), -1)
+    def sequences(self, encoded: GroupSet) -> Ragged:
+        return encoded.sequences
+
+    def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
+        return values.reshape(len(encoded), -1)
 
     def score(self, given: ChoicesPredicted) -> dict[str, float]:
         assert given.encoded.labels is not None

@@ -44,6 +44,7 @@ from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
     from bertkit.model.text_comparison import ComparedTexts, TextComparison
@@ -67,6 +68,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     model_class = "BertModel"
     shared_settings: ClassVar[tuple[str, ...]] = ("pooling",)
     default_max_length = 256
+    fields = ("text", "text_pair")
     trains_in_bf16 = False
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
@@ -85,6 +87,10 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[EmbeddingExample]:
         return read_embeddings(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> EmbeddingExample:
+        first, second = read_text(item, where, pair_required=True)
+        return EmbeddingExample((first, second or ""))
 
     def hold_out(self, train: Examples[EmbeddingExample], share: float, seed: int) -> Halves[EmbeddingExample]:
         if self.task.compares == "scores":

@@ -214,7 +214,7 @@ class DelimitedTable:
         except (TypeError, ValueError):  # ValueError: some characters, in later versions of Python
             raise ConfigError(
                 f"delimiter={self.delimiter!r} cannot separate fields that may be quoted; give one other character, or "
-                "treat quotes as plain characters (quoting='none', --quoting none)"
+                "treat quotes as plain characters: quoting='none' (--quoting none)"
             ) from None
         while True:
             start = reader.line_num + 1
@@ -241,7 +241,7 @@ class DelimitedTable:
             why = f"wrong quoting ({said})" + (f", found at line {end}" if end > start else "")
         return (
             f"{self.path}:{start}: {why}. Enclose a field in double quotes and double the quotes inside it, "
-            "or treat quotes as plain characters (quoting='none', --quoting none)"
+            "or treat quotes as plain characters: quoting='none' (--quoting none)"
         )
 
     def _check_header(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,10 @@ USUAL_PAIRS = (
 )
 
 
+#: Of each column of a table a value of each type that it holds, as far as that is known.
+Samples = Mapping[str, Mapping[type, Json]]
+
+
 class FileRow(NamedTuple):
     """A row of a file; ``columns`` has all of its values, ``line`` is counted as by ``Table.rows``."""
 
@@ -41,7 +45,7 @@ class FileRow(NamedTuple):
     line: int
 
 
-def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterator[FileRow]]:
+def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRow]]:
     """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
 
     Raises:
@@ -50,18 +54,22 @@ def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterato
     check_file(source)
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)
-        return (), (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
+        return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
     table = open_table(source, columns, BadRows())
     names = [find_column(source, table.columns, columns.text or USUAL, "text", "choose one with --text")]
     if columns.text_pair:
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
         )
-    taken = set(table.columns)
-    if isinstance(table, JsonTable):  # an object may have more keys than the first one
-        taken.update(name for _, record in table.objects() for name in record)
-    same = {field for name, field in zip(names, ("text", "text_pair"), strict=False) if name == field}
-    return taken - same, _texts(source, records(table), names)
+    taken: dict[str, dict[type, Json]] = {name: {} for name in table.columns}
+    if isinstance(table, JsonTable):  # an object may have more keys than the first one, and values of other types
+        for _, record in table.objects():
+            for name, value in record.items():
+                taken.setdefault(name, {})[type(value)] = value
+    for name, field in zip(names, ("text", "text_pair"), strict=False):
+        if name == field:
+            del taken[name]
+    return taken, _texts(source, records(table), names)
 
 
 def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str]) -> Iterator[FileRow]:

@@ -37,8 +37,7 @@ class RerankBattery(Battery[RerankTask, RerankExample]):
 
     def check_cut(self, rows: Sequence[RerankExample]) -> None:
         tokenizer = character_tokenizer(text for row in rows for text in (row.query, *row.documents))
-        pairs = [(row.query, row.documents) for row in rows]
-        found, whole = (featurize_candidates(pairs, tokenizer, length).sequences for length in (CUT_LENGTH, 1 << 20))
+        found, whole = (featurize_candidates(rows, tokenizer, length).sequences for length in (CUT_LENGTH, 1 << 20))
         assert np.array_equal(found.truncated, whole.lengths > CUT_LENGTH), "cut and not reported"
 
     def spoil(self, lines: list[str], path: Path, first: RerankExample) -> Iterator[tuple[list[str], str]]:

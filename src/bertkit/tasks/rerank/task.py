@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RankLoss
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, InputError
 from bertkit.metrics.scores import check_metrics
 from bertkit.tasks.examples import BuiltIn, Located
 
@@ -46,6 +46,23 @@ class RerankExample(Located):
     gains: tuple[float, ...] | None = None
     row: int = 0
     source: str = ""
+
+    @classmethod
+    def of(cls, asked: Any, where: str) -> Self:
+        """A query in the one form; checked when it is drawn."""
+        if not isinstance(asked, Mapping) or asked.keys() != {"query", "documents"}:
+            got = sorted(map(str, asked)) if isinstance(asked, Mapping) else type(asked).__name__
+            raise InputError(f"{where} must be a dict with 'query' and 'documents', got {got}")
+        documents = asked["documents"]
+        if isinstance(documents, str) or not isinstance(documents, Iterable):
+            raise InputError(f"'documents' of {where} must be a list of texts, got {type(documents).__name__}")
+        texts = tuple(documents)
+        if not texts:
+            raise InputError(f"{where} has no documents; expected one or more")
+        for value in (asked["query"], *texts):
+            if not isinstance(value, str):
+                raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")
+        return cls(asked["query"], texts)
 
     @property
     def text(self) -> str:

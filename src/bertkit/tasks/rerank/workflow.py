@@ -14,11 +14,10 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.reading_settings import RankLoss, ReadingSettings
-from bertkit.engine.backend import LOGITS, Check, Network
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
+from bertkit.engine.backend import Network
 from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
-from bertkit.ragged import Floats, GroupSet
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -51,6 +50,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     task: RerankTask
     model_class = "BertForSequenceClassification"
+    fields = ("query", "documents")
     trains_in_bf16 = False
     shared_settings = ("pooling",)
     default_max_length = 512
@@ -66,6 +66,9 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     def texts_of(self, example: RerankExample) -> Sequence[str]:
         return (example.query, *example.documents)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> RerankExample:
+        return RerankExample.of(item, where)
 
     def hold_out(self, train: Examples[RerankExample], share: float, seed: int) -> Halves[RerankExample]:
         return carve(train, share, seed, key=lambda example: (plain_text(example.query), None))
@@ -101,8 +104,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         gains = gains_of(examples) if labelled else None
         if gains is not None and len(gains):
             _check_labels(float(gains.max()), settings.of(RerankTaskSettings).rank_loss)
-        pairs = [(example.query, example.documents) for example in examples]
-        return featurize_candidates(pairs, tokenizer, settings.max_length, gains=gains)
+        return featurize_candidates(examples, tokenizer, settings.max_length, gains=gains)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
         import torch
@@ -175,8 +177,11 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             total, count = total + float(term.total), count + term.num_targets
         return total / count
 
-    def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
-        return engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)[:, 0]
+    def sequences(self, encoded: GroupSet) -> Ragged:
+        return encoded.sequences
+
+    def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
+        return values[:, 0]
 
     def score(self, given: RerankPredicted) -> dict[str, float]:
         found = means(query_values(self.task, given.examples, given.outputs))

@@ -34,6 +34,7 @@ from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
 from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch
@@ -66,6 +67,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     task: Seq2SeqTask
     model_class = "ConditionalGeneration"
     default_max_length = 512
+    fields = ("text",)
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)
@@ -78,6 +80,9 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Seq2SeqExample]:
         return read_seq2seq(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> Seq2SeqExample:
+        return Seq2SeqExample(read_text(item, where)[0])
 
     def hold_out(self, train: Examples[Seq2SeqExample], share: float, seed: int) -> Halves[Seq2SeqExample]:
         return carve(train, share, seed)

@@ -9,29 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from bertkit.errors import ConfigError, InputError
 from bertkit.ragged import Ints, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
-from bertkit.tasks.spans.task import Answer
+from bertkit.tasks.spans.task import SpanExample
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.windows import WindowRows, cut_windows
-
-
-class Question(Protocol):
-    """What :func:`featurize_spans` reads of an example; :class:`bertkit.tasks.spans.task.SpanExample` is one."""
-
-    @property
-    def question(self) -> str: ...
-
-    @property
-    def context(self) -> str: ...
-
-    @property
-    def answers(self) -> Sequence[Answer] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +76,7 @@ class SpanWindows(WindowRows):
 
 
 def featurize_spans(
-    examples: Sequence[Question],
+    examples: Sequence[SpanExample],
     tokenizer: PreTrainedTokenizer,
     settings: SpanSettings | None = None,
     *,
@@ -149,7 +135,7 @@ def featurize_spans(
     return _with_targets(windows, examples) if labelled else windows
 
 
-def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWindows:
+def _with_targets(windows: SpanWindows, examples: Sequence[SpanExample]) -> SpanWindows:
     starts, ends = np.zeros(len(windows), dtype=np.int64), np.zeros(len(windows), dtype=np.int64)
     lost, too_long = [], []
     for number, example in enumerate(examples):

@@ -7,14 +7,14 @@ any (Rajpurkar et al. 2018), and right is then the empty text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import DataError, InputError
+from bertkit.errors import DataError, InputError, TextError
 from bertkit.tasks.examples import BuiltIn, place_of
 from bertkit.tasks.spans.metrics import answer_points, best_threshold, with_threshold
 
@@ -53,6 +53,27 @@ class SpanExample:
     source: str = ""
     title: str = ""
 
+    @classmethod
+    def of(cls, item: Any, where: str) -> Self:
+        """A question in the one form; checked when it is drawn."""
+        if isinstance(item, Mapping):
+            unknown = sorted(str(key) for key in item.keys() - {"question", "context", "id"})
+            if unknown or not {"question", "context"} <= item.keys():
+                raise InputError(f"{where} is a dict with {sorted(map(str, item))}; expected 'question' and 'context'")
+            asked, context = item["question"], item["context"]
+        elif is_question(item):
+            asked, context = item.question, item.context
+        elif isinstance(item, tuple | list) and len(item) == 2:
+            asked, context = item
+        else:
+            raise InputError(f'{where} must be {{"question": ..., "context": ...}}, got {type(item).__name__}')
+        for name, value in (("question", asked), ("context", context)):
+            if not isinstance(value, str):
+                raise InputError(f"the {name} of {where} must be a str, got {type(value).__name__}")
+            if not value.strip():
+                raise TextError(f"the {name} of {where} is empty")
+        return cls("", asked, context)
+
     @property
     def where(self) -> str:
         """File, row and id for error messages."""
@@ -62,6 +83,11 @@ class SpanExample:
     def label(self) -> str | None:
         """Text of the first answer, empty if there is no answer; None if the file has no answers."""
         return None if self.answers is None else self.answers[0].text if self.answers else ""
+
+
+def is_question(item: Any) -> bool:
+    """Whether an object has a question and a context."""
+    return isinstance(getattr(item, "question", None), str) and isinstance(getattr(item, "context", None), str)
 
 
 @dataclass(frozen=True, slots=True)

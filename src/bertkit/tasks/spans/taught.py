@@ -16,7 +16,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.model.losses import by_sequence, inside_sequences
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
-from bertkit.ragged import Floats, Ints, Ragged
+from bertkit.ragged import Floats, Ints
 from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample, SpanTask
@@ -86,6 +86,3 @@ class SpanTaught(TaughtWorkflow, SpanWorkflow):
     def outputs_of(self, told: Floats, encoded: SpanWindows) -> SpanOutputs:
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(told, find_answers(encoded, told[:, 0], told[:, 1], search))
-
-    def sequences(self, encoded: SpanWindows) -> Ragged:
-        return encoded.rows

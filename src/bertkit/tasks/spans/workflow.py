@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import SPAN_LOGITS, Check
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
+from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.errors import CheckpointError
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -72,6 +72,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     task: SpanTask
     model_class = "BertForQuestionAnswering"
+    wanted = SPAN_LOGITS
+    of_tokens = True
+    fields = ("question", "context")
     default_max_length = 384
 
     @property
@@ -80,6 +83,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return read_questions(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> SpanExample:
+        return SpanExample.of(item, where)
 
     def hold_out(self, train: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
         return hold_out(train, share, seed)
@@ -126,12 +132,12 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         places = np.log(np.maximum(train.context_size[holds], 1))
         return entropy(np.bincount(holds)) + float(places.sum()) / len(train)
 
-    def outputs(
-        self, engine: InferenceEngine, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
-    ) -> SpanOutputs:
-        logits = engine.token_outputs(encoded.rows, SPAN_LOGITS, check=check, label=label)
+    def sequences(self, encoded: SpanWindows) -> Ragged:
+        return encoded.rows
+
+    def arrange(self, encoded: SpanWindows, values: Floats, config: AnyConfig) -> SpanOutputs:
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
-        return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
+        return SpanOutputs(values, find_answers(encoded, values[:, 0], values[:, 1], search))
 
     def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> Row:
         decision: Row = asdict(given.encoded.settings)

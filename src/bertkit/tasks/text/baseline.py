@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 #: Fixed, so that nothing is tuned on dev; chosen on rows held out of train files (docs/decisions/0030).
 INVERSE_PENALTY = 3.0
 RIDGE_PENALTY = 3.0
+#: Most weights of a logistic regression, or probabilities of its rows, if it has more than so many labels.
+MOST_WEIGHTS, FEW_LABELS = 10_000_000, 100
+#: Rows that are compared with all centroids at once.
+ROWS_AT_ONCE = 256
 
 
 def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextTask) -> Row:
@@ -27,7 +31,8 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
 
     Features of one text: TF-IDF of words and pairs of neighbouring words, with logarithmic counts. Of a pair of
     texts: the same for both together, for what they share and for what only one has, and a few numbers on how much
-    they overlap. The model is logistic regression, or ridge regression for scores.
+    they overlap. The model is logistic regression, or ridge regression for scores; where it would have more than
+    :data:`MOST_WEIGHTS` weights for many labels, the label whose texts have the nearest mean.
 
     Args:
         train: labelled rows of at least two labels.
@@ -46,6 +51,7 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
         right = task.label_array(right.tolist())
     predicted, features = tfidf_predictions(train, dev, task)
     linear = "ridge regression" if task.is_regression else "logistic regression"
+    linear = "nearest mean of the texts of a label" if _is_large(task, len(train), features) else linear
     return {
         "model": f"TF-IDF of words and word pairs{', overlap of the two texts' if task.is_pair else ''}; {linear}",
         "metrics": score(task, predicted, right),
@@ -83,6 +89,8 @@ def _fit_and_predict(
         predicted = Ridge(alpha=RIDGE_PENALTY, solver="sparse_cg", tol=1e-6).fit(x_train, right).predict(x_dev)
         return np.clip(predicted, *task.score_range) if task.score_range else np.asarray(predicted)
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000)
+    if _is_large(task, *x_train.shape):
+        return _nearest_centroids(x_train, right, x_dev)
     if not task.multi_label:
         return np.asarray(model.fit(x_train, right).predict(x_dev))
     several = np.zeros((x_dev.shape[0], right.shape[1]), dtype=np.int64)
@@ -90,6 +98,26 @@ def _fit_and_predict(
         constant = len(np.unique(column)) < 2
         several[:, label] = int(column[0]) if constant else model.fit(x_train, column).predict(x_dev)
     return several
+
+
+def _is_large(task: TextTask, num_rows: int, num_features: int) -> bool:
+    """Whether logistic regression would have to hold too many weights, or probabilities, for a baseline of seconds."""
+    many = task.kind == "classification" and task.num_labels > FEW_LABELS
+    return many and task.num_labels * max(num_rows, num_features) > MOST_WEIGHTS
+
+
+def _nearest_centroids(x_train: csr_matrix, right: npt.NDArray[np.number], x_dev: csr_matrix) -> npt.NDArray[np.number]:
+    """The label whose mean of training rows has the largest cosine with a row (Rocchio)."""
+    from scipy import sparse
+    from sklearn.preprocessing import normalize
+
+    labels, codes = np.unique(right, return_inverse=True)
+    rows = np.arange(len(codes))
+    members = sparse.csr_matrix((np.ones(len(codes), np.float32), (codes, rows)), shape=(len(labels), len(codes)))
+    centroids = normalize(members @ x_train).T.tocsr()
+    parts = [x_dev[start : start + ROWS_AT_ONCE] @ centroids for start in range(0, x_dev.shape[0], ROWS_AT_ONCE)]
+    found: npt.NDArray[np.number] = labels[np.concatenate([part.toarray().argmax(axis=1) for part in parts])]
+    return found
 
 
 def tfidf_vectorizer() -> TfidfVectorizer:

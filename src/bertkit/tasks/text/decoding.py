@@ -29,6 +29,10 @@ from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
 TUNABLE = ("f1", "accuracy", "matthews")
+#: Most labels whose probabilities are in a line of predictions.
+MOST_SHARES = 100
+#: Probabilities that are in memory at once, beside the logits.
+NUMBERS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,35 +155,50 @@ def prediction_rows(
 ) -> list[Row]:
     """``predicted`` (a label name, a list of them where a row may have several, or a number), for labels
     ``probabilities`` by name, and ``truncated`` (as given, ``(n,)``) of each row of logits ``(n, C)``.
+
+    Of more than :data:`MOST_SHARES` labels the likeliest have their probabilities there, the likeliest first.
     """
     if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
         values = predictions_of(logits, config.problem_type).tolist()
         return [{"predicted": value, "truncated": cut} for value, cut in zip(values, truncated.tolist(), strict=True)]
     names = [config.id2label[number] for number in range(config.num_labels)]
     several, chosen = config.problem_type == "multi_label_classification", decision or LabelDecision()
-    shares = chosen.probabilities(logits, several=several).tolist()
-    labels = chosen.labels(logits, several=several).tolist()
-    return [
-        {
-            "predicted": [name for name, yes in zip(names, label, strict=True) if yes] if several else names[label],
-            "probabilities": dict(zip(names, share, strict=True)),
-            "truncated": cut,
-        }
-        for label, share, cut in zip(labels, shares, truncated.tolist(), strict=True)
-    ]
+    rows: list[Row] = []
+    size = rows_at_once(logits)
+    for start in range(0, len(logits), size):
+        part = logits[start : start + size]
+        shares, labels = chosen.probabilities(part, several=several), chosen.labels(part, several=several)
+        for label, share, cut in zip(labels, shares, truncated[start : start + size].tolist(), strict=True):
+            given = [names[number] for number in np.flatnonzero(label)] if several else names[label]
+            rows.append({"predicted": given, "probabilities": _by_name(share, names), "truncated": cut})
+    return rows
 
 
-def with_texts(rows: Iterable[Row], texts: Sequence[str], pairs: Sequence[str] | None) -> list[Row]:
+def rows_at_once(logits: npt.NDArray[np.floating]) -> int:
+    """How many rows of logits ``(n, C)`` are computed with at once."""
+    return max(1, NUMBERS_AT_ONCE // int(logits.shape[1]))
+
+
+def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, float]:
+    """The probabilities of a row: all, or the largest."""
+    if len(names) <= MOST_SHARES:
+        return dict(zip(names, share_C.tolist(), strict=True))
+    largest = np.argpartition(share_C, -MOST_SHARES)[-MOST_SHARES:]
+    largest = largest[np.lexsort((largest, -share_C[largest]))]
+    return dict(zip([names[number] for number in largest], share_C[largest].tolist(), strict=True))
+
+
+def with_texts(rows: Iterable[Row], examples: Sequence[Example]) -> list[Row]:
     """The rows with ``text`` (and ``text_pair``) in front; those without any text are marked as ``empty``."""
-    second: Sequence[str | None] = pairs if pairs is not None else [None] * len(texts)
+    both = zip(rows, inputs_of(examples), examples, strict=True)
+    return [{**named, **row, **({} if example.text.strip() else {"empty": True})} for row, named, example in both]
+
+
+def inputs_of(examples: Sequence[Example]) -> list[Row]:
+    """``text`` and, of pairs, ``text_pair`` of each example."""
     return [
-        {
-            "text": text,
-            **({} if pair is None else {"text_pair": pair}),
-            **row,
-            **({} if text.strip() else {"empty": True}),
-        }
-        for row, text, pair in zip(rows, texts, second, strict=True)
+        {"text": example.text, **({} if example.text_pair is None else {"text_pair": example.text_pair})}
+        for example in examples
     ]
 
 
@@ -192,6 +211,5 @@ def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mappi
             gold = [names[number] for number in example.label]
         elif isinstance(example.label, int) and "probabilities" in row:
             gold = names[example.label]
-        pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
-        found.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+        found.append({"row": example.row, **inputs_of([example])[0], "gold": gold, **row})
     return found

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
@@ -67,6 +68,21 @@ class TextTask:
             raise ConfigError(f"task {self.name}: a label is listed twice in {self.labels}")
         if self.raw_labels and len(self.raw_labels) != len(self.labels or ()):
             raise ConfigError(f"task {self.name}: {len(self.raw_labels)} raw labels for {len(self.labels or ())} names")
+
+    @classmethod
+    def of_model(cls, shape: AnyConfig) -> TextTask:
+        """A task for the outputs of a classifier of which nothing is known but its labels."""
+        regression = shape.problem_type == "regression" or shape.num_labels == 1
+        labels = None if regression else tuple(shape.id2label.values())
+        metric = "pearson" if regression else "accuracy"
+        return cls("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
+
+    def labels_of_single_texts(self, scored: str) -> tuple[str, ...]:
+        """The labels; ConfigError for pairs, scores or several labels a text, on which ``scored`` cannot be scored."""
+        if self.labels is None or self.is_pair or self.multi_label:
+            what = "pairs of texts" if self.is_pair else "scores" if self.labels is None else "several labels a text"
+            raise ConfigError(f"{scored} are scored on single texts with one label each; task {self.name} has {what}")
+        return self.labels
 
     @property
     def is_regression(self) -> bool:

@@ -16,15 +16,16 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
-from bertkit.ragged import Floats, GroupSet, Ints, Ragged
+from bertkit.ragged import Floats, Ints
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, Units, label_places, no_labels
+from bertkit.tasks.text.features import TextRows
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.unlabelled import fresh_texts
-from bertkit.tasks.text.workflow import TextRows, TextWorkflow
+from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 
@@ -101,6 +102,3 @@ class TextTaught(TaughtWorkflow, TextWorkflow):
 
     def outputs_of(self, told: Floats, encoded: TextRows) -> Floats:
         return told
-
-    def sequences(self, encoded: TextRows) -> Ragged:
-        return encoded.sequences if isinstance(encoded, GroupSet) else encoded

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
@@ -31,15 +32,18 @@ from bertkit.tasks.text.decoding import (
     cross_fitted_labels,
     decide_labels,
     prediction_rows,
+    rows_at_once,
     with_examples,
+    with_texts,
 )
+from bertkit.tasks.text.features import TextRows, encode_texts, sequences_of, values_of
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.features import Truncation, featurize_texts, featurize_windows
+from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,8 +51,6 @@ if TYPE_CHECKING:
     from bertkit.batch import Batch
     from bertkit.model.auto import AnyModel
 
-#: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
-TextRows = Ragged | GroupSet
 _Counts = npt.NDArray[np.float64]
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
 LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
@@ -66,6 +68,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     model_class = "BertForSequenceClassification"
     shared_settings = ("pooling", "class_weights", "few_shot", "few_shot_method", "few_shot_pairs", "unlabelled")
     reads_vectors = True
+    reads_texts = True
+    fields = ("text", "text_pair")
 
     def __init__(self, task: TextTask) -> None:
         super().__init__(task)
@@ -92,6 +96,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def texts_of(self, example: Example) -> Sequence[str]:
         return (example.text,) if not example.text_pair else (example.text, example.text_pair)
 
+    def example_of(self, item: Mapping[str, object], where: str) -> Example:
+        return Example(*read_text(item, where))
+
     def hold_out(self, train: Examples[Example], share: float, seed: int) -> Halves[Example]:
         return carve(train, share, seed)
 
@@ -100,10 +107,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def has_labels(self, examples: Sequence[Example]) -> bool:
         return examples[0].label is not None
-
-    @property
-    def reads_pairs(self) -> bool:
-        return self.task.is_pair
 
     @property
     def has_one_label(self) -> bool:
@@ -125,8 +128,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def encode(
         self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> TextRows:
-        pairs = [example.text_pair or "" for example in examples] if self.task.is_pair else None
-        rows = encode_texts([example.text for example in examples], pairs, tokenizer, settings)
+        texts = [(example.text, example.text_pair) for example in examples]
+        own = settings.of(TextTaskSettings)
+        rows = encode_texts(texts, tokenizer, settings.max_length, own.long_texts, own.overlap)
         if not labelled:
             return rows
         return replace(rows, labels=self.task.label_array([example.label for example in examples]))
@@ -164,8 +168,11 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float | None:
         return label_entropy(self.task, train, class_weights(self.task, train, settings))
 
-    def outputs(self, engine: InferenceEngine, encoded: TextRows, *, check: Check = stop_nothing, label: str) -> Floats:
-        return text_logits(engine, encoded, check=check, label=label)
+    def sequences(self, encoded: TextRows) -> Ragged:
+        return sequences_of(encoded)
+
+    def arrange(self, encoded: TextRows, values: Floats, config: AnyConfig) -> Floats:
+        return values_of(encoded, values)
 
     def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
         reading, own = reading_of(settings), settings.of(TextTaskSettings)
@@ -206,6 +213,19 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         chosen = LabelDecision.of(given.decision, self._names)
         rows = prediction_rows(given.outputs, shape, given.encoded.truncated, chosen)
         return with_examples(rows, given.examples, self.task.id2label)
+
+    def decode(self, given: TextsPredicted, config: AnyConfig) -> list[Row]:
+        """By the names of the model's own labels."""
+        chosen = LabelDecision.of(given.decision, list(config.id2label.values()))
+        return with_texts(prediction_rows(given.outputs, config, given.encoded.truncated, chosen), given.examples)
+
+    @property
+    def reads_pairs(self) -> bool:
+        return self.task.is_pair
+
+    def pipeline_options(self, decision: Decision) -> Row:
+        in_windows = decision.get("long_texts") == "windows"
+        return {"top_k": "chosen" if self.task.multi_label else "best", "truncation": None if in_windows else True}
 
     def diagnose(self, given: TextsPredicted) -> list[str]:
         assert given.encoded.labels is not None
@@ -259,7 +279,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if self.task.labels is None:
             visualize.regression(rows, folder / "scores.png")
             return ("scores.png",)
-        visualize.reliability_of_rows(rows, self.task.labels, folder / "reliability.png")
+        visualize.reliability_of_rows(rows, folder / "reliability.png")
         if self.task.multi_label:
             return ("reliability.png",)
         visualize.confusion_of_rows(rows, self.task.labels, folder / "confusion.png")
@@ -283,42 +303,20 @@ def reading_of(settings: ReadingSettings) -> Row:
     return {**known, "overlap": own.overlap} if own.long_texts == "windows" and own.overlap is not None else known
 
 
-def encode_texts(
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    tokenizer: PreTrainedTokenizer,
-    settings: ReadingSettings,
-    truncation: Truncation = "longest_first",
-) -> TextRows:
-    """Token ids of one or more texts or pairs, long ones treated as ``settings.long_texts`` says.
-
-    Any other ``truncation`` than "longest_first" is done in place of that. Pairs of texts in windows or cut in the
-    middle are a ConfigError.
-    """
-    own = settings.of(TextTaskSettings)
-    if truncation == "longest_first" and own.long_texts != "cut":
-        if pairs is not None:
-            raise ConfigError(f"long_texts={own.long_texts!r} is for single texts; pairs of texts are cut")
-        if own.long_texts == "windows":
-            return featurize_windows(texts, tokenizer, settings.max_length, overlap=own.overlap)
-        truncation = "head_tail"
-    return featurize_texts(texts, pairs, tokenizer, max_length=settings.max_length, truncation=truncation)
-
-
 def text_logits(
     engine: InferenceEngine, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring"
 ) -> Floats:
     """Logits of every text ``(R, C)``, of one in windows their mean; see :meth:`InferenceEngine.row_outputs`."""
-    if isinstance(rows, GroupSet):
-        return rows.mean(text_logits(engine, rows.sequences, check=check, label=label))
-    return engine.row_outputs(rows, LOGITS, check=check, label=label)
+    return values_of(rows, engine.row_outputs(sequences_of(rows), LOGITS, check=check, label=label))
 
 
 def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
     """Loss of each row ``(n,)``: :func:`log_losses`, or the squared error of a score."""
     if task.is_regression:
         return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
-    return log_losses(logits, labels)
+    size = rows_at_once(logits)
+    starts = range(0, max(1, len(logits)), size)
+    return np.concatenate([log_losses(logits[at : at + size], labels[at : at + size]) for at in starts])
 
 
 def score_logits(

@@ -14,7 +14,7 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
-from bertkit.ragged import Flags, Floats, Ints, Ragged
+from bertkit.ragged import Flags, Floats, Ints
 from bertkit.tasks.taught_workflow import TaughtWorkflow, Units, label_places
 from bertkit.tasks.tokens.features import IGNORED, TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask
@@ -78,9 +78,6 @@ class TokenTaught(TaughtWorkflow, TokenWorkflow):
         found = np.full((len(encoded.places), told.shape[1]), np.nan, np.float32)
         found[firsts[known][::-1]] = told[known][::-1]
         return found
-
-    def sequences(self, encoded: TokenWindows) -> Ragged:
-        return encoded.rows
 
 
 def _tagged(batch: Batch) -> Tensor:

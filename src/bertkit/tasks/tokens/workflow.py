@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check, Network
-from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
-from bertkit.errors import ConfigError, shorten
+from bertkit.engine.backend import Network
+from bertkit.errors import ConfigError, InputError, shorten
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -31,7 +31,7 @@ from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_ta
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.settings import TokenTaskSettings
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
-from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     task: TokenTask
     model_class = "BertForTokenClassification"
+    of_tokens = True
+    fields = ("tokens",)
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -55,6 +57,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return read_tagged(self.task, path, split, on_error=on_error)
+
+    def example_of(self, item: Mapping[str, object], where: str) -> TaggedExample:
+        words = item.get("tokens")
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            raise InputError(f"'tokens' of {where} must be a list of words, got {type(words).__name__}")
+        listed = tuple(words)
+        if not all(isinstance(word, str) for word in listed):
+            raise InputError(f"'tokens' of {where} holds something that is no word: {listed!r:.60}")
+        return TaggedExample(listed, joiner=self.task.joiner)
 
     def hold_out(self, train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
         return hold_out_sentences(train, share, seed)
@@ -132,12 +143,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counted = train.labels[train.labels != IGNORED]
         return np.bincount(counted, minlength=len(self.task.labels)).astype(np.float64)
 
-    def outputs(
-        self, engine: InferenceEngine, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
-    ) -> Floats:
-        logits_TC = engine.token_outputs(encoded.rows, LOGITS, check=check, label=label)
-        number = {name: index for index, name in engine.config.id2label.items()}
-        return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
+    def sequences(self, encoded: TokenWindows) -> Ragged:
+        return encoded.rows
+
+    def arrange(self, encoded: TokenWindows, values: Floats, config: AnyConfig) -> Floats:
+        number = {name: index for index, name in config.id2label.items()}
+        return values[encoded.places][:, [number[name] for name in self.task.labels]]
+
+    def pipeline_options(self, decision: Decision) -> Row:
+        return {"aggregation_strategy": "first"}
 
     def score(self, given: TagsPredicted) -> dict[str, float]:
         predicted, right = self._tags(given), [example.tags for example in given.examples]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import Json
+from bertkit.system.untrusted_files import Json, is_there
 from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, check_same, read_json_if_there, typed
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
 from bertkit.tokenization.templates import Template
@@ -68,9 +68,9 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
     """The arguments of a tokenizer's class that a folder describes, or a file that holds a whole vocabulary."""
     in_folder = path.is_dir()
     folder, json_file = (path, path / "tokenizer.json") if in_folder else (path.parent, path)
-    has_json = json_file.is_file() and json_file.suffix == ".json"
+    has_json = json_file.suffix == ".json" and is_there(json_file)
     originals = dict(zip(kind.originals if in_folder else [path.name], kind.originals.values(), strict=False))
-    there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
+    there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if is_there(folder / n)]
     arguments: dict[str, Any] = {}
     if has_json:
         content = TokenizerJson(json_file, kind.model, kind.name)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from bertkit.config.config_file import checkpoint_folder
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
@@ -40,11 +42,19 @@ from bertkit.training.distillation.distill_run import (
     rendered,
     teacher_facts,
 )
-from bertkit.training.distillation.distill_settings import DistillRecipe
+from bertkit.training.distillation.distill_settings import (
+    DistillRecipe,
+    StateDistillation,
+    Student,
+    TaskDistillation,
+    VectorDistillation,
+)
+from bertkit.training.distillation.students import HEAD_WIDTH, shape_of
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
     TaughtRelations,
     TaughtStates,
+    check_pair,
     encoder_of,
     load_teacher,
 )
@@ -120,6 +130,7 @@ def distill_corpus(
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")
+    given = replace(given, student=student_of(given, path))
     facts: dict[str, Json] = {"teacher": teacher_facts(teacher, model_hash(path))}
     with distilling(out, given, path, place, facts) as run:
         known = load_teacher(path, given.method)
@@ -135,6 +146,27 @@ def distill_corpus(
             store, run.path / RUN, config, model=str(start), dev=dev, device=place, loss_for=loss_for, added=added
         )
         return run.finished(_finish(run, trained, known))
+
+
+def student_of(recipe: DistillRecipe, teacher: Path) -> Student:
+    """What the student begins with. ConfigError if it cannot be compared with the teacher, before anything is written.
+
+    A new shape whose heads are not given has the teacher's number, if attention is compared and the width allows it.
+    """
+    given, theirs = recipe.begins_with(), read_any_config(config_path(teacher))
+    if not isinstance(theirs, BertConfig):
+        raise ConfigError(f"{teacher} is an encoder-decoder; these methods have an encoder as their teacher")
+    settings, heads = recipe.distillation, theirs.num_attention_heads
+    if isinstance(settings, StateDistillation) and given.shape is not None and given.heads is None:
+        width = int(given.shape.partition("x")[2])
+        if width % heads == 0 and heads != max(1, width // HEAD_WIDTH):
+            given = given.model_copy(update={"heads": heads})
+    ours = shape_of(given, teacher) if given.model is None else read_any_config(config_path(resolve(given.model)))
+    if not isinstance(ours, BertConfig):
+        raise ConfigError(f"{given.model} is an encoder-decoder; a student is an encoder (--student)")
+    assert not isinstance(settings, TaskDistillation | VectorDistillation), "of other methods"
+    check_pair(ours, theirs, settings)
+    return given
 
 
 def taught(network: Network, teacher: Any, recipe: DistillRecipe) -> nn.Module:

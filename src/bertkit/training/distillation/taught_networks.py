@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.model.losses import LossOutput, LossTerm, count_targets, masked_lm_loss
 from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel, HeadModel
@@ -22,7 +23,6 @@ from bertkit.training.distillation.corpus_losses import (
     attention_loss,
     captured,
     direction_loss,
-    has_plain_attention,
     prediction_loss,
     queries_keys_values,
     relation_loss,
@@ -71,13 +71,8 @@ class TaughtPredictions(TaughtNetwork):
 
     def __init__(self, student: Student, teacher: BertForMaskedLM, settings: PredictionDistillation) -> None:
         super().__init__(student, teacher)
+        check_pair(student.config, teacher.config, settings)
         self.settings = settings
-        ours, theirs = student.config.hidden_size, teacher.config.hidden_size
-        if settings.cosine_weight and ours != theirs:
-            raise ConfigError(
-                f"the student's states have {ours} numbers, the teacher's {theirs}, so their directions cannot be "
-                "compared: take layers of the teacher, or set cosine_weight=0"
-            )
 
     def forward_packed(self, batch: Batch) -> LossOutput:
         settings, labels = self.settings, batch.targets["labels"]
@@ -108,18 +103,9 @@ class TaughtRelations(TaughtNetwork):
 
     def __init__(self, student: Student, teacher: BertModel, settings: RelationDistillation) -> None:
         super().__init__(student, teacher)
-        self.heads = settings.relation_heads
-        check_layers(student.bert, teacher)
-        total = teacher.config.num_hidden_layers
+        check_pair(student.config, teacher.config, settings)
+        self.heads, total = settings.relation_heads, teacher.config.num_hidden_layers
         layer = settings.teacher_layer or TEACHER_LAYERS.get(total, total)
-        if layer > total:
-            raise ConfigError(f"teacher_layer={layer}, but the teacher has {total} layers")
-        for name, width in (("student", student.config.hidden_size), ("teacher", teacher.config.hidden_size)):
-            if width % self.heads:
-                raise ConfigError(
-                    f"relation_heads={self.heads} does not divide the {name}'s width of {width}; give a number that "
-                    "divides both widths"
-                )
         self._ours = queries_keys_values(student.bert, [student.config.num_hidden_layers - 1])
         self._theirs = queries_keys_values(teacher, [layer - 1])
 
@@ -151,22 +137,9 @@ class TaughtStates(TaughtNetwork):
 
     def __init__(self, student: HeadModel | BertModel, teacher: BertModel, settings: StateLoss, *, seed: int) -> None:
         super().__init__(student, teacher)
-        self.settings = settings
-        check_layers(encoder_of(student), teacher)
-        ours, theirs = student.config, teacher.config
-        self.every, rest = divmod(theirs.num_hidden_layers, ours.num_hidden_layers)
-        if rest or not self.every:
-            raise ConfigError(
-                f"a student of {ours.num_hidden_layers} layers learns every k-th layer of its teacher, which has "
-                f"{theirs.num_hidden_layers}; choose a number that divides that"
-            )
-        self.heads = ours.num_attention_heads
-        if settings.attention_weight and self.heads != theirs.num_attention_heads:
-            raise ConfigError(
-                f"the student has {self.heads} attention heads, the teacher {theirs.num_attention_heads}, so attention "
-                f"cannot be compared: give a new student as many (--set heads={theirs.num_attention_heads}; they must "
-                "divide its width), or set attention_weight=0"
-            )
+        check_pair(student.config, teacher.config, settings)
+        self.settings, ours, theirs = settings, student.config, teacher.config
+        self.every, self.heads = theirs.num_hidden_layers // ours.num_hidden_layers, ours.num_attention_heads
         with seeded(seed):
             self.project = nn.Linear(ours.hidden_size, theirs.hidden_size)
             nn.init.trunc_normal_(self.project.weight, std=ours.initializer_range)
@@ -225,14 +198,67 @@ def total_of(terms: list[LossTerm]) -> LossTerm:
     return LossTerm(torch.stack([term.total for term in terms]).sum(), terms[0].num_targets)
 
 
-def check_layers(student: BertModel, teacher: BertModel) -> None:
-    """Refuse (ConfigError) layers whose attention is not BERT's."""
-    for name, encoder in (("student", student), ("teacher", teacher)):
-        if not has_plain_attention(encoder):
-            raise ConfigError(
-                f"the {name} is of the {encoder.config.model_type} family, whose attention is more than queries, keys "
-                "and values, or whose layers share weights; this method compares those of BERT and its like"
-            )
+def check_pair(
+    ours: BertConfig, theirs: BertConfig, settings: PredictionDistillation | RelationDistillation | StateLoss
+) -> None:
+    """Refuse (ConfigError, with all that is wrong) shapes of a student and its teacher that cannot be compared."""
+    faults: list[str] = []
+    match settings:
+        case PredictionDistillation():
+            if settings.cosine_weight and ours.hidden_size != theirs.hidden_size:
+                faults.append(
+                    f"the student's states have {ours.hidden_size} numbers, the teacher's {theirs.hidden_size}, so "
+                    "their directions cannot be compared: take layers of the teacher (--student "
+                    f"{ours.num_hidden_layers}), or --set cosine_weight=0"
+                )
+        case RelationDistillation():
+            faults += [*_not_plain(ours, theirs), *_relation_faults(ours, theirs, settings)]
+        case StateLoss():
+            faults += [*_not_plain(ours, theirs), *_state_faults(ours, theirs, settings)]
+    if faults:
+        raise ConfigError("; ".join(faults))
+
+
+def _not_plain(ours: BertConfig, theirs: BertConfig) -> list[str]:
+    """Layers whose attention is not BERT's."""
+    return [
+        f"the {name} is of the {shape.model_type} family, whose attention is more than queries, keys and values, or "
+        "whose layers share weights; this method compares those of BERT and its like"
+        for name, shape in (("student", ours), ("teacher", theirs))
+        if shape.family.scores != "content" or shape.num_stored_layers != shape.num_hidden_layers
+    ]
+
+
+def _relation_faults(ours: BertConfig, theirs: BertConfig, settings: RelationDistillation) -> list[str]:
+    total, heads = theirs.num_hidden_layers, settings.relation_heads
+    faults = []
+    if (settings.teacher_layer or 1) > total:
+        faults.append(f"teacher_layer={settings.teacher_layer}, but the teacher has {total} layers")
+    widths = {name: shape.hidden_size for name, shape in (("student", ours), ("teacher", theirs))}
+    if wrong := [f"the {name}'s width of {width}" for name, width in widths.items() if width % heads]:
+        fits = max(n for n in range(1, heads + 1) if not any(width % n for width in widths.values()))
+        faults.append(f"relation_heads={heads} does not divide {' and '.join(wrong)}; --set relation_heads={fits} does")
+    return faults
+
+
+def _state_faults(ours: BertConfig, theirs: BertConfig, settings: StateLoss) -> list[str]:
+    layers, total, heads = ours.num_hidden_layers, theirs.num_hidden_layers, theirs.num_attention_heads
+    faults = []
+    if total % layers:
+        faults.append(
+            f"a student of {layers} layers learns every k-th layer of its teacher, which has {total}: choose a number "
+            "that divides that"
+        )
+    if settings.attention_weight and ours.num_attention_heads != heads:
+        faults.append(
+            f"the student has {ours.num_attention_heads} attention heads, the teacher {heads}, so attention cannot be "
+            "compared: give a new student as many, which must divide its width, or --set attention_weight=0"
+        )
+    if faults:
+        fewer = max((n for n in range(1, layers + 1) if total % n == 0), default=1)
+        width = max(ours.hidden_size // heads, 1) * heads
+        faults.append(f"for example --student {fewer}x{width} --set heads={heads}")
+    return faults
 
 
 def encoder_of(model: HeadModel | BertModel) -> BertModel:

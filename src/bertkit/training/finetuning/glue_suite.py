@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.runs import Classifier, load_run
+from bertkit.inference.runs import Run, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, clock, say
 from bertkit.system.device import Device
@@ -238,7 +238,7 @@ def write_submission(
     return tuple(written), absent
 
 
-def submission_text(task: TextTask, examples: Examples[Example], run: Classifier) -> str:
+def submission_text(task: TextTask, examples: Examples[Example], run: Run) -> str:
     """One file of a submission, for all rows of a test file: skipping one would shift the answers."""
     predicted = [row["predicted"] for row in run.answers(examples, label=f"predicting {task.name}")]
     if task.is_regression:

@@ -457,6 +457,19 @@ def forge(path: Path) -> None:
     (path.parent / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
+def line_with(line: str) -> Callable[[Path], None]:
+    """Another first text, with its size and checksum in the manifest."""
+
+    def act(path: Path) -> None:
+        data = b"\n".join([line.encode(), *path.read_bytes().split(b"\n")[1:]])
+        path.write_bytes(data)
+        manifest = json.loads((path.parent / "index.json").read_text(encoding="utf-8"))
+        manifest["blocks"][0] |= {"texts_bytes": len(data), "texts_crc32": zlib.crc32(data)}
+        (path.parent / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+    return act
+
+
 def pickle_in(path: Path) -> None:
     """An array of objects, which numpy would unpickle."""
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -472,6 +485,9 @@ def pickle_in(path: Path) -> None:
         *(damage_with(name, act) for name in ("block-000000.npy", "block-000000.jsonl")
           for act in (cut, flip, remove, forge)),
         damage_with("block-000000.npy", pickle_in),
+        damage_with("block-000000.jsonl", line_with('{"id": "0", "source": "", "text": ' + "[" * 100_000)),
+        damage_with("block-000000.jsonl", line_with('{"id": "0", "source": "", "text": ["a"]}')),
+        damage_with("block-000000.jsonl", line_with('{"id": 0, "source": "", "text": "a"}')),
         damage_with("index.json", cut),
         damage_with("index.json", remove),
     ],
@@ -513,6 +529,29 @@ def test_a_manifest_that_cannot_be(values: dict[str, Any], tmp_path: Path, encod
         (folder / "index.json").write_text(text, encoding="latin-1")
         with pytest.raises(DataError, match=r"index\.json"):
             SearchIndex(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda manifest: manifest["blocks"].append(manifest["blocks"][0]), "two of its blocks have one number"),
+        (lambda manifest: manifest["blocks"][0].update(removed=[1, 1]), "block 0 has numbers that cannot be"),
+        (lambda manifest: manifest["facts"].update(query_prompt=5), "query_prompt is 5"),
+        (lambda manifest: manifest["facts"].update(prompt=None), "prompt is None"),
+        (lambda manifest: manifest["facts"].update(pooling=7), "pooling is 7"),
+        (lambda manifest: manifest["facts"].update(max_length="9"), "max_length is '9'"),
+    ],
+)
+def test_a_manifest_with_values_that_cannot_be(
+    change: Callable[[Any], Any], told: str, tmp_path: Path, encoder: TextEncoder
+) -> None:
+    folder = tmp_path / "index"
+    build(folder, encoder, some_texts(3))
+    manifest = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    change(manifest)
+    (folder / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(DataError, match=rf"index\.json is damaged: {told}"):
+        opened(folder, encoder)
 
 
 def test_two_searches_are_fused_by_rank(tmp_path: Path, encoder: TextEncoder) -> None:

@@ -130,7 +130,7 @@ def test_labels_must_be_the_tasks(models: dict[str, Path], data: Path) -> None:
     with pytest.raises(ConfigError, match="unknown split 'mismatched'"):
         compare_methods(task, data, [models["encoder"]], read_labels("good, bad, dull"), "mismatched")
     pairs = csv_task(data, text="text", label="label", problem="multi_label")
-    with pytest.raises(ConfigError, match="one label each; csv is not"):
+    with pytest.raises(ConfigError, match="one label each; task csv has"):
         compare_methods(pairs, data, [models["encoder"]], CandidateLabels(("good",), (("good",),)))
 
 

@@ -160,7 +160,11 @@ def test_every_text_with_every_hypothesis_is_as_encoding_the_pairs(pipes: dict[s
         ({"a": "good", "b": "good"}, {}, "'good' stands for 'a' and for 'b'"),
         ({"a": []}, {}, "must be texts that are not empty"),
         ({"a": ["good", "great"], "b": "bad"}, {}, "label 'a' has 2 descriptions"),
-        (["a", "b"], {"hypothesis_template": "no field"}, "has no {} where the label goes"),
+        (["a", "b"], {"hypothesis_template": "no field"}, "has no {} where the whole label goes"),
+        (["a", "b"], {"hypothesis_template": "This is {{}}."}, "{{}} stands for braces"),
+        (["cat", "car"], {"hypothesis_template": "It is {:.2}."}, "has no {} where the whole label goes"),
+        (["a", "b"], {"hypothesis_template": "It is {0.__class__}."}, "has no {} where the whole label goes"),
+        (["a", "b"], {"hypothesis_template": "It is {!r:.1}."}, "has no {} where the whole label goes"),
         (["a", "b"], {"hypothesis_template": "{text} {mask}"}, "are for method='pattern'"),
     ],
 )
@@ -181,6 +185,8 @@ def test_labels_and_templates_that_say_nothing(
         ({"a": "good", "b": "GOOD"}, {}, "is the same token as a word of 'a'"),
         (["good", "bad"], {"hypothesis_template": "This is {}."}, r"a pattern has \{text\} and \{mask\} once each"),
         (["good", "bad"], {"hypothesis_template": "{mask} {text} {mask}"}, "once each"),
+        (["good", "bad"], {"hypothesis_template": "{{text}} is {mask}"}, "no other braces"),
+        (["good", "bad"], {"hypothesis_template": "{text} {} is {mask}"}, "no other braces"),
     ],
 )
 def test_patterns_that_cannot_be_filled(labels: Any, options: dict[str, Any], told: str, pipes: dict[str, Any]) -> None:

@@ -13,13 +13,14 @@ from torch.nn import functional as F
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks import Columns, Example, TextTask, score
 from bertkit.tasks.text.decoding import LabelDecision, cross_fitted_labels, decide_labels
-from bertkit.tasks.text.workflow import TextWorkflow, class_weights, encode_texts, label_entropy
+from bertkit.tasks.text.features import encode_texts
+from bertkit.tasks.text.workflow import TextWorkflow, class_weights, label_entropy
 from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import BertTokenizer
 from bertkit.tokenization.features import featurize_texts
@@ -32,6 +33,7 @@ from training_helpers import toy_features, toy_task
 TASK = TextTask("toy", ("a", "b"), ("accuracy",), "accuracy", Columns(("text",)))
 SEVERAL = TextTask("toy", ("p", "q", "r"), ("micro_f1",), "micro_f1", Columns(("text",)), multi_label=True)
 TEXTS = ["good film " * 30, "bad", "the scene was dull " * 9]
+SINGLE = [(text, None) for text in TEXTS]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def test_frozen_vectors_of_windows_give_the_mean_of_their_logits(
     own = {"embedding_size": 32} if family == "electra" else {}
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(model_type=family, initializer_range=0.2, **sizes, **own))
-    rows = encode_texts(TEXTS, None, tokenizer, settings())
+    rows = encode_texts(SINGLE, tokenizer, 20, "windows", settings().overlap)
     vectors = frozen_vectors(model, rows)
     assert vectors.shape == ((3, 32) if family == "bert" else (9, 32)), "a head that is not linear reads every window"
     expected = TextWorkflow(TASK).outputs(InferenceEngine.for_scoring(model), rows, check=lambda: None, label="")
@@ -117,16 +119,15 @@ def test_a_frozen_head_with_a_layer_of_its_own_trains_on_every_window(tokenizer:
 
 
 def test_head_and_tail_and_what_pairs_cannot_have(tokenizer: BertTokenizer) -> None:
-    rows = encode_texts(TEXTS, None, tokenizer, settings(long_texts="head_tail"))
+    rows = encode_texts(SINGLE, tokenizer, 20, "head_tail")
     same = featurize_texts(TEXTS, None, tokenizer, max_length=20, truncation="head_tail")
     assert isinstance(rows, Ragged)
     assert rows.ids.tolist() == same.ids.tolist()
     for how in ("windows", "head_tail"):
-        with pytest.raises(ConfigError, match="is for single texts"):
-            encode_texts(["a"], ["b"], tokenizer, settings(long_texts=how))
-    assert len(encode_texts(["a"], ["b"], tokenizer, settings(long_texts="cut"))) == 1
-    refused = encode_texts(TEXTS, None, tokenizer, settings(), truncation="only_first")
-    assert isinstance(refused, Ragged), "what is asked of one call goes before the settings"
+        with pytest.raises(InputError, match="single texts"):
+            encode_texts([("a", "b")], tokenizer, 20, how)
+    assert len(encode_texts([("a", "b")], tokenizer, 20)) == 1
+    assert isinstance(encode_texts(SINGLE, tokenizer, 20, "only_first"), Ragged)
 
 
 def several_features(seed: int = 0) -> Ragged:

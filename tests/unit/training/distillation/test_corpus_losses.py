@@ -117,6 +117,11 @@ def test_tinybert_learns_every_second_layer():
         TaughtStates(student, made(BertModel, 1, num_hidden_layers=3), StateDistillation(), seed=0)
     with pytest.raises(ConfigError, match="2 attention heads, the teacher 4"):
         TaughtStates(student, made(BertModel, 1, num_attention_heads=4), StateDistillation(), seed=0)
+    both = "learns every k-th layer .* 2 attention heads, the teacher 4.*for example --student 1x32 --set heads=4"
+    with pytest.raises(ConfigError, match=both):
+        TaughtStates(
+            student, made(BertModel, 1, num_hidden_layers=3, num_attention_heads=4), StateDistillation(), seed=0
+        )
 
 
 def test_teachers_are_neither_trained_nor_saved():

@@ -170,7 +170,9 @@ def test_the_methods_are_compared_on_training_rows_alone(start: Path, tmp_path: 
     assert found["rows"] == 24
     for each in found["compared"]:
         assert each["interval"][0] <= each["score"] <= each["interval"][1]
-        assert each["below_interval"][0] <= each["below"] <= each["below_interval"][1]
+        low, high = each["below_interval"] or (each["below"], each["below"])  # none of the chosen one
+        assert low <= each["below"] <= high
+        assert (each["below_interval"] is None) >= (each["method"] == found["chosen"])
     assert any("best in cross-validation" in note for note in result.notes)
     # Other dev rows, the same choice and the same scores of the comparison.
     write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 7))

@@ -1,0 +1,277 @@
+"""Rows to files of JSON lines, CSV or Parquet: each part is written once, in the file's own format.
+
+An unfinished file can be continued: :class:`Done` says how far it is, and what lies behind that is cut off.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from bertkit.errors import ConfigError, DataError, needs_bertkit
+from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.reading.text_rows import Samples
+from bertkit.tasks.run_rows import to_jsonl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 4096
+OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
+Row = dict[str, Json]
+#: Cells by column, as many of each as there are rows.
+Table = dict[str, list[Json | tuple[float, ...]]]
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_MISFIT = "a .parquet file cannot hold this; choose a name that ends in .jsonl"
+NO_ROWS = "the input has no rows, so there is nothing to predict"
+
+
+def own_name(field: str, taken: Collection[str]) -> str:
+    """What a field of ours is called in rows that have the columns ``taken`` as well."""
+    while field in taken:
+        field = OWN + field
+    return field
+
+
+@dataclass
+class Done:
+    """How far an unfinished file is: its rows, how many of these were cut or hold no text, and its bytes.
+
+    columns: of a table, in their order. ragged: its first rows have not the last of these.
+    """
+
+    rows: int = 0
+    truncated: int = 0
+    empty: int = 0
+    size: int = 0
+    columns: list[str] = field(default_factory=list)
+    ragged: bool = False
+
+    def count(self, rows: Iterable[Row], taken: Collection[str]) -> None:
+        """Add rows."""
+        cut, blank = own_name("truncated", taken), own_name("empty", taken)
+        for row in rows:
+            self.rows += 1
+            self.truncated += row.get(cut) is True
+            self.empty += row.get(blank) is True
+
+
+class RowFile:
+    """A file of JSON lines that becomes ``out`` when it is finished.
+
+    taken: the columns of the input, see :func:`own_name`.
+    """
+
+    def __init__(self, out: Path, partial: Path, taken: Samples, done: Done) -> None:
+        self.out, self.partial, self.taken, self.done = out, partial, taken, done
+
+    def append(self, rows: Sequence[Row], *, advice: str = "Free some space and try again") -> None:
+        """Write some rows; ``advice`` is for a full disk. What a format cannot hold is a DataError."""
+        lines = self._encoded(rows)
+        guard = disk_guard(self.partial.parent, len(lines), what=self.partial.name, advice=advice)
+        with guard, self.partial.open("ab") as file:
+            file.write(lines)
+        self.done.size += len(lines)
+        self.done.count(rows, self.taken)
+
+    def finish(self) -> None:
+        """Make the whole file of the rows written."""
+        sync_file(self.partial)
+        self._publish()
+        self.partial.unlink(missing_ok=True)
+        sync_folder(self.out.parent)
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        return to_jsonl(rows).encode("utf-8")
+
+    def _publish(self) -> None:
+        self.partial.replace(self.out)
+
+
+class TableFile(RowFile):
+    """A file whose rows have the same columns.
+
+    These are those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that label),
+    then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``; last what the first row lacks.
+    """
+
+    def finish(self) -> None:
+        if not self.done.rows:
+            raise DataError(NO_ROWS)
+        super().finish()
+
+    def _cells(self, rows: Sequence[Row]) -> dict[str, list[Json]]:
+        """The cells of all columns so far."""
+        table, done = table_of(rows, self.taken), self.done
+        new = [name for name in dict.fromkeys((*table, *self.taken)) if name not in done.columns]
+        done.ragged |= bool(new and done.rows)
+        done.columns += new
+        none: list[Json] = [None] * len(rows)
+        return {name: list(map(_cell, table.get(name, none))) for name in done.columns}
+
+
+class DelimitedFile(TableFile):
+    """CSV or TSV."""
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        return self._lines(zip(*self._cells(rows).values(), strict=True))
+
+    def _lines(self, rows: Iterable[Sequence[Json]]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=_DELIMITERS[self.out.suffix]).writerows(rows)
+        return text.getvalue().encode("utf-8")
+
+    def _publish(self) -> None:
+        with new_file(self.out) as draft, draft.open("wb") as file, self.partial.open("rb") as lines:
+            file.write(self._lines([self.done.columns]))
+            if self.done.ragged:
+                self._fill_up(lines, file)
+            else:
+                shutil.copyfileobj(lines, file)
+
+    def _fill_up(self, lines: BinaryIO, file: BinaryIO) -> None:
+        """Copy rows, each with a cell for every column."""
+        text = io.TextIOWrapper(lines, "utf-8", newline="")
+        reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
+        width = len(self.done.columns)
+        while part := list(islice(reader, ROW_GROUP)):
+            file.write(self._lines([*row, *[""] * (width - len(row))] for row in part))
+
+
+class ParquetFile(TableFile):
+    """Parquet; unfinished a stream of Arrow tables, one a part."""
+
+    def __init__(self, out: Path, partial: Path, taken: Samples, done: Done) -> None:
+        super().__init__(out, partial, taken, done)
+        with needs_bertkit("a .parquet file"):
+            import pyarrow.parquet  # noqa: F401
+        for name, values in taken.items():
+            self._array(name, [_cell(value) for value in values.values()])
+
+    def _array(self, name: str, cells: Sequence[Json]) -> pa.Array:
+        import pyarrow as pa
+
+        try:
+            return pa.array(cells)
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(f"column {name!r}: {error}: {_MISFIT}") from None
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        import pyarrow as pa
+
+        table = pa.table({name: self._array(name, cells) for name, cells in self._cells(rows).items()})
+        stream = io.BytesIO()
+        with pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(table)
+        return stream.getvalue()
+
+    def _publish(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            schema = pa.unify_schemas([part.schema for part in self._parts()], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(f"{error}: {_MISFIT}") from None
+        with (
+            new_file(self.out) as draft,
+            draft.open("wb") as file,  # Arrow's paths are UTF-8
+            pq.ParquetWriter(file, schema) as writer,
+        ):
+            waiting = [schema.empty_table()]
+            for part in self._parts():
+                waiting.append(part)
+                if sum(map(len, waiting)) >= ROW_GROUP:
+                    writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
+                    del waiting[1:]
+            if len(waiting) > 1:
+                writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
+
+    def _parts(self) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        with self.partial.open("rb") as file:
+            while file.tell() < self.done.size:
+                yield pa.ipc.open_stream(file).read_all()
+
+
+_CLASSES: Mapping[str, type[RowFile]] = {
+    ".jsonl": RowFile,
+    ".csv": DelimitedFile,
+    ".tsv": DelimitedFile,
+    ".parquet": ParquetFile,
+}
+FORMATS = tuple(_CLASSES)
+
+
+def row_file(out: Path, partial: Path, taken: Samples, done: Done) -> RowFile:
+    """The unfinished file for a name: a table, as its ending says; any other name gets JSON lines."""
+    return _CLASSES.get(out.suffix, RowFile)(out, partial, taken, done)
+
+
+def write_rows(rows: Iterable[Row], out: Path) -> int:
+    """Write rows, of predictions or of anything; the file appears when it is complete. Returns their number."""
+    file = row_file(out, out.with_name(f".{out.name}.rows"), {}, Done())
+    source = iter(rows)
+    try:
+        file.partial.write_bytes(b"")
+        while part := list(islice(source, ROW_GROUP)):
+            file.append(part)
+        if not file.done.rows:
+            raise DataError(NO_ROWS)
+        file.finish()
+    finally:
+        file.partial.unlink(missing_ok=True)
+    return file.done.rows
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Held while a new file is made; ConfigError if it exists, or another process is making it."""
+    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
+    with held_lock(out.with_name(f".{out.name}.lock"), busy):
+        if out.exists():
+            raise ConfigError(f"{out} exists already; remove it or choose another name")
+        yield
+
+
+def table_of(rows: Sequence[Row], taken: Collection[str] = ()) -> Table:
+    """Predictions as columns: those of all rows, in the order in which they first occur."""
+    found = [flat(row, taken) for row in rows]
+    names = dict.fromkeys(name for cells in found for name in cells)
+    return {name: [cells.get(name) for cells in found] for name in names}
+
+
+def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float, ...]]:
+    """One prediction as the cells of a table row; a tuple has the probabilities of several labels."""
+    last = shared, cut, blank = [own_name(field, taken) for field in ("probabilities", "truncated", "empty")]
+    cells: dict[str, Json | tuple[float, ...]] = {key: value for key, value in row.items() if key not in last}
+    shares = row.get(shared)
+    if isinstance(shares, dict):
+        predicted = row[own_name("predicted", taken)]
+        chosen = tuple(shares[label] for label in predicted) if isinstance(predicted, list) else shares[predicted]
+        cells[own_name("probability", taken)] = chosen
+        cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
+    elif shares is not None:
+        cells[shared] = shares
+    if cut in row:
+        cells[cut] = row[cut]
+    return {**cells, blank: bool(row.get(blank, False))} if own_name("predicted", taken) in row else cells
+
+
+def _cell(value: Json | tuple[float, ...]) -> Json:
+    """A value as the cell of a file: text for lists and objects."""
+    if isinstance(value, tuple):
+        return "|".join(f"{share:.4f}" for share in value)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "|".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
