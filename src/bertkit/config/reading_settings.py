@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from bertkit.config.sentence_config import checked_prompt
-from bertkit.errors import InputError
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, is_there
@@ -86,14 +84,6 @@ class ReadingSettings(Settings):
     def of(self, own: type[OwnT]) -> OwnT:
         """A kind's own settings among these; their defaults, where these are the common settings alone."""
         return self if isinstance(self, own) else own()
-
-    @field_validator("query_prompt", "document_prompt")
-    @classmethod
-    def _has_no_place(cls, prompt: str | None) -> str | None:
-        try:
-            return None if prompt is None else checked_prompt(prompt)
-        except InputError as error:
-            raise ValueError(str(error)) from None
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bertkit.config.reading_settings import LossName, Use
+from bertkit.config.sentence_config import checked_prompt
+from bertkit.errors import InputError
 from bertkit.system.validated_settings import Settings
 
 
@@ -51,3 +53,11 @@ class EmbeddingTaskSettings(Settings):
     document_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(
         None, description="pairs, triplets: prefix of the other texts; likewise"
     )
+
+    @field_validator("query_prompt", "document_prompt")
+    @classmethod
+    def _has_no_place(cls, prompt: str | None) -> str | None:
+        try:
+            return None if prompt is None else checked_prompt(prompt)
+        except InputError as error:
+            raise ValueError(str(error)) from None
