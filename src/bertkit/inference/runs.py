@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,7 +196,7 @@ def finished(run: str | Path, data: str | Path, *, revision: str | None = None) 
 
 
 def _learned_from(settings: Mapping[str, Any], data: str | Path) -> bool:
-    return "data" in settings and Path(settings["data"]).resolve() == Path(data).resolve()
+    return "data" in settings and os.path.realpath(settings["data"]) == os.path.realpath(data)
 
 
 def predict_run(
