@@ -34,7 +34,7 @@ def make_teacher(folder: Path, *, seed: int = 0) -> Path:
 
 
 def small_data(folder: Path) -> tuple[Path, Path]:
-    """24 labelled texts with a dev file, and 400 more without labels, a text a line."""
+    """24 labelled texts with a dev file, and 400 more without labels, a text per line."""
     data = write_splits(folder / "small", labelled_texts(24, 5), labelled_texts(200, 2))
     more = folder / "more.txt"
     more.write_text("\n".join(text for text, _ in labelled_texts(400, 9)) + "\n")

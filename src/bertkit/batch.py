@@ -188,7 +188,7 @@ def collate_groups(
     Args:
         groups: where they come from.
         numbers: of the rows.
-        labelled: whether ``targets["labels"]`` has the labels of the rows, one a row.
+        labelled: whether ``targets["labels"]`` has the labels of the rows, one per row.
         label_each: one a sequence instead: that of its row.
 
     Raises:

@@ -54,7 +54,7 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command, which must succeed, and return what it writes with ``--json``, one object a line."""
+    """Run a command, which must succeed, and return what it writes with ``--json``, one object per line."""
 
     def call(command: str, *more: object) -> list[dict[str, Any]]:
         code = main([*command.split(), *(str(part) for part in more)])

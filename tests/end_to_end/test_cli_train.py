@@ -221,6 +221,8 @@ def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path)
     assert code == 0
     assert json.loads(out)["protocol"]["data"]["bad_rows_left_out"] == {"train": 1, "dev": 0}
     assert "LEFT OUT: 1 row, empty text" in err
+    card = Path(json.loads(out)["folder"], "README.md").read_text(encoding="utf-8")
+    assert "(1 left out, bad rows among them: 1) |" in card
     good = tmp_path / "good.csv"
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="utf-8")
     code, out, err = run("predict", "--model", tmp_path / "run", good, "--json", "--device", "cpu")
@@ -232,7 +234,7 @@ def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path)
     code, out, err = run(*scores, good, "--json")
     assert code == 0, err
     assert json.loads(out)["scores"]["accuracy"] == 1.0
-    assert run(*scores, good)[1].startswith("csv, good.csv (160 rows)")
+    assert run(*scores, good)[1].startswith("csv, dev (32 rows)"), "the rows held out, in a copy of the training file"
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="cp1252")
     assert run(*scores, good)[0] == 3, "the encoding of the training file is not that of every file"
     assert run(*scores, good, "--encoding", "cp1252")[0] == 0

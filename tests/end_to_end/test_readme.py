@@ -100,7 +100,7 @@ def test_the_tour_runs(tmp_path):
     topics = {word for line in re.findall(r"(?m)^  \d  .*", searched) for word in line.split("  ")[-1].split(", ")}
     assert {"password", "invoice", "payment"} <= topics
     assert not {"it", "how", "since", "has", "the", "you", "to", "was", "not"} & topics
-    assert "requests.csv:21, requests.csv:23" in searched
+    assert "requests.csv:22, requests.csv:24" in searched
     assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
     assert "unigram_entropy" in pretrained
     assert "masked_lm_loss" in pretrained

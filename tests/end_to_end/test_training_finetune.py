@@ -568,8 +568,17 @@ def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:
     assert "50 (110 left out)" in (tmp_path / "run" / "README.md").read_text()
 
 
+def test_a_run_that_was_asked_to_be_short_is_not_dead(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": 1}, baseline=False)
+    result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
+    assert not result.seeds[0].dead
+    assert not result.replaced
+    assert "SHORT RUN: after 10 updates the training loss is no better" in result.render()
+    assert "DEAD" not in result.render()
+
+
 def test_a_dead_run_is_named(start: Path, data: Path, tmp_path: Path) -> None:
-    config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": 1})
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": None, "patience": 0}, restarts=0)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert result.seeds[0].dead
     assert any("DEAD RUN" in note for note in result.notes)

@@ -88,7 +88,7 @@ def test_carve_is_a_partition(pairs: list[tuple[str, int]], share: float, seed: 
     try:
         stay, out = carve(rows, share, seed)
     except ValueError:
-        return  # one text a label: nothing can be held out
+        return  # one text per label: nothing can be held out
     assert sorted([*stay, *out], key=lambda row: row.row) == rows
     assert not {text_key(row) for row in stay} & {text_key(row) for row in out}
     assert stay

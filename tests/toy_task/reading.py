@@ -1,4 +1,4 @@
-"""Reading: ``train.tone`` with a number and a text a line."""
+"""Reading: ``train.tone`` with a number and a text per line."""
 
 from __future__ import annotations
 

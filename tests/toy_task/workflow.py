@@ -1,4 +1,4 @@
-"""The toy kind of task for training, evaluation and prediction, from existing pieces: one row a text, a head of one
+"""The toy kind of task for training, evaluation and prediction, from existing pieces: one row per text, a head of one
 number.
 """
 

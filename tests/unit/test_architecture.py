@@ -48,6 +48,17 @@ def test_bert_is_read_in_five_short_files():
     assert sum((SOURCE / "model" / f"{name}.py").read_text().count("\n") for name in files) <= 700
 
 
+def test_one_place_makes_trainers():
+    makers = {"Trainer", "LoopOptions"}
+    calls = [
+        (path.name, node.func.id)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
+    ]
+    assert sorted(calls) == [("assembly.py", "LoopOptions"), ("assembly.py", "Trainer")]
+
+
 def names_of(path):
     """The names at the top level of a module."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

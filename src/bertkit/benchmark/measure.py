@@ -83,7 +83,7 @@ def run_benchmark(
         texts: to be measured with; None: built-in lengths and random tokens.
         against: peers, see :data:`~bertkit.benchmark.runtimes.PEERS`; None: all that are installed.
         precisions: some of :data:`~bertkit.benchmark.runtimes.PRECISIONS`; None: all that this processor has.
-        threads: of every runtime; None: one a core.
+        threads: of every runtime; None: one per core.
         rounds: how often everything is measured, at least 1.
         seed: of the texts.
         python: the interpreter that has the peers; None: this one.

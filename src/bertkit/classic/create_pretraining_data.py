@@ -64,7 +64,7 @@ def create_training_instances(
 ) -> list[TrainingInstance]:
     """Text files to shuffled examples; for the settings see :class:`InstanceSettings`.
 
-    Files are UTF-8, one sentence a line, with a blank line between documents; the end of a file does not end a
+    Files are UTF-8, one sentence per line, with a blank line between documents; the end of a file does not end a
     document, as in the original. Random tokens are drawn from the tokenizer's vocabulary.
 
     Raises:

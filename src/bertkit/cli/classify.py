@@ -76,7 +76,8 @@ def classify(
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
     read = read_pairs if pairs else read_texts
-    for asked, found in with_texts(_with_words(read(text, reading)), run):
+    inputs: Iterable[str | Pair] = read(text, reading)
+    for asked, found in with_texts(inputs, lambda items: run(_with_words(items))):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:
             best = {} if several else found[0]
@@ -129,11 +130,11 @@ def _untrained(
 
 def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
     """The texts unchanged. One without a word would get a label like any other, so it is refused."""
-    for number, item in enumerate(inputs, start=1):
+    for number, item in enumerate(inputs):
         for text in (item,) if isinstance(item, str) else item:
             if not text.strip():
                 raise TextError(
-                    f"text {number} is empty, so there is nothing to classify; leave it out, or label whole files with "
-                    "'bertkit predict', which marks such rows"
+                    f"text {number} (counted from 0) is empty, so there is nothing to classify; leave it out, or label "
+                    "whole files with 'bertkit predict', which marks such rows"
                 )
         yield item

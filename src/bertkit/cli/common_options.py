@@ -7,6 +7,7 @@ import os
 import random
 import re
 import sys
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.errors import BertkitError, ConfigError, DataError, ResourceError
 from bertkit.system.console import for_stream, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
@@ -32,6 +33,8 @@ JsonLike = None | bool | int | float | str | Sequence["JsonLike"] | Mapping[str,
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
+#: How the pipelines begin a message on a text.
+_NUMBERED = re.compile(r"text (\d+) \(counted from 0\)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 COMMON_GROUP = Group("Common options", sort_key=9)
@@ -213,7 +216,33 @@ def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[s
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     rows = _rows(texts, source, source.columns.places)
-    return list(texts) if rows is None else (row.text for row in rows)
+    return list(texts) if rows is None else Placed(((row.line, row.text) for row in rows), source)
+
+
+class Placed(Iterator[T]):
+    """Texts or pairs of a file or of standard input; knows the line of each that was drawn."""
+
+    def __init__(self, items: Iterable[tuple[int, T]], source: Source) -> None:
+        self._items, self._source, self._lines = iter(items), source, array("q")
+
+    def __next__(self) -> T:
+        line, item = next(self._items)
+        self._lines.append(line)
+        return item
+
+    def located(self, message: str) -> str:
+        """A message that names a text by its number, as the pipelines count, with its place instead."""
+        found = _NUMBERED.match(message)
+        if found is None or int(found[1]) >= len(self._lines):
+            return message
+        return f"{_place(self._source, self._lines[int(found[1])])}: the text{message[found.end() :]}"
+
+
+def _place(source: Source, line: int) -> str:
+    from bertkit.tasks.examples import place_of
+
+    from_stdin = source.file is None or str(source.file) == STANDARD_STREAM
+    return f"standard input, line {line}" if from_stdin else place_of(str(source.file), line)
 
 
 def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
@@ -227,14 +256,17 @@ def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
         if len(texts) % 2:
             count = "1 text does" if len(texts) == 1 else f"{len(texts)} texts do"
             raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
-        yield from zip(texts[::2], texts[1::2], strict=True)
-        return
+        return zip(texts[::2], texts[1::2], strict=True)
+    return Placed(_pairs(rows, source), source)
+
+
+def _pairs(rows: Iterable[FileRow], source: Source) -> Iterator[tuple[int, Pair]]:
     for row in rows:
         halves = row.text.split("\t") if row.pair is None else (row.text, row.pair)
         if len(halves) != 2:
-            where = f"line {row.line}" if source.file is None else f"{source.file}:{row.line}"
-            raise DataError(f"{where}: {len(halves) - 1} tabs found, expected one: first text, tab, second text")
-        yield halves[0], halves[1]
+            found = f"{len(halves) - 1} tabs found, expected one: first text, tab, second text"
+            raise DataError(f"{_place(source, row.line)}: {found}")
+        yield row.line, (halves[0], halves[1])
 
 
 def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Iterable[FileRow] | None:
@@ -314,8 +346,13 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
             waiting.append(text)
             yield text
 
-    for result in run(noted()):
-        yield waiting.popleft(), result
+    try:
+        for result in run(noted()):
+            yield waiting.popleft(), result
+    except BertkitError as error:
+        if isinstance(texts, Placed):
+            error.args = (texts.located(str(error)),)
+        raise
 
 
 def check_format(out: Path, endings: Collection[str]) -> None:

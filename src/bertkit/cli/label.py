@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +75,9 @@ def label(
     rows = text_rows(file, columns)
     places = dict(zip(reversed(rows.texts), reversed(rows.places), strict=True))  # of equal texts the first
     texts = list(dict.fromkeys(rows.texts))
-    make_folder(out.resolve().parent)
+    with contextlib.suppress(FileNotFoundError):
+        out.stat()  # an OSError for links in a circle
+    make_folder(Path(os.path.realpath(out)).parent)
     busy = f"another process is labelling into {out}; end it, or choose another --out"
     with held_lock(out.with_name(f".{out.name}.lock"), busy):
         known = LabelFile(out, names)
@@ -105,7 +109,9 @@ def _show(text: str) -> None:
 
 
 def _answers(*, one_key: bool) -> Iterator[str]:
-    """Keys of a terminal, as they are pressed; lines of anything else."""
+    """Keys of a terminal, as they are pressed; lines of anything else. Bytes that are no text are no answer."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="backslashreplace")
     if one_key and sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # Windows has no termios: lines there
             import termios

@@ -21,7 +21,7 @@ class FamilyFields(Settings):
         None, description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size"
     )
     num_hidden_groups: int | None = Field(
-        None, ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer"
+        None, ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one per layer"
     )
     inner_group_num: int | None = Field(None, ge=1, le=64, description="layers in a group (ALBERT)")
     seq_classif_dropout: Probability | None = Field(

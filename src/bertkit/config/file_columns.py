@@ -22,7 +22,7 @@ class Columns:
         or None: "csv" for .csv and "none" for .tsv, where a tsv that is visibly quoted is an error.
     delimiter: None means a comma in .csv and a tab in .tsv.
     empty_pair: the second text may be empty (full QQP has such rows).
-    label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
+    label_columns: of a task with several labels per row, where each label has a column of its own that holds 1 or 0:
         their names, in the order of the labels; ``label`` is not looked at then.
     encoding: of text files; None means UTF-8.
     label_separator: separates several labels of a row in one text column.

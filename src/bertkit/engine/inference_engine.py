@@ -22,7 +22,7 @@ from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
 
 ResultT = TypeVar("ResultT")
-#: From a pack and its outputs to one result a row, in the order of the pack.
+#: From a pack and its outputs to one result per row, in the order of the pack.
 Read = Callable[[Pack, Values], Sequence[ResultT]]
 
 

@@ -71,7 +71,7 @@ class OnnxBackend:
         folder: the exported folder.
         variant: None takes the packed graph if there is one, in which padding costs nothing.
         precision: ``"auto"``, or that of the graph.
-        threads: of ONNX Runtime; None: one a core.
+        threads: of ONNX Runtime; None: one per core.
 
     Raises:
         CheckpointError: no such export, or a damaged one.

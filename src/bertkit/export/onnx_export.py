@@ -101,7 +101,7 @@ class GraphFile(TypedDict):
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written; ``precision`` is that of the products, ``token_outputs`` have one row a token."""
+    """What was written; ``precision`` is that of the products, ``token_outputs`` have one row per token."""
 
     folder: Path
     model: str

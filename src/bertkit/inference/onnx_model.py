@@ -27,7 +27,7 @@ class OnnxModel:
     Args:
         folder: what ``bertkit export`` wrote.
         variant: None takes the packed graph if there is one, in which padding costs nothing.
-        threads: of ONNX Runtime; None: one a core.
+        threads: of ONNX Runtime; None: one per core.
 
     Raises:
         CheckpointError: no such export, or a damaged one.

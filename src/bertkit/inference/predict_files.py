@@ -60,7 +60,7 @@ def predict_file(
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
+        source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
             compressed; of another kind of task a file as it was trained on.
         out: the file to write: ``.csv``, ``.tsv``, ``.parquet``; others get JSON lines. See
             :mod:`bertkit.inference.row_files`.

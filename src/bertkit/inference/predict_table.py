@@ -15,7 +15,7 @@ from bertkit.inference.analysis import open_any_run
 from bertkit.inference.predict_files import UNNAMED, columns_of
 from bertkit.inference.row_files import own_name, table_of
 from bertkit.inference.runs import Run
-from bertkit.tasks.reading.tables import find_column
+from bertkit.tasks.reading.tables import find_column, names_of
 
 Values = Sequence[Any] | npt.NDArray[Any]
 #: What answers say of a row of a file, and a row of a table has already.
@@ -68,7 +68,13 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
 def _fields(run: Run, names: Sequence[str], places: Columns | None) -> dict[str, str]:
     """The column that holds each field of an example."""
     if places is None:
-        return {field: field for field in run.workflow.fields if field in names}
+        own = {field: field for field in run.workflow.fields if field in names}
+        if not own:
+            needed = " and ".join(run.workflow.fields) or "no columns: give a file as it was trained on to predict_file"
+            raise InputError(
+                f"task {run.workflow.task.name} is predicted from {needed}; the columns are {names_of(names)}"
+            )
+        return own
     found = {"text": find_column(Path("the table"), names, places.text, "text", "name it in Columns(text=...)")}
     if places.text_pair:
         advice = "name it in Columns(text_pair=...)"

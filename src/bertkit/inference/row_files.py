@@ -140,6 +140,7 @@ class DelimitedFile(TableFile):
 
     def _fill_up(self, lines: BinaryIO, file: BinaryIO) -> None:
         """Copy rows, each with a cell for every column."""
+        csv.field_size_limit(2**31 - 1)  # the default refuses texts over 128 KiB
         text = io.TextIOWrapper(lines, "utf-8", newline="")
         reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
         width = len(self.done.columns)
@@ -180,21 +181,21 @@ class ParquetFile(TableFile):
 
         try:
             schema = pa.unify_schemas([part.schema for part in self._parts()], promote_options="permissive")
+            with (
+                new_file(self.out) as draft,
+                draft.open("wb") as file,  # Arrow's paths are UTF-8
+                pq.ParquetWriter(file, schema) as writer,
+            ):
+                waiting = [schema.empty_table()]
+                for part in self._parts():
+                    waiting.append(part)
+                    if sum(map(len, waiting)) >= ROW_GROUP:
+                        writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
+                        del waiting[1:]
+                if len(waiting) > 1:
+                    writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
         except pa.ArrowException as error:
             raise DataError(f"{error}: {_MISFIT}") from None
-        with (
-            new_file(self.out) as draft,
-            draft.open("wb") as file,  # Arrow's paths are UTF-8
-            pq.ParquetWriter(file, schema) as writer,
-        ):
-            waiting = [schema.empty_table()]
-            for part in self._parts():
-                waiting.append(part)
-                if sum(map(len, waiting)) >= ROW_GROUP:
-                    writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
-                    del waiting[1:]
-            if len(waiting) > 1:
-                writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
 
     def _parts(self) -> Iterator[pa.Table]:
         import pyarrow as pa

@@ -66,7 +66,7 @@ def evaluate_vectors(
         settings: how the data are read: ``max_train_rows``, ``dev_share``, ``seed``, ``on_error``. None: as usual.
 
     Raises:
-        ConfigError: a task of pairs, scores, or several labels a text.
+        ConfigError: a task of pairs, scores, or several labels per text.
         DataError: no such split, no labels, one label only.
     """
     task.labels_of_single_texts("vectors")

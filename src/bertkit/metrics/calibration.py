@@ -87,7 +87,7 @@ def probabilities_at(logits: npt.ArrayLike, temperature: float, *, several: bool
 
 
 def log_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Negative log-likelihood of each row's true label, ``(n,)``; for several labels a row, the mean of their binary
+    """Negative log-likelihood of each row's true label, ``(n,)``; for several labels per row, the mean of their binary
     cross-entropies.
 
     Arguments as of :func:`fit_temperature`; a logit of minus infinity is a label that the row does not have.

@@ -62,7 +62,7 @@ def label_accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> flo
     return float((predicted == right).mean())
 
 
-#: Name, as in ``TextTask.metrics`` of a task with several labels a row -> function. In all of them higher is better.
+#: Name, as in ``TextTask.metrics`` of a task with several labels per row -> function. In all of them higher is better.
 MULTILABEL_METRICS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "micro_f1": micro_f1,
     "macro_f1": macro_f1,

@@ -1,4 +1,4 @@
-"""Recall, MRR, nDCG and MAP of ranked documents, one value a query: numpy only.
+"""Recall, MRR, nDCG and MAP of ranked documents, one value per query: numpy only.
 
 Values equal trec_eval's (``recall_k``, ``recip_rank`` of the first k, ``ndcg_cut_k``, ``map_cut_k``), which BEIR
 reports: a gain counts in nDCG as it is (not ``2 ** gain - 1``), and MAP at k divides by all relevant documents (not by

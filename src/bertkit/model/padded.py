@@ -29,14 +29,14 @@ _OURS = "_named"
 class PackedModel(PretrainedModel):
     """Turns padded calls into packed ones."""
 
-    #: Keywords of ``forward`` that a loss compares with; those in ``token_targets`` have one value a token.
+    #: Keywords of ``forward`` that a loss compares with; those in ``token_targets`` have one value per token.
     targets: ClassVar[tuple[str, ...]] = ()
     token_targets: ClassVar[tuple[str, ...]] = ()
     #: Whether targets at padded positions are dropped; otherwise they must be -100.
     allows_padded_targets: ClassVar[bool] = False
     #: Whether a loss can be computed from some of ``targets``.
     allows_some_targets: ClassVar[bool] = False
-    #: Output fields with one row a token.
+    #: Output fields with one row per token.
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
     #: Read by ``transformers.Trainer``: the loss divides by the targets of its own batch.
     accepts_loss_kwargs: ClassVar[bool] = False

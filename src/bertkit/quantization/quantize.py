@@ -48,7 +48,7 @@ class Quantized:
 
     texts: how many it was calibrated and judged on. unknown: share of their tokens that are [UNK].
     kept: matrices that stay in float32.
-    num_bytes: size of the file of weights; original_bytes: of the original's in float32.
+    num_bytes: size of the file of weights; original_bytes: of the original's files.
     """
 
     folder: Path

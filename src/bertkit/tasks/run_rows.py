@@ -195,5 +195,5 @@ def worst_rows(rows: Sequence[Mapping[str, Fact]], badness: npt.NDArray[np.float
 
 
 def to_jsonl(rows: Iterable[Mapping[str, Fact]]) -> str:
-    """One JSON object a line."""
+    """One JSON object per line."""
     return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

@@ -213,7 +213,7 @@ class WordpieceTokenizer:
 
 
 def load_vocab(vocab_file: str | Path) -> dict[str, int]:
-    """Read a ``vocab.txt``: one token a line, its id the line's number counted from 0.
+    """Read a ``vocab.txt``: one token per line, its id the line's number counted from 0.
 
     Raises:
         CheckpointError: the file is missing, too large, not UTF-8, or has an empty or repeated line; names the line.

@@ -243,7 +243,7 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
 
 
 def regression(rows: Sequence[Record], path: str | Path) -> Path:
-    """Predicted against true scores, one point a row of a ``predictions-*.jsonl``."""
+    """Predicted against true scores, one point per row of a ``predictions-*.jsonl``."""
     right = np.array([row["gold"] for row in rows], dtype=np.float64)
     predicted = np.array([row["predicted"] for row in rows], dtype=np.float64)
     figure, axes = _figure(6.0, 6.0)

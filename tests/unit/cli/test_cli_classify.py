@@ -78,7 +78,7 @@ def test_labels_by_themselves(models: dict[str, str], capsys: pytest.CaptureFixt
         pairs = zip(expected["labels"], expected["scores"], strict=True)
         assert [each["label"] for each in shown] == [name for name, score in pairs if method != "nli" or score >= 0.5]
     assert main(["classify", "--model", models["pattern"], "--labels", "good,dull", "--multi-label", "a film"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "exclusive labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

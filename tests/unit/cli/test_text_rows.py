@@ -87,6 +87,12 @@ def test_a_table_gives_its_column_to_every_command(
     assert [row["text"] for row in objects(capsys, "embed", "--model", model, "--file", str(table))] == texts
     rows = objects(capsys, "similarity", "--model", model, "film", "--file", str(table), "--text", "label")
     assert [row["text_pair"] for row in rows] == ["x", "y", "x"]
+    Path("long.csv").write_text("text\nfilm\n\ngood good good good\n", encoding="utf-8")
+    assert main(["embed", "--model", model, "--file", "long.csv", "--max-length", "5"]) != 0
+    assert "long.csv:4: the text has 6 tokens" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"film\ngood good good good\n")))
+    assert main(["embed", "--model", model, "--max-length", "5", "-"]) != 0
+    assert "standard input, line 2: the text has 6 tokens" in capsys.readouterr().err
     Path("other.csv").write_text("body,label\na,b\n", encoding="utf-8")
     assert main(["embed", "--model", model, "--file", "other.csv"]) == 3
     assert "The columns are ['body', 'label']; choose one with --text" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -197,13 +198,45 @@ def test_single_keys_on_a_terminal(tmp_path: Path) -> None:
     assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == ["good", "bad"]
 
 
+@pytest.mark.parametrize("answer", [b"\xe9\xff", b"9" * 5000, "\u0663".encode() * 5000, b"\0"])
+def test_whatever_is_typed_is_an_answer_or_none(
+    answer: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("a\nb\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(answer + b"\n2\nq\n"), encoding="utf-8"))
+    out = tmp_path / "labels.jsonl"
+    assert main(["label", str(tmp_path / "texts.txt"), "--labels", "bad,good", "--out", str(out)]) == 0
+    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == ["good"]
+    told = capsys.readouterr().err
+    assert "is no answer: a number from 1 to 2" in told
+    assert max(map(len, told.splitlines())) < 200
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "reason"),
+    [
+        (b'{"text": "a", "label": "\xe9"}\n', 4, "labels.jsonl:1 is damaged"),
+        (b'{"text": "a", "label": "bad", "n": ' + b"9" * 5000 + b"}\n", 4, "labels.jsonl:1 is damaged"),
+        ("labels.jsonl", 2, "Too many levels of symbolic links"),
+    ],
+)
+def test_a_file_of_labels_that_cannot_be_continued(
+    before: bytes | str, code: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("a\nb\n")
+    out = tmp_path / "labels.jsonl"
+    out.write_bytes(before) if isinstance(before, bytes) else out.symlink_to(before)
+    assert main(["label", str(tmp_path / "texts.txt"), "--labels", "bad,good", "--out", str(out)]) == code
+    assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--labels", "one"], "two labels or more"),
-        (["--labels", "a,a"], "each once"),
+        (["--labels", "one"], "two or more different labels"),
+        (["--labels", "a,a"], "two or more different labels"),
         (["--labels", "q,a"], "would be read as a key"),
-        (["--labels", "a,b", "--every", "-1"], "at least 0"),
+        (["--labels", "a,b", "--every", "-1"], "--every must be a whole number from 0"),
     ],
 )
 def test_usage_errors(tmp_path: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:

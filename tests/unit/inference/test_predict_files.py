@@ -369,6 +369,10 @@ def test_rows_that_lack_what_later_ones_have(tmp_path: Path, monkeypatch: pytest
     rows: list[dict[str, Any]] = [{"a": "x\r\n,"}, {"a": "y", "b": 1}, {"c": 0.5, "b": None}]
     for suffix in (".csv", ".parquet"):
         assert write_rows(rows, tmp_path / f"out{suffix}") == 3
+        assert write_rows([{"a": "long " * 60_000}, {"b": 1}], tmp_path / f"long{suffix}") == 2
+    with pytest.raises(DataError, match=r"a \.parquet file cannot hold this"):
+        write_rows([{"a": 2**60 + 1}, {"a": 0.5}], tmp_path / "wide.parquet")
+    assert not (tmp_path / "wide.parquet").exists()
     assert table(tmp_path / "out.csv") == [
         {"a": "x\r\n,", "b": "", "c": ""},
         {"a": "y", "b": "1", "c": ""},

@@ -122,3 +122,5 @@ def test_words(tmp_path: Path) -> None:
     assert {tag for tags in found["predicted"] for tag in tags} <= set(task.labels)
     with pytest.raises(InputError, match="must be a list of words, got str"):
         predict_table(run, {"tokens": ["good film"]})
+    with pytest.raises(InputError, match=r"task ner is predicted from tokens; the columns are \['text'\]"):
+        predict_table(run, {"text": ["good film"]})

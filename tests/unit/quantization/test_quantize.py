@@ -93,6 +93,16 @@ def test_it_is_a_quarter_of_the_size(done: Quantized, minilm: Path) -> None:
     assert done.num_bytes < 0.29 * original
 
 
+@pytest.mark.parametrize("size", [17_000_000, 19_000_000])
+def test_a_model_that_grows_is_said_to(size: int, tmp_path: Path) -> None:
+    """One stored in 16 bits whose word table, which a head reads as well, stays in float32."""
+    speed = Speed(0.002, 0.001, 0.2, 0.1)
+    made = Quantized(
+        tmp_path, "BertForMaskedLM", 8, 100, 0.0, (), 12, Closeness(1.0, 1.0, 1.0), None, speed, size, 18_000_000
+    )
+    assert ("LARGER: the original is stored in 16 bits" in made.render()) == (size > 18_000_000)
+
+
 def test_torch_computes_the_same_without_the_library(done: Quantized, texts: list[str]) -> None:
     model = BertModel.from_pretrained(done.folder)
     tokens = pipeline("feature-extraction", done.folder, pooling="mean").tokenizer(texts[0], return_tensors="pt")

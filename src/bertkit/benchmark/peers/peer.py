@@ -2,8 +2,8 @@
 
 The scripts are run, never imported by bertkit, and by an interpreter that need not have bertkit: they import their
 runtime, numpy and this file. A script either prepares files once (``--prepare``), or loads its model, says that it is
-ready, and then answers one request a line on standard input by one line on standard output, both JSON, until its input
-ends:
+ready, and then answers one request per line of standard input by one line of standard output, both JSON, until its
+input ends:
 
 * ``{"do": "vectors", "texts": FILE, "out": FILE}`` writes the mean vector of each text, float32 ``(B, D)``;
 * ``{"do": "hidden", "texts": FILE, "out": FILE}`` writes the last hidden states, float32 ``(T, D)``;
@@ -60,7 +60,7 @@ class Texts:
         return np.diff(self.boundaries)
 
     def rows(self, values: Ints) -> list[Ints]:
-        """``ids`` or ``segments``, one array a text."""
+        """``ids`` or ``segments``, one array per text."""
         return np.split(values, self.boundaries[1:-1])
 
     def select(self, numbers: Ints) -> Texts:

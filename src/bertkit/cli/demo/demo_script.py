@@ -140,6 +140,7 @@ def _begin(out: Path, common: Common, about: str) -> None:
     elif out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"--out {out} is not empty and was not made by the demo; choose a new folder")
     say(f"{about}\nEverything is written to {out}; nothing is downloaded. Each command is shown before it runs.")
+    common.begin()  # imports torch: bertkit-lite stops here, before anything is written
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).write_text(f"bertkit demo may delete {', '.join(PARTS)} in this folder\n", encoding="utf-8")
 

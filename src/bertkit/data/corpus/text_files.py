@@ -37,6 +37,8 @@ KINDS = {
     ".parquet": "parquet",
     ".xml": "xml",
 }
+#: Tables, whose lines hold more than text.
+TABLES = (".csv", ".tsv", ".xlsx")
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _OPENERS: dict[str, Callable[[BinaryIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile | pa.NativeFile]] = {
     ".gz": gzip.open,
@@ -148,6 +150,13 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
             if kind == "parquet" and compression:
                 policy.bad(
                     "unreadable file", f"{path} cannot be read in pieces: unpack it (Parquet is compressed inside)"
+                )
+                continue
+            if suffix in TABLES:
+                policy.bad(
+                    "table",
+                    f"{path} is a table, whose lines hold more than text; write its texts to a .txt file, one a line, "
+                    "or to a .jsonl file",
                 )
                 continue
             sources.setdefault(os.path.realpath(path), Source(str(path), path, kind, compression))

@@ -125,10 +125,10 @@ class LabelSession:
                 return None
             if wanted in self.file.labels or wanted in (UNDO, SKIP):
                 return wanted
-            if wanted.isdecimal() and 1 <= int(wanted) <= len(self.file.labels):
+            if wanted.isdecimal() and len(wanted) < 10 and 1 <= int(wanted) <= len(self.file.labels):
                 return self.file.labels[int(wanted) - 1]
             if wanted:
-                self.show(f"{wanted!r} is no answer: a number from 1 to {len(self.file.labels)}, u, s or q")
+                self.show(f"{wanted!r:.60} is no answer: a number from 1 to {len(self.file.labels)}, u, s or q")
         return None
 
     def _point(self, number_of: dict[str, int]) -> None:

@@ -33,11 +33,11 @@ def texts_with_ids(path: Path, columns: Columns, column: str | None) -> Iterator
     ``column`` has the ids, text or whole numbers; None: :data:`ID`, if there is one.
 
     Raises:
-        ConfigError: a column of a file with one text a line.
+        ConfigError: a column of a file with one text per line.
         DataError: as :func:`bertkit.tasks.reading.text_rows.read_texts`; a row without an id.
     """
     if column is not None and kind_of(path) is None:
-        raise ConfigError(f"{path} holds one text a line and has no columns; leave the column of ids out (--id)")
+        raise ConfigError(f"{path} holds one text per line and has no columns; leave the column of ids out (--id)")
     source = source_name(path)
     for row in read_texts(path, columns)[1]:
         name = row.columns.get(column or ID)

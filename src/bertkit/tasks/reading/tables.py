@@ -259,7 +259,7 @@ class DelimitedTable:
 
 
 class JsonTable:
-    """JSON objects, one a line, or with ``whole`` all in one array. The columns are the keys of the first object."""
+    """JSON objects, one per line, or with ``whole`` all in one array. The columns are the keys of the first object."""
 
     def __init__(self, path: Path, bad: BadRows, encoding: str | None = None, *, whole: bool = False) -> None:
         self.path = path
@@ -269,7 +269,9 @@ class JsonTable:
         first = next(self._objects(BadRows("skip")), None)
         if first is None:
             list(self._objects(BadRows()))  # names the first record that is not an object, if there is one
-            raise DataError(f"{path} is empty: expected {'an array of objects' if whole else 'one JSON object a line'}")
+            raise DataError(
+                f"{path} is empty: expected {'an array of objects' if whole else 'one JSON object per line'}"
+            )
         self.columns = tuple(first[1])
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
@@ -300,7 +302,7 @@ class JsonTable:
             try:
                 yield lines.number, _HALF_PAIR.search(text) is not None, json.loads(text)
             except (ValueError, RecursionError) as error:
-                why = "; give one whole object a line, or name the file .json" if lines.number == 1 else ""
+                why = "; give one whole object per line, or name the file .json" if lines.number == 1 else ""
                 bad.report(self.path, lines.number, "not JSON", f"not a JSON object: {_explain(error)}{why}")
 
     def _array(self, bad: BadRows) -> Iterator[tuple[int, bool, Json]]:
@@ -319,7 +321,7 @@ def read_json(path: Path, encoding: str | None = None) -> Json:
     except (ValueError, RecursionError) as error:
         empty = " (the file is empty)" if not text.strip() else ""
         raise DataError(
-            f"{path} is not JSON: {_explain(error)}{empty}. One object a line needs the suffix .jsonl"
+            f"{path} is not JSON: {_explain(error)}{empty}. One object per line needs the suffix .jsonl"
         ) from None
     return content
 

@@ -1,4 +1,4 @@
-"""The texts of a file: one a line, or a column of a table; each with its line and the other columns of its row."""
+"""The texts of a file: one per line, or a column of a table; each with its line and the other columns of its row."""
 
 from __future__ import annotations
 

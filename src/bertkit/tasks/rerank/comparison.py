@@ -53,7 +53,7 @@ def nothing_to_order(examples: Sequence[RerankExample], which: str) -> str:
     most = max(len(example.documents) for example in examples)
     return (
         f"none of {which} {len(examples):,} queries has two documents of which one is more relevant (at most {most} "
-        "documents a query), so there is no order to learn or to score. Add documents that are not relevant, or let "
+        "documents per query), so there is no order to learn or to score. Add documents that are not relevant, or let "
         "them be searched for in the file with negatives=N (--negatives N)"
     )
 
@@ -88,7 +88,8 @@ def query_interval(values: Values) -> list[float] | None:
 
 def _drawn(values: Values) -> list[float]:
     there = values[~np.isnan(values)]
-    return drawn_means(there, bootstrap_draws(len(there))).tolist()
+    found: list[float] = drawn_means(there, bootstrap_draws(len(there))).tolist()
+    return found
 
 
 def ranking_baseline(task: RerankTask, dev: Sequence[RerankExample]) -> Row:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from bertkit.config.file_columns import Columns, Quoting
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
+from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
@@ -30,6 +31,8 @@ LABEL_NAMES = (
 ).split()
 #: More labels than this, with more than half of the rows each under a label of its own, is a column of something else.
 MANY_LABELS = 20
+#: Rows from which on a label is frequent.
+FREQUENT = 10
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Problem = Literal["classification", "regression", "multi_label"]
 
@@ -94,6 +97,7 @@ def csv_task(
     if problem is None and not flags:
         several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
     names: tuple[str, ...] | None
+    slips: list[str] = []
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
         how = "a column each" if flags else "any number of them a row"
@@ -108,9 +112,12 @@ def csv_task(
         notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
     else:
         counts = _count_labels(file, table, target, bad)
+        slips = [] if problem == "regression" else _slips(counts)
+        for slip in slips:
+            del counts[slip]
         names = _labels_from(file, target, counts, problem, notes, guessed=label is None and problem is None)
     task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
-    if bad.skipped and on_error == "raise":
+    if (bad.skipped or slips) and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
     return task
 
@@ -208,12 +215,19 @@ def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counte
         if is_missing(value):
             bad.report(file, row, "missing label", f"column {column!r} has no label ({value!r})")
         elif isinstance(value, (list, dict)):
-            message = f"column {column!r} holds a {type(value).__name__}; expected one label a row"
+            message = f"column {column!r} holds a {type(value).__name__}; expected one label per row"
             bad.report(file, row, "label is no text", message)
         else:
             counts[whole_text(value)] += 1
     bad.finish(file, counts.total(), f"{file} has the columns {names_of(table.columns)} but no row with a label")
     return counts
+
+
+def _slips(counts: Counter[str]) -> list[str]:
+    """Labels of one row that look like a missing value, or like a frequent label in another spelling: bad rows."""
+    frequent = {plain_text(label) for label, count in counts.items() if count >= FREQUENT}
+    once = [label for label, count in counts.items() if count == 1]
+    return [label for label in once if plain_text(label) in frequent or (frequent and looks_missing(label))]
 
 
 def _labels_from(

@@ -71,7 +71,7 @@ class LabelDecision:
         return probabilities_at(logits, self.temperature, several=several)
 
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:
-        """Label numbers int64 ``(n,)``, or for several labels a row 1 and 0, int64 ``(n, C)``."""
+        """Label numbers int64 ``(n,)``, or for several labels per row 1 and 0, int64 ``(n, C)``."""
         if several:
             if self.thresholds is None:
                 return (self.probabilities(logits, several=True) >= 0.5).astype(np.int64)
@@ -94,7 +94,7 @@ def decide_labels(
     """Fit a decision on logits ``(n, C)``, and say what it is worth on rows that it was not fitted on.
 
     ``labels`` are numbers ``(n,)``, or 1 and 0 of shape ``(n, C)``. ``calibrate`` fits a temperature. ``tune`` chooses
-    a threshold between two labels for a metric of :data:`TUNABLE`, or for each of several labels a row the one of the
+    a threshold between two labels for a metric of :data:`TUNABLE`, or for each of several labels per row the one of the
     best F1. The result, for ``decision.json``: ``temperature``, ``thresholds`` (by label), and under ``measured`` the
     calibration error and the log loss as trained, fitted, and cross-fitted: each fifth by a fit on the other rows.
     """

@@ -63,7 +63,7 @@ class TextTask:
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, MULTILABEL_METRICS if self.multi_label else METRICS)
         if self.multi_label and self.labels is None:
-            raise ConfigError(f"task {self.name}: several labels a row need labels=; a score is one number")
+            raise ConfigError(f"task {self.name}: several labels per row need labels=; a score is one number")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
             raise ConfigError(f"task {self.name}: a label is listed twice in {self.labels}")
         if self.raw_labels and len(self.raw_labels) != len(self.labels or ()):
@@ -166,7 +166,7 @@ class TextTask:
 
     def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> Labels:
         """Labels of n examples as the task's loss takes them: int64 ``(n,)``, float32 ``(n,)`` for scores, or float32
-        ``(n, C)`` of 1 and 0 for several labels a row.
+        ``(n, C)`` of 1 and 0 for several labels per row.
         """
         if self.multi_label:
             return indicators(cast(Sequence[tuple[int, ...]], labels), self.num_labels)
@@ -179,7 +179,7 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
 
     Args:
         task: names the metrics.
-        predictions: n label numbers or label names, n scores for regression, or for several labels a row 1 and 0 of
+        predictions: n label numbers or label names, n scores for regression, or for several labels per row 1 and 0 of
             shape ``(n, C)`` or n tuples of label numbers.
         references: n right ones.
 

@@ -18,7 +18,7 @@ from bertkit.tasks.tokens.task import TokenTask, types_of
 
 @dataclass(frozen=True)
 class TokenFiles(EncodedFiles):
-    """Files with a word a line."""
+    """Files with one word per line."""
 
     title = "CoNLL files (task ner)"
 

@@ -1,4 +1,4 @@
-"""CoNLL files: one word a line with its tag, a blank line after each sentence.
+"""CoNLL files: one word per line with its tag, a blank line after each sentence.
 
 What is understood, whatever the file's name::
 
@@ -25,7 +25,7 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 
 #: What to do with a file of texts, where a file of words was expected that need not have tags.
-RUNNING_TEXT = "Is this running text? bertkit tag --file reads one text a line"
+RUNNING_TEXT = "Is this running text? bertkit tag --file reads one text per line"
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
 _TAG = re.compile(r"O|[BIESLUMW]-\S.*")

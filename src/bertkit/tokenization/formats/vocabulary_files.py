@@ -24,7 +24,7 @@ def read_vocab(path: Path) -> dict[str, int]:
     """Read a ``vocab.txt``: see :func:`bertkit.tokenization.load_vocab`."""
     lines = read_lines(path)
     if not lines:
-        raise CheckpointError(f"{path} is empty; a vocabulary has one token a line")
+        raise CheckpointError(f"{path} is empty; a vocabulary has one token per line")
     tokens = [line.removesuffix("\r") for line in lines]
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
     if "" not in vocab and len(vocab) == len(tokens):
@@ -32,7 +32,7 @@ def read_vocab(path: Path) -> dict[str, int]:
     first: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if not token:
-            raise CheckpointError(f"{path}:{number + 1} is empty; a vocabulary has one token a line")
+            raise CheckpointError(f"{path}:{number + 1} is empty; a vocabulary has one token per line")
         if first.setdefault(token, number) != number:
             raise CheckpointError(f"{path}:{number + 1} repeats {token!r}, which line {first[token] + 1} has already")
     raise AssertionError("a line is empty or repeated")
@@ -112,7 +112,7 @@ def read_bpe_vocab(path: Path) -> dict[str, int]:
 
 
 def read_merges(path: Path) -> Merges:
-    """Read a ``merges.txt``: two tokens a line, the most important pair first. A first line may name the version."""
+    """Read a ``merges.txt``: two tokens per line, the most important pair first. A first line may name the version."""
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(read_lines(path)):
         if number == 0 and line.startswith("#version"):

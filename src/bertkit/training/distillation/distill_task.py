@@ -63,8 +63,14 @@ from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDi
 from bertkit.training.distillation.model_costs import Measurable, costs_of
 from bertkit.training.distillation.taught_result import TaughtResult
 from bertkit.training.distillation.taught_states import StatePair, follow_states, open_pair
-from bertkit.training.distillation.teachers import Teacher, check_tokenizer, combined, open_teachers, task_of_teacher
-from bertkit.training.distillation.unlabelled_examples import read_unlabelled
+from bertkit.training.distillation.teachers import (
+    Teacher,
+    check_tokenizer,
+    combined,
+    open_teachers,
+    read_unlabelled,
+    task_of_teacher,
+)
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -96,7 +102,7 @@ def distill_task(
         out: the folder; new, or that of the same call, which is continued.
         recipe: a recipe of method ``task``, or its name or file.
         task: of the student; None: as the first teacher's run says.
-        texts: files without labels: for a task of texts ``.txt``, a text a line, or tables with the task's text
+        texts: files without labels: for a task of texts ``.txt``, a text per line, or tables with the task's text
             columns; for other kinds of tasks files as those that are trained on, whose answers are not read.
         compare: also train the same student without the teachers.
         outputs: where what the teachers say is kept; None: in ``out``. Calls with other students may share it.
@@ -242,7 +248,7 @@ class _Job:
         config = self._resolved(len(texts))
         rows = self.taught.sequences(self.taught.encode(texts, pair[1], config, labelled=False))
         return follow_states(
-            *pair,
+            pair,
             self.run.path / STATES,
             rows,
             self.settings,

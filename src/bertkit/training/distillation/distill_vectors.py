@@ -142,7 +142,7 @@ def distill_vectors(
     Args:
         teacher: any model of :class:`bertkit.SentenceEncoder`; texts are read with its default prompt, if it has one,
             which the student does not need.
-        data: a file with one text a line, or a table with a column ``text``; or texts.
+        data: a file with one text per line, or a table with a column ``text``; or texts.
         out: the folder; new, or that of the same call, which is continued.
         recipe: a recipe of method ``vectors``, or its name or file. Student and teacher each read a text with their own
             tokenizer.

@@ -40,13 +40,8 @@ def start_of(
 ) -> Path:
     """Where the student's first weights are; those that are made are kept in ``folder``, and made once.
 
-    Args:
-        student: what to begin with. Layers and new shapes have the teacher's tokenizer and family.
-        teacher: whose layers, family and tokenizer are taken.
-        folder: of the new checkpoint; the same call finds it there.
-        model_class: of a teacher whose layers are taken: heads of this class come along.
-        new_class: of a student with new weights.
-        seed: of new weights.
+    Layers and new shapes have the teacher's tokenizer and family. Of layers the heads of ``model_class`` come along;
+    new weights, drawn from ``seed``, are of ``new_class``.
 
     Raises:
         ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide, a teacher

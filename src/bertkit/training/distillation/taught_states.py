@@ -46,15 +46,9 @@ StatePair = tuple[TaughtStates, PreTrainedTokenizer]
 def open_pair(
     teacher: Path, start: Path, workflow: AnyWorkflow, settings: TaskDistillation, *, seed: int, device: str
 ) -> StatePair:
-    """A student and its teacher, ready to be compared, and the tokenizer of both.
+    """A student, of its first weights ``start``, and its teacher, ready to be compared, and the tokenizer of both.
 
-    Args:
-        teacher: a checkpoint of BERT or its like, with the student's tokenizer.
-        start: the student's first weights. If it has the head of the kind of task, it keeps it, which is not trained.
-        workflow: of the task.
-        settings: of the stage.
-        seed: of the projection to the teacher's width.
-        device: where to train.
+    A head of the kind of task is kept and not trained. ``seed`` is that of the projection to the teacher's width.
 
     Raises:
         ConfigError: another tokenizer; a family, numbers of layers or heads that cannot be compared.
@@ -71,8 +65,7 @@ def open_pair(
 
 
 def follow_states(
-    taught: TaughtStates,
-    tokenizer: PreTrainedTokenizer,
+    pair: StatePair,
     folder: Path,
     rows: Ragged,
     settings: TaskDistillation,
@@ -81,21 +74,11 @@ def follow_states(
     identity: Mapping[str, Json],
     how_to_resume: str,
 ) -> Path:
-    """Train the student for ``settings.state_epochs``; where it is afterwards.
+    """Train the student of :func:`open_pair` on ``rows``, texts as it reads them; where it is afterwards.
 
-    Args:
-        taught: the student and its teacher, from :func:`open_pair`.
-        tokenizer: of both.
-        folder: see the module; the same call goes on after a stop.
-        rows: the texts, as the student reads them.
-        settings: of the stage.
-        config: resolved; of batches, decay and the like.
-        identity: what a checkpoint must agree with.
-        how_to_resume: what a user must do after a stop.
-
-    Raises:
-        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    ``config`` is resolved. The same call goes on after a stop; it raises what :meth:`Trainer.run` does.
     """
+    taught, tokenizer = pair
     plan = EpochPlan(
         rows.lengths.tolist(),
         lambda numbers: collate(rows, numbers),

@@ -124,16 +124,9 @@ class MaskedTexts(EpochPlan[Batch]):
 
 
 def masked_words(model: BertForMaskedLM, rows: Ragged, vocabulary: MaskVocabulary, max_tokens: int) -> dict[str, float]:
-    """How many masked words of some texts a model finds; of each text 15 % of the tokens are masked.
+    """How many masked words of some texts a model in eval mode finds; of each text 15 % of the tokens are masked.
 
-    Args:
-        model: in eval mode.
-        rows: the texts.
-        vocabulary: of the tokenizer that made the rows.
-        max_tokens: in memory at once.
-
-    Returns:
-        ``accuracy``, and ``most_frequent``, what always guessing the word that is masked most often would give.
+    ``accuracy``, and ``most_frequent``, what always guessing the word that is masked most often would give.
     """
     plan = MaskedTexts(
         rows.lengths.tolist(),
@@ -233,14 +226,9 @@ def student_head(
 ) -> SentenceConfig:
     """What follows a student's encoder: pooling, a linear layer if its width is to be another, length 1.
 
-    Args:
-        start: a checkpoint; None: one without modules.json. One of sentence-transformers keeps its pooling and its own
-            dense layers; any other is pooled as the teacher is, or as ``settings`` say.
-        hidden_size: of the student's encoder.
-        teacher: how the teacher makes vectors. Where they have length 1, the student's have.
-        width: numbers of what is to be learned of a text.
-        settings: pooling and width of the student's vectors, where they are given.
-        config: length of texts.
+    A checkpoint (``start``) of sentence-transformers keeps its pooling and its own dense layers; any other is pooled as
+    the teacher is, or as ``settings`` say. Where the teacher's vectors have length 1, the student's have. ``width`` is
+    how many numbers are to be learned of a text.
 
     Raises:
         ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's, or whose pooling
@@ -281,13 +269,9 @@ def student_head(
 
 
 def student_model(start: Path, head: SentenceConfig, seed: int, words: BertForMaskedLM | None = None) -> SentenceModel:
-    """The student.
+    """The student, from its first checkpoint ``start``; ``seed`` is that of a new linear layer.
 
-    Args:
-        start: its first checkpoint.
-        head: see :func:`student_head`.
-        seed: of a new linear layer.
-        words: ``start`` with a masked-LM head, whose encoder is to be the student's.
+    ``words`` is ``start`` with a masked-LM head, whose encoder is to be the student's.
     """
     if has_own_layers(start):
         made = SentenceModel.from_pretrained(start)

@@ -1,4 +1,4 @@
-"""What fine-tuned teachers say of examples: computed once, kept on disk, and averaged over several teachers.
+"""What fine-tuned teachers say of examples, also without labels: computed once, kept, and averaged over teachers.
 
 Letters of the array shapes: N examples, U units of them (see :mod:`taught_workflow`), C numbers of each, K teachers.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, DataError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
@@ -28,7 +28,7 @@ from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.model.soft_targets import SEVERAL, SINGLE
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import Progress, quiet
+from bertkit.system.console import Progress, quiet, say
 from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupts
 from bertkit.system.json_files import printable
@@ -54,16 +54,9 @@ def kept_outputs(
 ) -> Floats:
     """The outputs of all texts, float32 ``(N, width)``, of which those that ``folder`` has are not computed again.
 
-    One file for each :data:`PART` texts, named by a hash of ``key``, which says whose outputs they are, and the texts.
-
-    Args:
-        texts: each a text or several; only for the names of the files.
-        compute: from the numbers of some texts to their outputs; it calls what it gets regularly.
-        folder: of the files.
-        key: everything that the outputs depend on beside the texts.
-        width: numbers of each output.
-        label: of the progress bar.
-        sizes: how many outputs each text has, int64 ``(N,)``, end to end in the result; None: one.
+    One file for each :data:`PART` texts, named by a hash of the texts and of ``key``, everything else that the outputs
+    depend on. ``compute`` gets the numbers of some texts, and what it has to call regularly. ``sizes`` says how many
+    outputs each text has, int64 ``(N,)``, end to end in the result; None: one.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; the parts so far are kept.
@@ -84,6 +77,29 @@ def kept_outputs(
             found.append(part)
             bar.advance(len(numbers))
     return np.concatenate(found)
+
+
+def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: Iterable[Any]) -> list[Any]:
+    """The examples of files, of which no label is read.
+
+    For a task of texts its text columns of tables, or each line of other files; for other kinds of tasks files as those
+    that are trained on, where the answers may be missing. Left out are blank texts, those that are among the ``known``
+    (train and dev), and repetitions.
+
+    Raises:
+        DataError: a file that cannot be read, or has nothing left.
+        ConfigError: a file without columns for a task of pairs.
+    """
+    seen: set[Hashable] = set(map(taught.texts, known))
+    found: list[Any] = []
+    for file in map(Path, files):
+        fresh, count = taught.read_unlabelled(file, seen)
+        if not fresh:
+            raise DataError(f"{file}: there is no text that is not in the training or the dev file already")
+        say(f"{file}: {len(fresh):,} texts without labels" + (f" of {count:,}" if len(fresh) < count else ""))
+        seen.update(map(taught.texts, fresh))
+        found += fresh
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def check_few_shot(workflow: AnyWorkflow, config: FinetuneConfig, *, encoder: bo
     if not workflow.has_one_label:
         raise ConfigError(
             f"few_shot is for texts or pairs of texts with one label each; task {workflow.task.name} has scores, "
-            "several labels a text, something else than texts, or a teacher. Leave it out"
+            "several labels per text, something else than texts, or a teacher. Leave it out"
         )
     if not encoder:
         raise ConfigError("few_shot compares vectors of texts, which an encoder-decoder does not have; leave it out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -44,8 +44,8 @@ class HeldOut:
         self._unlabelled = _unlabelled(job, self.rows)
         self._opinions: list[Floats] = []  # of the unlabelled texts, by the models of each part
 
-    def compare(self, method: str) -> None:
-        """Add what a method says; "pseudo" comes after :data:`GIVES_LABELS`."""
+    def compare(self, method: str, advance: Callable[[], None]) -> None:
+        """Add what a method says; "pseudo" comes after :data:`GIVES_LABELS`. ``advance`` is called after each part."""
         outputs: Floats = np.zeros((len(self.folds), self.job.workflow.task.num_labels), np.float32)
         began = time.monotonic()
         for fold in range(self.count):
@@ -54,6 +54,7 @@ class HeldOut:
             outputs[outside] = found[: len(outside)]
             if method == GIVES_LABELS:
                 self._opinions.append(found[len(outside) :])
+            advance()
         self.said[method], self.seconds[method] = outputs, time.monotonic() - began
 
     def all_with_pseudo_labels(self) -> Ragged:
@@ -74,7 +75,6 @@ class HeldOut:
         rows = int((self.folds == fold).sum()) + opinions
         if (known := read_features(file, (rows, self.job.workflow.task.num_labels))) is not None:
             return known
-        say(f"comparing methods: {method}, part {fold + 1} of {self.count}")
         try:
             with quiet():
                 found = self._predicted(method, fold)

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.errors import ConfigError
 from bertkit.metrics.intervals import Drawn, interval_text, middle_of
 from bertkit.ragged import Floats, Ints
-from bertkit.system.console import aligned, clock, say
+from bertkit.system.console import Progress, aligned, clock, say
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal
 from bertkit.tasks.run_rows import sets_of
@@ -128,8 +128,10 @@ def select_method(job: Job) -> tuple[Job, Selection]:
         )
         return _with_method(job, chosen), Selection(chosen, reason, metric, 0, len(rows))
     parts = HeldOut(job, folds)
-    for name in possible:
-        parts.compare(name)
+    say(f"comparing methods in {parts.count} parts: {', '.join(possible)}")
+    with Progress(parts.count * len(possible), label="comparing methods", unit="parts") as shown:
+        for name in possible:
+            parts.compare(name, shown.advance)
     compared = _compare(parts, None if asked == "auto" else asked)
     chosen = cast(FewShotMethod, compared[0].method)
     how = "best in cross-validation on the training rows" if asked == "auto" else "as asked for"

@@ -324,6 +324,7 @@ def _finish(
             *notes_on(seeds, task.main_metric, baseline, replaced),
         ),
         interval=interval,
+        said=task.notes,
         replaced=tuple(replaced),
         mean=mean,
         sd=sd,

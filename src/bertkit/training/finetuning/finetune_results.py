@@ -55,6 +55,7 @@ class FinetuneResult:
     notes: sentences for the reader.
     interval: 95 % bootstrap interval of the mean main metric over seeds and dev examples.
     replaced: dead runs that another seed replaced; their scores are in no mean.
+    said: notes that were shown before training, with the report on the data; not kept.
     """
 
     folder: Path
@@ -71,11 +72,12 @@ class FinetuneResult:
     median: dict[str, float] = field(default_factory=dict)
     interval: Sequence[float] | None = None
     replaced: tuple[SeedResult, ...] = ()
+    said: tuple[str, ...] = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of ``metrics.json``."""
         values = asdict(self)
-        del values["folder"]
+        del values["folder"], values["said"]
         return {**values, **{name: list(values[name]) for name in ("seeds", "replaced", "notes")}}
 
     @classmethod
@@ -128,7 +130,8 @@ class FinetuneResult:
         lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
         lines += [f"  {line}" for line in aligned(rows)]
         lines += [f"  {self.spread_line()}"] if self.interval is not None else []
-        lines += [f"  {kept}: {self.protocol['selection']}", *(f"  note: {note}" for note in self.notes)]
+        lines.append(f"  {kept}: {self.protocol['selection']}")
+        lines += [f"  note: {note}" for note in self.notes if note not in self.said]
         return "\n".join([*lines, f"  {self.shown_folder}"])
 
 

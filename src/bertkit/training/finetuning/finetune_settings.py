@@ -133,7 +133,7 @@ class FinetuneConfig(TaskSettings):
     )
     unlabelled: str | None = Field(
         None,
-        description="with few_shot: file of more texts, without labels, one a line or a table: whether it helps to "
+        description="with few_shot: file of more texts, without labels, one per line or a table: whether it helps to "
         "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 
@@ -231,6 +231,11 @@ class FinetuneConfig(TaskSettings):
                 "precision": self.precision or "fp32",
             }
         )
+
+    def is_shorter_than_usual(self, num_train_rows: int) -> bool:
+        """Whether so few epochs were asked for that nothing follows of a loss that has not fallen."""
+        assert self.epochs is not None, "settings are resolved"
+        return self.epochs < self._default_epochs(math.ceil(num_train_rows / (self.batch_size * self.accumulation)))
 
     def _default_learning_rate(self, model: AnyConfig, head: str) -> float:
         usual = self._usual_learning_rate(model, head)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertkit.errors import counted
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import Card, Decision
@@ -28,6 +29,8 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
     protocol, data = result.protocol, result.protocol["data"]
     settings = [(name, _plain(value)) for name, value in _settings(protocol, decision).items()]
     held_out = ", held out of the training file" if data["dev_held_out_of_train"] else ""
+    if (bad := data["bad_rows_left_out"]["dev"]) and not data.get("dev_is_train"):
+        held_out += f", {counted(bad, 'bad row')} left out"
     sections = [
         _front_matter(result, card),
         f"# {result.task}: a fine-tuned model\n",
@@ -85,11 +88,14 @@ def _front_matter(result: FinetuneResult, card: Card) -> str:
 def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json]:
     data = protocol["data"]
     cut = 100 * data["truncated_share"]["train"]
+    bad = data["bad_rows_left_out"]["train"]
+    left_out = f"{data['train_rows_left_out'] + bad:,} left out"
+    bad_rows = f", bad rows among them: {bad:,}" if bad else ""
     chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
     return {
         "protocol": protocol["protocol"],
         "start checkpoint": f"{protocol['start_checkpoint']['name']} (sha256 {protocol['start_checkpoint']['sha256']})",
-        "training rows": f"{data['train_rows']:,} ({data['train_rows_left_out']:,} left out)",
+        "training rows": f"{data['train_rows']:,} ({left_out}{bad_rows})",
         "trained": protocol["what_is_trained"],
         "optimizer": protocol["optimizer"],
         "learning rate": protocol["learning_rate"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from bertkit.config.reading_settings import ReadingSettings
+from bertkit.errors import counted
 from bertkit.inference.protocol import short_name, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.model.adapters import add_adapters
@@ -35,7 +36,7 @@ from bertkit.training.finetuning.few_shot import fit_few_labels
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS, LORA_FIELDS, FinetuneConfig
-from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
+from bertkit.training.finetuning.fit import DEAD_FROM_STEP, Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
@@ -103,6 +104,10 @@ def encode(
     return TaskData(rows, train, dev, report, encoded, str(source))
 
 
+SHORT_RUN = (
+    "SHORT RUN: after {updates} the training loss is no better than the label frequencies give; more epochs were not "
+    "asked for"
+)
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
 
@@ -252,6 +257,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     _save_models(job, trained, folder)
     job.workflow.write_decision(folder / "best", scored.decision, job.config)
     last = at.epochs[-1]
+    short = trained.dead and at.step < DEAD_FROM_STEP and job.config.is_shorter_than_usual(len(job.data.train))
     result = SeedResult(
         seed=seed,
         scores=scores,
@@ -261,10 +267,10 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         stopped_early=at.stopped_early,
         train_loss=last["train_loss"],
         label_entropy=trained.label_entropy,
-        dead=trained.dead,
+        dead=trained.dead and not short,
         seconds=round(at.seconds, 2),
         interval=scored.interval,
-        remarks=scored.remarks,
+        remarks=[*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])],
     )
     write_json(folder / METRICS, asdict(result))
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from threading import local
 from typing import TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from bertkit.system.fork_locks import ForkSafeLock
 
 
 class GeneratorValues(TypedDict):
@@ -52,16 +53,9 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
 
 
 #: Held while a block of :func:`seeded` has the generators, of which a process has one of each kind.
-_lock = threading.RLock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+_lock = ForkSafeLock()
+#: Whether this thread is in such a block, in which it may begin another.
+_here = local()
 
 
 @contextmanager
@@ -70,10 +64,13 @@ def seeded(seed: int) -> Iterator[None]:
 
     Blocks in several threads come one after another, so that none draws from what another has seeded.
     """
-    with _lock:
+    inner = getattr(_here, "seeded", False)
+    with nullcontext() if inner else _lock:
         tensors, values = capture_generators()
-        seed_generators(seed)
+        _here.seeded = True
         try:
+            seed_generators(seed)
             yield
         finally:
+            _here.seeded = inner
             restore_generators(tensors, values)

@@ -49,6 +49,12 @@ def test_bad_bytes(line: bytes, message: str, kind: str, tmp_path: Path) -> None
     check(tmp_path / "a.txt", message, kind, [["one"], ["three", "four"]])
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv.gz", "a.XLSX"])
+def test_a_table_is_not_read_as_lines_of_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"id,text,label\n1,A good line,x\n")
+    check(tmp_path / name, "is a table, whose lines hold more than text; write its texts to a .txt file", "table", [])
+
+
 def test_a_bad_last_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(GOOD + b"cut off in a charact\xc3")
     check(tmp_path / "a.txt", r"a\.txt:2: byte 21", "bad UTF-8", [["A good line"]])

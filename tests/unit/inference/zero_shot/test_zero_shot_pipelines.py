@@ -178,8 +178,8 @@ def test_labels_and_templates_that_say_nothing(
 @pytest.mark.parametrize(
     ("labels", "options", "told"),
     [
-        (["good"], {}, "two labels or more"),
-        (["good", "bad"], {"multi_label": True}, "exclude each other"),
+        (["good"], {}, "two or more exclusive labels"),
+        (["good", "bad"], {"multi_label": True}, "exclusive labels"),
         (["good", "very bad"], {}, r"'very bad' is not one token .*read as very bad.*--labels 'very bad=word'"),
         (["good", "goodest"], {}, "'goodest' is not one token"),
         ({"a": "good", "b": "GOOD"}, {}, "is the same token as a word of 'a'"),

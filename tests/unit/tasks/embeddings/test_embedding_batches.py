@@ -50,7 +50,7 @@ def test_a_text_on_either_side_is_the_same_text() -> None:
     """A chain 0-1, 1-2, 2-3 ...: neighbours share a text, once as a positive, once as an anchor."""
     chain = np.stack([np.arange(40), np.arange(40) + 1], axis=1)
     assert sum(map(len, check(chain, 10))) == 40
-    assert sum(map(len, check(np.zeros((5, 2), np.int64), 4))) == MOST_STEPS * 2  # all rows alike: one a batch
+    assert sum(map(len, check(np.zeros((5, 2), np.int64), 4))) == MOST_STEPS * 2  # all rows alike: one per batch
     assert num_steps(np.stack([np.arange(9), np.arange(9)], axis=1), 4) == 3  # twice in one row is no repeat
 
 

@@ -67,7 +67,7 @@ def test_bad_csv(content: bytes, said: str, tmp_path: Path) -> None:
         (b'{"text": "a", "label": 1}\n{"text": "b"}\n', r":2: column 'label' has no label \(None\)"),
         (b'{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n', r":2: column 'label': label 2 is not one of"),
         (b'{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n', r":2: column 'label' has no label \(nan\)"),
-        (b'[\n{"text": "a", "label": 1}\n]\n', r":1: not a JSON object.*one whole object a line"),
+        (b'[\n{"text": "a", "label": 1}\n]\n', r":1: not a JSON object.*one whole object per line"),
         (b'{"text": "a", "label": 1}\n{"text": "b \\ud83d", "label": 1}\n', r":2: .*half of a surrogate pair"),
         (b'{"text": "a", "label": 1}\n{"text": "b", "label": "\\uDFFF"}\n', r":2: .*half of a surrogate pair"),
         (b"[1]\n[2]\n", r":1: expected a JSON object"),

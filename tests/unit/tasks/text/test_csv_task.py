@@ -156,7 +156,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
     ids = write(tmp_path / "c.csv", "text,label\n" + "".join(f"t,id{n}\n" for n in range(50)))
     with pytest.raises(DataError, match=r"50 different labels in 50 rows.*--label"):
         csv_task(ids)
-    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text a label can do"
+    assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text per label can do"
     gaps = write(tmp_path / "d.csv", "text,label\na,1\nb,0\nc,NA\n")
     with pytest.raises(DataError, match="1 times 'NA', which looks like a missing value"):
         csv_task(gaps)
@@ -164,8 +164,25 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
         csv_task(write(tmp_path / "e.csv", "text,label\na,1\nb,\nc,0\n"))
     with pytest.raises(DataError, match="no row with a label"):
         csv_task(write(tmp_path / "f.csv", "text,label\n"))
-    with pytest.raises(DataError, match=r":1: column 'label' holds a list; expected one label a row"):
+    with pytest.raises(DataError, match=r":1: column 'label' holds a list; expected one label per row"):
         csv_task(write(tmp_path / "g.jsonl", '{"text": "a", "label": ["x", "y"]}\n'), problem="classification")
+
+
+@pytest.mark.parametrize("slip", ["n/a", "NEGATIVE", " Positive", "NA"])
+def test_a_slip_is_no_label(slip: str, tmp_path: Path) -> None:
+    """One row under a frequent label in another spelling, or under what looks like a missing value, is a bad row."""
+    path = tmp_path / "train.csv"
+    rows = ["text,label", *(f"text {n},{('negative', 'positive')[n % 2]}" for n in range(24))]
+    path.write_text("\n".join([*rows[:5], f"a slip,{slip}", *rows[5:]]) + "\n")
+    with pytest.raises(DataError, match=rf"train.csv:6: column 'label': label '{slip}' is not one of"):
+        csv_task(path)
+    task = csv_task(path, on_error="skip")
+    assert task.labels == ("negative", "positive")
+    (skipped,) = load_split(task, path, "train", on_error="skip").skipped
+    assert skipped.row == 6
+    for others in ([*rows, f"again,{slip}"], rows[:5]):  # the controls: two rows of it; no frequent label
+        path.write_text("\n".join([*others, f"a slip,{slip}"]) + "\n")
+        assert slip.strip() in (csv_task(path).labels or ())
 
 
 def test_labels_of_an_earlier_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Long texts in windows, several labels a row, decisions made on dev: what the workflow of texts does with them."""
+"""Long texts in windows, several labels per row, decisions made on dev: what the workflow of texts does with them."""
 
 from __future__ import annotations
 

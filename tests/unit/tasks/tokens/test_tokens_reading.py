@@ -229,7 +229,7 @@ def test_skipping_leaves_out_the_sentence_of_a_bad_line_and_lists_the_line(tmp_p
 
 def test_running_text_is_not_taken_for_words(tmp_path: Path) -> None:
     for text in ("It was late.\nAnn went home to Rome.\n", "Ann went home.\n"):
-        with pytest.raises(DataError, match=r"Is this running text\? bertkit tag --file reads one text a line"):
+        with pytest.raises(DataError, match=r"Is this running text\? bertkit tag --file reads one text per line"):
             workflow_of(TASK).read(write(tmp_path / "test.txt", text), "test")
 
 

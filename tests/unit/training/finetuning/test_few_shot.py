@@ -161,9 +161,14 @@ def test_without_a_dev_file_scores_are_of_rows_that_were_not_seen(start: Path, t
     assert evaluate_run(csv_task(data), data, tmp_path / "run", "train", write=False).num_rows == 60
 
 
-def test_the_methods_are_compared_on_training_rows_alone(start: Path, tmp_path: Path) -> None:
+def test_the_methods_are_compared_on_training_rows_alone(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 1))
     result = finetune(csv_task(data), data, start, tmp_path / "run", FEW)
+    told = f"{capsys.readouterr().err}\n{result.render()}"
+    assert told.count("comparing methods") == 1, "one line, and a bar on a terminal"
+    assert told.count("labels, in this order:") == 1, "with the report on the data, not once more with the scores"
     found = result.protocol["few_shot"]
     assert found["compared"][0]["method"] == found["chosen"]
     assert {each["method"] for each in found["compared"]} == set(METHODS) - {"pseudo"}
