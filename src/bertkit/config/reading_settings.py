@@ -1,28 +1,17 @@
 """How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch.
 
 Here is what kinds of tasks have in common; what a kind has of its own is in ``tasks/KIND/settings.py``.
-
-The decision file of a model says how it was trained to read its input (``max_length`` and the like), and what was
-chosen on dev (a null threshold, label thresholds, a temperature). It is saved with the weights, so that all decide
-alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
-from bertkit.system.json_files import read_json, write_json
-from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, is_there
 from bertkit.system.validated_settings import Settings
 
-#: The file in a model's folder. A model without one decides by its logits alone.
-DECISION = "decision.json"
 #: The file of a run folder that says what the model was trained for, and how it read its data.
 RUN_SETTINGS = "finetune.json"
 LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
@@ -84,15 +73,3 @@ class ReadingSettings(Settings):
     def of(self, own: type[OwnT]) -> OwnT:
         """A kind's own settings among these; their defaults, where these are the common settings alone."""
         return self if isinstance(self, own) else own()
-
-
-def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
-    """Save a decision in a model's folder; an empty one writes no file."""
-    if decision:
-        write_json(user_path(folder) / DECISION, decision)
-
-
-def read_decision(folder: str | Path) -> dict[str, Json]:
-    """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
-    path = Path(folder) / DECISION
-    return read_json(path, dict) if is_there(path) else {}
