@@ -438,7 +438,7 @@ def test_another_corpus_does_not_go_on(tmp_path: Path) -> None:
         begin(inputs=[["a.txt", 6]])
     with pytest.raises(ConfigError, match="started with other settings"):
         begin(settings={"sentences": "split"})
-    with pytest.raises(ConfigError, match="begun with other tokenizer"):
+    with pytest.raises(ConfigError, match="started with other tokenizer"):
         begin(make_tokenizer(299))
     assert begin(inputs=[["a.txt", 6]], resume=False) == 0
     assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["tokens-00000.parquet"]
