@@ -89,12 +89,7 @@ class _Splitter:
 
 
 class WordCounter:
-    """A table of words and their counts. Use it in a ``with`` block, because it may own temporary files.
-
-    Args:
-        do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
-        memory: maximum bytes of the tables, at least 16 MiB; the rest goes to temporary files.
-    """
+    """A table of words and their counts in ``memory`` bytes; the ``with`` block it needs removes temporary files."""
 
     def __init__(self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY) -> None:
         if memory < MIN_MEMORY:
@@ -171,11 +166,7 @@ class WordCounter:
 def count_words(
     texts: Iterable[str], do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, workers: int = 1
 ) -> WordCounter:
-    """Count the words of a corpus, which is read once, lazily.
-
-    With more than one worker process, a script must guard its main part by ``if __name__ == "__main__"``. For the other
-    arguments see :class:`WordCounter`.
-    """
+    """Count the words of a corpus, which is read once, lazily."""
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
     counter = WordCounter(do_lower_case, memory=memory)

@@ -39,10 +39,7 @@ _unused = re.compile(r"\[unused\d+\]")
 
 
 def reserved_tokens(num_unused: int = 994) -> list[str]:
-    """``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]`` and ``[unusedN]`` in the places of bert-base-uncased.
-
-    There are at least 99 ``[unusedN]``, so that ``[UNK]`` has id 100; the original has 994.
-    """
+    """The special and ``[unusedN]`` tokens in the places of bert-base-uncased, which has 994 unused ones."""
     if num_unused < 99:
         raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
     unused = [f"[unused{number}]" for number in range(num_unused)]
@@ -59,17 +56,10 @@ def learn_vocabulary(
     workers: int = 1,
     num_unused: int | None = None,
 ) -> list[str]:
-    """Learn a vocabulary, independent of the order and division of the texts and the number of workers.
+    """Learn a vocabulary of at most ``size`` tokens from texts, which are read once, lazily.
 
-    Args:
-        texts: read once, lazily; sentences, lines or whole documents.
-        size: maximum number of tokens. A small corpus may give fewer.
-        do_lower_case: learn for an uncased tokenizer.
-        extend: see :func:`vocabulary_from_counts`.
-        memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
-            dropped; otherwise the result does not depend on it.
-        workers: processes that count words.
-        num_unused: see :func:`vocabulary_from_counts`.
+    If there are more than ``memory / 2048`` distinct words, the rarest are dropped; otherwise the result does not
+    depend on ``memory``. For ``extend`` and ``num_unused`` see :func:`vocabulary_from_counts`.
     """
     with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
         counts = words.most_frequent(memory // BYTES_PER_WORD)
@@ -85,12 +75,8 @@ def vocabulary_from_counts(
 ) -> list[str]:
     """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts.
 
-    Args:
-        counts: the words; none is a DataError.
-        size: maximum number of tokens; too small a one is a ConfigError.
-        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
-        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
-            With ``extend``, whose tokens keep their places, it has no effect.
+    ``extend`` is an existing vocabulary, see :func:`extend_counts`; without it there are ``num_unused`` ``[unusedN]``,
+    by default 994, or 99 if that would exceed an eighth of ``size``.
     """
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
@@ -210,10 +196,7 @@ _LOW = (1 << _SHIFT) - 1
 
 
 class _Joiner:
-    """Words as lists of pieces, and the counts of neighbouring pairs.
-
-    Words with a character outside the alphabet, which has the first pieces, can never be tokenized and are ignored.
-    """
+    """Words as lists of pieces, and counts of neighbouring pairs; words beyond the alphabet are ignored."""
 
     def __init__(self, counts: Mapping[str, int], alphabet: Sequence[str]) -> None:
         self.pieces = list(alphabet)
