@@ -24,10 +24,7 @@ _FIRST_KANA, _LAST_KANA = "\u3041", "\u30ff"
 
 
 def continuing(tokenizer: PreTrainedTokenizer) -> Flags | None:
-    """For each of the V tokens, added ones included, whether it continues a word: bool ``(V,)``.
-
-    None if the tokens do not show it, which is so for word pieces with an empty prefix.
-    """
+    """Whether each of the V tokens, added ones included, continues a word: bool ``(V,)``; None if nothing shows it."""
     vocabulary = tokenizer._vocabulary
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     if isinstance(vocabulary, Vocabulary):
