@@ -44,10 +44,9 @@ class Sets:
 
 
 def bootstrap_draws(groups: int | Sequence[Sequence[int]], num_draws: int | None = None) -> Draws:
-    """Sets of examples drawn with replacement, the same for the same arguments: seeds and systems can be paired.
+    """Sets of examples, or of groups of them, drawn with replacement, the same for the same arguments.
 
-    ``groups`` are the numbers of the examples that are drawn together, or the number of examples that are drawn each by
-    itself. ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100.
+    ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100.
     """
     count = groups if isinstance(groups, int) else len(groups)
     total = groups if isinstance(groups, int) else sum(map(len, groups))
@@ -71,10 +70,7 @@ def drawn_means(values: npt.NDArray[np.floating], draws: Draws) -> Drawn:
 
 
 def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement.
-
-    ``of_seeds`` has K values for each seed.
-    """
+    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement."""
     choose = random.Random(seed)
     count = len(of_seeds)
     return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
@@ -85,10 +81,7 @@ def interval_of(
 ) -> list[float] | None:
     """The 95 % interval of a score by its bootstrap values; None for no values, or too few examples to tell.
 
-    Args:
-        values: of the sets that were drawn.
-        num_groups: groups of examples, or examples, that were drawn from.
-        bounds: lowest and highest value of an example, of a score that is the mean of one value an example; else None.
+    ``bounds`` are those of an example, where the score is the mean of one value an example.
     """
     if not values:
         return None
