@@ -60,10 +60,7 @@ _here = local()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every generator inside the block; the caller's states are restored afterwards.
-
-    Blocks in several threads come one after another, so that none draws from what another has seeded.
-    """
+    """Seed every generator inside the block, then restore the states; blocks of several threads wait for each other."""
     inner = getattr(_here, "seeded", False)
     with nullcontext() if inner else _lock:
         tensors, values = capture_generators()
