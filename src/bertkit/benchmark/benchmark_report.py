@@ -52,11 +52,7 @@ class Quality:
 
 @dataclass(slots=True)
 class System:
-    """What is known of one mode.
-
-    figures: name to the value of each round, in seconds; ``memory``: the peak in bytes, once for all rounds.
-    error: why it was left out, perhaps after some rounds.
-    """
+    """What is known of one mode: seconds of each round by name, once the peak ``memory``, why it was left out."""
 
     figures: dict[str, list[float]] = field(default_factory=dict)
     quality: Quality | None = None
@@ -81,12 +77,7 @@ class System:
 
 @dataclass(slots=True)
 class BenchmarkReport:
-    """A benchmark.
-
-    int8: the model in 8 bits, if there is one. texts: of the passes. versions: of the packages of ``bertkit`` and of
-    the ``peers``. absent: peers that are not installed. lengths: tokens of the single texts.
-    systems: what is known of each mode, bertkit's fp32 first. interrupted: the signal that ended it early, if one did.
-    """
+    """A benchmark; ``absent`` are peers that are not installed, ``systems`` the modes, bertkit's fp32 first."""
 
     model: str
     int8: str | None
