@@ -14,11 +14,7 @@ from weakref import WeakMethod, WeakSet
 
 
 class ForkSafeLock:
-    """A lock that a forked child finds released.
-
-    repair: a bound method, called in the child if the lock was held: what it guards may have been half changed. Only a
-        weak reference is kept.
-    """
+    """A lock that a forked child finds released; ``repair``, a weak method, is called there if the lock was held."""
 
     def __init__(self, repair: Callable[[], object] | None = None) -> None:
         self._lock = Lock()
