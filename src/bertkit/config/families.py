@@ -24,11 +24,7 @@ Scores = Literal["content", "rotary", "biased", "disentangled"]
 
 @dataclass(frozen=True, slots=True)
 class OwnPooler:
-    """The layer between [CLS] and a classifier that does not read the encoder's pooler.
-
-    activation: after the linear layer.
-    drops_input: whether dropout, that of the kind "pooler", also acts before this layer.
-    """
+    """The layer between [CLS] and a classifier that does not read the encoder's pooler; dropout may act before it."""
 
     activation: str
     drops_input: bool = False

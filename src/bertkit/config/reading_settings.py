@@ -1,8 +1,7 @@
-"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch.
+"""How a run reads its data and decides: settings that evaluation and prediction need as well.
 
-The decision file of a model says how it was trained to read its input (``max_length`` and the like), and what was
-chosen on dev (a null threshold, label thresholds, a temperature). It is saved with the weights, so that all decide
-alike.
+The decision file of a model says how it was trained to read its input, and what was chosen on dev (thresholds, a
+temperature). It is saved with the weights, so that all decide alike.
 """
 
 from __future__ import annotations
