@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import InputError
-
 #: The measures: unigrams, bigrams, the longest common subsequence of the texts, and the same line by line.
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -49,14 +47,6 @@ def rouge(prediction: str, reference: str) -> dict[str, Overlap]:
         "rougeL": Overlap.of(int(_table(y, x)[-1, -1]), len(x), len(y)),
         "rougeLsum": _by_lines(_lines(prediction, numbers), _lines(reference, numbers)),
     }
-
-
-def rouge_means(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """The mean F1 of each measure over pairs of texts, from 0 to 1."""
-    if not predictions or len(predictions) != len(references):
-        raise InputError(f"expected as many predictions as references, got {len(predictions)} and {len(references)}")
-    found = [rouge(ours, theirs) for ours, theirs in zip(predictions, references, strict=True)]
-    return {name: float(np.mean([one[name].f1 for one in found])) for name in ROUGE}
 
 
 def _common_runs(prediction: Sequence[str], reference: Sequence[str], size: int) -> Overlap:

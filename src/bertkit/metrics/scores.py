@@ -40,7 +40,9 @@ def f1(predictions: npt.ArrayLike, references: npt.ArrayLike, positive: Any = 1)
         raise InputError(
             f"positive is {positive!r}, but the labels are like {right.tolist()[0]!r}; name one of the labels"
         )
-    return _f1_of(predicted == positive, right == positive)
+    predicted, right = predicted == positive, right == positive
+    marked = np.count_nonzero(predicted) + np.count_nonzero(right)
+    return float(2.0 * np.count_nonzero(predicted & right) / marked) if marked else 0.0
 
 
 def macro_f1(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
@@ -123,12 +125,6 @@ def check_metrics(task: str, metrics: Sequence[str], main_metric: str, known: Co
             raise ConfigError(f"task {task}: unknown metric {metric!r}{did_you_mean(metric, known)}")
     if main_metric not in metrics:
         raise ConfigError(f"task {task}: main_metric {main_metric!r} is not one of {tuple(metrics)}")
-
-
-def _f1_of(predicted: Array, right: Array) -> float:
-    found = 2.0 * np.count_nonzero(predicted & right)
-    marked = np.count_nonzero(predicted) + np.count_nonzero(right)
-    return float(found / marked) if marked else 0.0
 
 
 def _correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:

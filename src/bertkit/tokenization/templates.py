@@ -16,9 +16,7 @@ STRATEGIES = ("longest_first", "only_first", "only_second")
 class Template:
     """Where special tokens stand: ``[CLS] A [SEP]``, and ``[CLS] A [SEP] B [SEP]`` for pairs.
 
-    between: how many [SEP] stand between the texts of a pair.
-    segments: whether the second text of a pair, with the [SEP] behind it, has token type 1; otherwise all have 0.
-    begins: whether there is a [CLS] at the start.
+    between: how many [SEP] stand between the texts of a pair. segments: whether the second has token type 1.
     shown: whether a file gives the second text of a pair token type 1 although its models read no segments: a call of
         the tokenizer returns it then, and rows for models have none.
     """

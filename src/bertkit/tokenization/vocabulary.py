@@ -46,6 +46,16 @@ class SpecialTokens(TypedDict, total=False):
     mask_token: str
 
 
+#: BERT's.
+BRACKETED: SpecialTokens = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AddedToken:
     """A token that is recognized in the raw text and never split.

@@ -18,7 +18,6 @@ from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tokenizers import normalizers, pre_tokenizers
@@ -108,9 +107,7 @@ class WordCounter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._spill is not None:
             self._spill.cleanup()
             self._spill, self._runs = None, []
@@ -176,18 +173,12 @@ def count_words(
         else:
             begin = partial(_start_worker, do_lower_case)
             batches, room = _batches(_checked(texts)), (workers + 1) * BATCH_CHARS
-            counted = map_in_processes(
-                _count_batch,
-                batches,
-                workers=workers,
-                begin=begin,
-                size_of=lambda batch: sum(map(len, batch)),
-                room=room,
-            )
-            for counts in counted:
+            for counts in map_in_processes(
+                _count_batch, batches, workers=workers, begin=begin, size_of=lambda b: sum(map(len, b)), room=room
+            ):
                 counter.add_counts(counts)
     except BaseException:
-        counter.__exit__(None, None, None)
+        counter.__exit__()
         raise
     return counter
 

@@ -21,7 +21,6 @@ from itertools import pairwise
 
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tokenization.characters import FROZEN
-from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
 from bertkit.tokenization.reference import WordpieceTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD
 
@@ -44,26 +43,6 @@ def reserved_tokens(num_unused: int = 994) -> list[str]:
         raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
     unused = [f"[unused{number}]" for number in range(num_unused)]
     return ["[PAD]", *unused[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *unused[99:]]
-
-
-def learn_vocabulary(
-    texts: Iterable[str],
-    size: int = DEFAULT_SIZE,
-    do_lower_case: bool = True,
-    *,
-    extend: Sequence[str] | None = None,
-    memory: int = DEFAULT_MEMORY,
-    workers: int = 1,
-    num_unused: int | None = None,
-) -> list[str]:
-    """Learn a vocabulary of at most ``size`` tokens from texts, which are read once, lazily.
-
-    If there are more than ``memory / 2048`` distinct words, the rarest are dropped; otherwise the result does not
-    depend on ``memory``. For ``extend`` and ``num_unused`` see :func:`vocabulary_from_counts`.
-    """
-    with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
-        counts = words.most_frequent(memory // BYTES_PER_WORD)
-    return vocabulary_from_counts(counts, size, extend=extend, num_unused=num_unused)
 
 
 def vocabulary_from_counts(
@@ -133,12 +112,7 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Fertility:
-    """How well a vocabulary fits a text.
-
-    words: words of the text, including punctuation marks.
-    pieces: their tokens; an unknown word is one.
-    unknown: words that become ``[UNK]``.
-    """
+    """How well a vocabulary fits a text: its words, their pieces, and the words that become ``[UNK]``."""
 
     words: int
     pieces: int

@@ -19,11 +19,10 @@ from bertkit.tokenization.learn.wordpiece_learner import (
     _Joiner,
     extend_counts,
     fertility,
-    learn_vocabulary,
     reserved_tokens,
     vocabulary_from_counts,
 )
-from tokenizer_helpers import read_lines, vocab_file
+from tokenizer_helpers import learn_vocabulary, read_lines, vocab_file
 
 
 def naive_pieces(counts: dict[str, int], alphabet: list[str], size: int) -> list[str]:
