@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from bertkit.ragged import boundaries_of
 
+#: How soon more of the same word stops to count, and how much long documents are marked down.
+K1, B = 1.2, 0.75
 _CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 _word = re.compile(rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}]+")
 
@@ -26,12 +28,9 @@ def words_of(text: str) -> list[str]:
 
 
 class BM25:
-    """An index of documents in memory: about 12 bytes for each different word of each document.
+    """An index of documents in memory: about 12 bytes for each different word of each document."""
 
-    ``k1``: how soon more of the same word stops to count; ``b``: how much long documents are marked down, from 0 to 1.
-    """
-
-    def __init__(self, documents: Iterable[str], k1: float = 1.2, b: float = 0.75) -> None:
+    def __init__(self, documents: Iterable[str]) -> None:
         self._numbers: dict[str, int] = {}
         parts = [
             np.array([self._numbers.setdefault(word, len(self._numbers)) for word in words_of(text)], np.int64)
@@ -47,7 +46,7 @@ class BM25:
         self._boundaries = boundaries_of(in_documents)
         self._documents = document_of.astype(np.int32)
         mean_length = lengths.mean() if lengths.any() else 1.0
-        saturation = counts / (counts + k1 * (1 - b + b * lengths[document_of] / mean_length))
+        saturation = counts / (counts + K1 * (1 - B + B * lengths[document_of] / mean_length))
         rarity = np.log1p((self._size - in_documents + 0.5) / (in_documents + 0.5))
         self._weights = rarity[word_of] * saturation
 

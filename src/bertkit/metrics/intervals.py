@@ -44,10 +44,7 @@ class Sets:
 
 
 def bootstrap_draws(groups: int | Sequence[Sequence[int]], num_draws: int | None = None) -> Draws:
-    """Sets of examples, or of groups of them, drawn with replacement, the same for the same arguments.
-
-    ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100.
-    """
+    """Sets of examples, or groups of them, drawn with replacement, the same for the same arguments."""
     count = groups if isinstance(groups, int) else len(groups)
     total = groups if isinstance(groups, int) else sum(map(len, groups))
     if num_draws is None:
@@ -79,10 +76,7 @@ def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[
 def interval_of(
     values: Sequence[float] | None, num_groups: int, bounds: tuple[float, float] | None
 ) -> list[float] | None:
-    """The 95 % interval of a score by its bootstrap values; None for no values, or too few examples to tell.
-
-    ``bounds`` are those of an example, where the score is the mean of one value an example.
-    """
+    """The 95 % interval of a score by its bootstrap values, None if they cannot tell; ``bounds`` are of a mean."""
     if not values:
         return None
     low, high = middle_of(values)

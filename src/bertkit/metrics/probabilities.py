@@ -33,10 +33,7 @@ def entropy(counts: npt.NDArray[np.number]) -> float:
 
 
 def frequency_logits(there: AnyFloats, absent: AnyFloats | None = None) -> AnyFloats:
-    """Logits ``(C,)`` that predict each label as often as it occurs; a count of zero is taken as half a row.
-
-    Those of a softmax have the mean 0; with the number of rows without each label, ``absent``, they are of a sigmoid.
-    """
+    """Logits ``(C,)`` by label counts, at least half a row each; of a sigmoid with ``absent``, else of a softmax."""
     if absent is not None:
         result: AnyFloats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))
         return result

@@ -38,10 +38,7 @@ def ranges_of(vectors_ND: Floats) -> Floats:
 
 
 def quantized(vectors: Floats, precision: VectorPrecision, calibration: Floats | None = None) -> Floats | Bytes:
-    """Vectors ``(..., D)`` in fewer bits; one bit a number gives ``(..., D / 8)`` rounded up.
-
-    ``calibration``, for int8 and uint8: vectors ``(N, D)`` of typical texts, or their :func:`ranges_of`.
-    """
+    """Vectors ``(..., D)`` in fewer bits; ``calibration``: typical vectors ``(N, D)``, or their :func:`ranges_of`."""
     if precision not in VECTOR_PRECISIONS:
         raise InputError(
             f"vectors have no precision {precision!r}{did_you_mean(str(precision), VECTOR_PRECISIONS)}; there are "

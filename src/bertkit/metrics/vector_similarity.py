@@ -24,10 +24,7 @@ def unit_vectors(x: Floats) -> Floats:
 
 
 def similarities(a_AD: npt.ArrayLike, b_BD: npt.ArrayLike, measure: Similarity = "cosine") -> Floats:
-    """How near each vector of one collection is to each of another: float32 ``(A, B)``, more is nearer.
-
-    Distances (``"euclidean"``, ``"manhattan"``) are negative.
-    """
+    """How near each vector is to each of another collection: float32 ``(A, B)``; distances are negative."""
     a, b = np.atleast_2d(_floats(a_AD)), np.atleast_2d(_floats(b_BD))
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise InputError(f"vectors must have the shapes (A, D) and (B, D), got {a.shape} and {b.shape}")

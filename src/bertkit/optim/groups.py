@@ -84,10 +84,7 @@ def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
 
 
 def eager(method: Any) -> Any:
-    """A method of torch's optimizers without its wrapper for ``torch.compile``.
-
-    The wrapper imports the compiler, compiled or not: a second and 70 MB of every process that trains.
-    """
+    """A method without torch's wrapper, which imports the compiler: a second and 70 MB of every process."""
     return getattr(method, "__wrapped__", method)
 
 

@@ -42,10 +42,7 @@ def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1
 
 
 def original_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
-    """The schedule of the published code: ``step / W`` during warm-up, so step 0 has no effect, then ``1 - step / N``.
-
-    Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by ``W / N`` after the warm-up.
-    """
+    """The schedule of the published code: ``step / W``, so step 0 has no effect, then ``1 - step / N`` from there."""
     warm = _num_warmup_steps(num_steps, warmup, int)
     return lambda step: step / warm if step < warm else max(0.0, 1.0 - step / num_steps)
 

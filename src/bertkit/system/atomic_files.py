@@ -206,10 +206,7 @@ def try_lock(file: IO[bytes] | IO[str]) -> bool:
 
 @contextlib.contextmanager
 def held_lock(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
-
-    What a killed process left of it binds nobody. ``busy`` is the message if another process holds it.
-    """
+    """Hold a lock file in a ``with`` block, for one writer at a time; what a killed process left of it binds nobody."""
     with _writable(path.parent):
         opened = path.open("ab")
     with opened as lock:

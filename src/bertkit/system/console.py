@@ -122,7 +122,7 @@ class Progress:
         now = self._last_advance = time.monotonic()
         if _quiet.get():
             return
-        if not _on_terminal():
+        if sys.stderr is None or not sys.stderr.isatty():
             if now - self._last_shown >= LINE_EVERY_S:
                 self._last_shown = now
                 _write(f"{self.line(now)}\n")
@@ -225,10 +225,6 @@ def _new_bar() -> RichProgress:
         console=Console(stderr=True),
         auto_refresh=False,
     )
-
-
-def _on_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _write(text: str) -> None:

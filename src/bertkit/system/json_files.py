@@ -29,10 +29,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]+")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """A JSON file as plain data, checked against a type: ``dict``, ``list``, or a dataclass.
-
-    Unknown fields of a dataclass are ignored, because a newer version may have written them.
-    """
+    """A JSON file checked against a type; unknown fields of a dataclass are ignored: newer versions may write them."""
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: {path.parent} is not a finished run folder")
     content = read_regular(path, max_bytes=MAX_BYTES)

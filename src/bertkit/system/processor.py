@@ -114,7 +114,7 @@ def find_processor() -> Processor:
     if lower := level():
         sets = tuple(shown for shown in sets if shown in LEVELS[lower])
     name = name or platform.processor() or platform.machine()
-    return Processor(name, _usable_cores(), sets, _memory(), vendor, _last_cache())
+    return Processor(name, usable_cores(), sets, _memory(), vendor, _last_cache())
 
 
 def read_cpuinfo(text: str) -> tuple[str, str, set[str]]:
@@ -139,10 +139,9 @@ def _sysctl(key: str) -> str:
     return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> int | None:

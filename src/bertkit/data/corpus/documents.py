@@ -260,10 +260,7 @@ def keep_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Split the lines of one document into sentences with ``nupunkt``: a pure function of ``lines``.
-
-    A line is a paragraph, and sentences never cross its end, since headings and list items often lack a full stop.
-    """
+    """Sentences of a document's lines by ``nupunkt``; none crosses a line's end, as headings often lack a full stop."""
     paragraphs = keep_lines(lines)
     if is_hard_wrapped(paragraphs):
         paragraphs = (" ".join(paragraphs),)

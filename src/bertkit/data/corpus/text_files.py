@@ -120,10 +120,7 @@ class Source:
 
 
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
-    """The files to read, each once, in the order given; files of a pattern or folder are sorted by name.
-
-    Of a folder all files below it with a known suffix are read. A name that exists is never a pattern.
-    """
+    """The files to read, each once, in the order given, those of a pattern or folder by name; what exists is a path."""
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
     sources: dict[str, Source] = {}

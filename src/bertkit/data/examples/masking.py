@@ -36,11 +36,9 @@ _ORDER_BITS = 44
 class Masking:
     """How much is masked, and how.
 
-    unit: what is chosen at a time; see :data:`Unit`.
     rate: share of a row's tokens (special ones included, as in the original) that become targets; at least one does.
     max_predictions_per_seq: maximum targets of a row; None: no limit. The original has 20 at length 128, 76 at 512.
-    mask_share: share of the targets replaced by [MASK].
-    random_share: share replaced by a random token; the rest is unchanged.
+    mask_share, random_share: of the targets, those replaced by [MASK] and by a random token; the rest is unchanged.
     """
 
     unit: Unit = "token"

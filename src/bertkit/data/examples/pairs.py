@@ -117,10 +117,7 @@ class ExampleSpans:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the examples of an epoch are made from a corpus; ``max_seq_length`` counts special tokens.
-
-    short_seq_prob: share of examples whose target length is drawn from 2 to the maximum. RoBERTa has 0.
-    """
+    """How the examples of an epoch are made; a share ``short_seq_prob`` has a target length from 2 to the maximum."""
 
     objective: Objective = "mlm+nsp"
     max_seq_length: int = 128
@@ -249,10 +246,7 @@ def _far_enough(bounds: Ints, start: Ints, wanted: Ints, stop: Ints) -> Ints:
 
 
 def _last_within(bounds: Ints, start: Ints, stop: Ints, goal: Ints) -> Ints:
-    """The last of the sentence boundaries ``start`` to ``stop`` that is at most the token offset ``goal``.
-
-    Searched near ``start``: a binary search over all boundaries would miss the cache 20 times.
-    """
+    """The last of the boundaries ``start`` to ``stop`` that is at most ``goal``, searched from ``start`` on."""
     low = start
     high = np.minimum(stop, start + (goal - bounds[start]))  # a sentence has at least one token
     while (low < high).any():

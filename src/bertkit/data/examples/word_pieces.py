@@ -52,8 +52,5 @@ def _begins(text: str) -> bool:
     first = text[:1]
     if first.isspace() or (first and (FROZEN.is_chinese(first) or _FIRST_KANA <= first <= _LAST_KANA)):
         return True
-    return "\ufffd" not in text and all(_is_sign(char) for char in text)
-
-
-def _is_sign(char: str) -> bool:
-    return FROZEN.is_punctuation(char) or unicodedata.category(char).startswith("S")
+    are_signs = (FROZEN.is_punctuation(char) or unicodedata.category(char).startswith("S") for char in text)
+    return "\ufffd" not in text and all(are_signs)

@@ -7,7 +7,6 @@ same bytes. Only a few chunks are in memory at a time.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
+from bertkit.system.processor import usable_cores
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Maximum memory in bytes of the process that reads and writes, and of one that tokenizes, measured on lines of 16 MiB.
@@ -131,8 +131,7 @@ def prepare(
 
 def workers_within(memory: int | None, workers: int | None) -> int:
     """Number of processes that tokenize, at most ``workers``: see :func:`prepare`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = cores if workers is None else workers
+    wanted = usable_cores() if workers is None else workers
     if wanted < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
     if memory is None:

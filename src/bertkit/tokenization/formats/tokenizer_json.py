@@ -117,10 +117,7 @@ class TokenizerJson:
                 )
 
     def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
-        """What the part ``key`` of the file asks for; anything but ``wanted``, which is ``computed``, is refused.
-
-        ``computed`` has parts of the package, each with what it means for the caller.
-        """
+        """What the part ``key`` of the file means, by the parts of the package in ``computed``; others are refused."""
         part = self.content.get(key)
         text = json.dumps({"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, key: part})
         known = [(None if each is None else json.loads(each.__getstate__()), value) for each, value in computed]

@@ -39,32 +39,22 @@ _unused = re.compile(r"\[unused\d+\]")
 
 def reserved_tokens(num_unused: int = 994) -> list[str]:
     """The special and ``[unusedN]`` tokens in the places of bert-base-uncased, which has 994 unused ones."""
-    if num_unused < 99:
-        raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
     unused = [f"[unused{number}]" for number in range(num_unused)]
     return ["[PAD]", *unused[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *unused[99:]]
 
 
 def vocabulary_from_counts(
-    counts: Mapping[str, int],
-    size: int = DEFAULT_SIZE,
-    *,
-    extend: Sequence[str] | None = None,
-    num_unused: int | None = None,
+    counts: Mapping[str, int], size: int = DEFAULT_SIZE, *, extend: Sequence[str] | None = None
 ) -> list[str]:
-    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts.
-
-    ``extend`` is an existing vocabulary, see :func:`extend_counts`; without it there are ``num_unused`` ``[unusedN]``,
-    by default 994, or 99 if that would exceed an eighth of ``size``.
-    """
+    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts."""
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
         raise DataError("the text contains no word to learn a vocabulary from")
     if extend is not None:
         return extend_counts(counts, extend, size)
-    if num_unused is None:
-        num_unused = 994 if size >= 8 * len(reserved_tokens(994)) else 99
-    reserved = reserved_tokens(num_unused)
+    reserved = reserved_tokens()
+    if len(reserved) > size / 8:
+        reserved = reserved_tokens(99)  # the least with which [UNK] has the id 100
     room = size - len(reserved)
     if room < 1:
         raise ConfigError(

@@ -92,8 +92,7 @@ class PretrainResult:
     scores: of the last evaluation on held-out text, those that are finite; empty without held-out text.
     unigram_entropy: of the targets, in nats: the loss of a model that knows only how frequent words are.
     speed: ``tokens_per_s`` and ``peak_share``, medians over the last steps.
-    new_parts: parts of the model that the initial checkpoint did not have.
-    num_new_words: words of the tokenizer that the checkpoint's tokenizer did not have.
+    new_parts, num_new_words: what the initial checkpoint, and its tokenizer, did not have.
     """
 
     model: Path
@@ -247,10 +246,7 @@ def loop_options(config: PretrainConfig, options: RunOptions) -> LoopOptions:
 
 
 def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedule:
-    """The learning-rate schedule that the settings ask for, by steps, by time, or by whichever ends first.
-
-    If both steps and time are limited, the smaller of the two factors applies, so the rate reaches 0 in either case.
-    """
+    """The learning-rate schedule by steps, by time, or by the smaller factor of both, which ends at 0."""
     schedules, steps, warmup = [], config.num_steps, config.warmup
     if config.max_seconds is not None:
         cooldown = config.cooldown if config.schedule == "trapezoid" else None

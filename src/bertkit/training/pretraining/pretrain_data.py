@@ -195,10 +195,7 @@ def scored_batches(data: ExamplePlan, num_examples: int) -> Iterator[Batch]:
 
 
 def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> Evaluate:
-    """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy, as in the original.
-
-    Of an encoder-decoder those of all tokens of its targets, each predicted from the right ones before it.
-    """
+    """Loss (nats) and accuracy of masked words and next sentences, as in the original, or of an encoder-decoder."""
 
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         totals: dict[str, float] = {}
