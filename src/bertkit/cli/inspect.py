@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.cli.common_options import Common, Report, write_json, write_line
 from bertkit.errors import CheckpointError, ConfigError, shorten
 from bertkit.system.paths import user_path
 
@@ -26,6 +26,12 @@ def inspect(
         str | None,
         Parameter(help="A model that must compute the same, or saved output of --verify --json; implies --verify."),
     ] = None,
+    accept: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Only give weights and decision.json, which you changed on purpose, new checksums."
+        ),
+    ] = False,
     common: Common = Common(),
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
@@ -39,9 +45,11 @@ def inspect(
     --verify runs a fixed sentence and shows a few numbers of every layer: a
     fingerprint of what the model computes. It is compared with --against, or with
     the fingerprint.json next to the weights, which 'bertkit convert' writes. Exit
-    code 4 if they differ. For an export, --verify reads every file and compares it
-    with the hash in export.json. For a token store, it checks the hash of every
-    shard: exit code 3 if one is damaged.
+    code 4 if they differ. For an export, --verify insists on checksums. For a token
+    store, it checks the hash of every shard: exit code 3 if one is damaged.
+
+    Weights and decision.json that bertkit wrote have checksums, so that damage is
+    noticed. MODEL may be a file for --accept.
 
     For example:
 
@@ -49,8 +57,11 @@ def inspect(
         bertkit inspect run --json
         bertkit inspect store
         bertkit inspect copy --against original
+        bertkit inspect --accept run/decision.json
     """
     folder = user_path(model)
+    if accept:
+        return _accept(folder)
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     _refuse_training_state(folder, names)
     has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
@@ -59,19 +70,16 @@ def inspect(
             raise ConfigError(f"{folder} is a token store; --against compares models only")
         from bertkit.data.store.store_report import inspect_store
 
-        common.report(inspect_store(folder, verify=verify))
-        if verify and not common.json:
-            write_line("\nevery shard has the hash that the manifest gives")
-        return 0
+        return _shown(
+            inspect_store(folder, verify=verify), "every shard has the hash that the manifest gives", verify, common
+        )
     if "export.json" in names:
         if against is not None:
             raise ConfigError(f"{folder} is an export; --against compares the layers of models")
         from bertkit.engine.inspect_export import inspect_export
 
-        common.report(inspect_export(folder, verify=verify))
-        if verify and not common.json:
-            write_line("\nevery file has the hash that export.json gives")
-        return 0
+        verified = "the graphs and their weights have the checksums that export.json gives"
+        return _shown(inspect_export(folder, verify=verify), verified, verify, common)
     if verify or against is not None:
         return _verify(model, against, common)
     from bertkit.checkpoints.int8_folder import is_int8
@@ -79,11 +87,42 @@ def inspect(
     if is_int8(folder):
         from bertkit.checkpoints.inspect_int8 import inspect_int8
 
-        common.report(inspect_int8(folder))
-        return 0
+        return _shown(inspect_int8(folder), "", False, common)
     from bertkit.checkpoints.inspect import inspect as look_at_model
 
-    common.report(look_at_model(model))
+    return _shown(look_at_model(model), "", False, common)
+
+
+def _shown(report: Report, verified: str, verify: bool, common: Common) -> int:
+    """Write a report, and with --verify what it means that there was no error."""
+    common.report(report)
+    if verify and not common.json:
+        write_line(f"\n{verified}")
+    return 0
+
+
+def _accept(path: Path) -> int:
+    """Give a file, or all of a folder, the checksums of what they hold now."""
+    from bertkit.checkpoints.safetensors_format import seal
+    from bertkit.config.decision import DECISION, accept_decision
+    from bertkit.engine.export_folder import MANIFEST, accept_files, exported_files
+
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist; --accept takes a folder or a file")
+    accepted = []
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.suffix == ".safetensors":
+            changed = seal(file)
+        elif file.name == DECISION:
+            changed = accept_decision(file)
+        else:
+            is_graph = file.name == MANIFEST or (file == path and file in exported_files(file.parent))
+            changed = is_graph and accept_files(file.parent)
+        accepted.extend([file] if changed else [])
+    for file in accepted:
+        write_line(f"accepted: {file}")
+    if not accepted:
+        write_line(f"{path}: nothing has another checksum than bertkit gave it")
     return 0
 
 

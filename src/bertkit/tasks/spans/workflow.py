@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,6 @@ import numpy.typing as npt
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS
-from bertkit.errors import CheckpointError
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ragged
@@ -28,6 +27,7 @@ from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_sp
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
 from bertkit.tasks.spans.reading import hold_out, question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
+from bertkit.tasks.spans.settings import SpanTaskSettings
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -75,9 +75,6 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     of_tokens = True
     fields = ("question", "context")
     default_max_length = 384
-
-    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("doc_stride", "max_query_length", "max_answer_length")
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -232,10 +229,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def _threshold(self, decision: Decision) -> float:
         """What was tuned on dev; of a model without a decision the original's default."""
-        value = decision.get("null_threshold", 0.0)
-        if not isinstance(value, (int, float)):
-            raise CheckpointError(f"decision.json of the model has null_threshold={value!r}; expected a number")
-        return float(value)
+        value = decision.get("null_threshold")
+        return float(value) if isinstance(value, (int, float)) else 0.0
 
     def _finals(self, given: AnswersPredicted) -> list[Final]:
         """The answer of each question that counts: the best span, or "no answer"."""
@@ -284,7 +279,8 @@ def span_loss_of(windows: SpanWindows, logits: Floats) -> float:
 
 def _span_settings(settings: ReadingSettings) -> SpanSettings:
     assert settings.max_length is not None, "settings must be resolved"
-    return SpanSettings(settings.max_length, settings.doc_stride, settings.max_query_length, settings.max_answer_length)
+    own = settings.of(SpanTaskSettings)
+    return SpanSettings(settings.max_length, own.doc_stride, own.max_query_length, own.max_answer_length)
 
 
 def _best_answers(given: AnswersPredicted) -> tuple[list[str], npt.NDArray[np.float64]]:

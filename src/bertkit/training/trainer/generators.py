@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from threading import local
+from contextlib import contextmanager
 from typing import TypedDict
 
 import numpy as np
@@ -54,20 +53,15 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
 
 #: Held while a block of :func:`seeded` has the generators, of which a process has one of each kind.
 _lock = ForkSafeLock()
-#: Whether this thread is in such a block, in which it may begin another.
-_here = local()
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed every generator inside the block, then restore the states; blocks of several threads wait for each other."""
-    inner = getattr(_here, "seeded", False)
-    with nullcontext() if inner else _lock:
+    with _lock:
         tensors, values = capture_generators()
-        _here.seeded = True
+        seed_generators(seed)
         try:
-            seed_generators(seed)
             yield
         finally:
-            _here.seeded = inner
             restore_generators(tensors, values)
