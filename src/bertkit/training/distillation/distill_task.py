@@ -299,7 +299,7 @@ def _lengths_of_runs(
     if num_labelled == num_texts:
         return config, config
     if config.epochs is None:
-        suits = config.resolved(task="", model=read_any_config(config_path(start)), num_train_rows=num_texts)
+        suits = config.resolved(model=read_any_config(config_path(start)), num_train_rows=num_texts)
         return config.model_copy(update={"epochs": suits.epochs}), config
     size = config.batch_size * config.accumulation
     updates = config.epochs * math.ceil(num_texts / size)
