@@ -45,7 +45,7 @@ class SplitFacts:
         self.add((f"{mark}: {line}" if mark else line) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning; ``what``: in words."""
+        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning."""
         found = grouped(keys, meanings)
         several = sum(len(found[key]) > 1 for key in keys)
         duplicates = len(keys) - len(found)
