@@ -49,7 +49,6 @@ class BiasedAttention(SelfAttention):
     def forward(  # type: ignore[override]  # the layer hands over what DistanceBias gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, bias_ND: Tensor
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """As :meth:`SelfAttention.forward`, with the bias of :class:`DistanceBias`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         out_RNH = self.attend_biased(qkv_T3NH, layout, self.dropout.rate(), rows, bias_ND=bias_ND)
         probs = (

@@ -65,11 +65,7 @@ class MaskedLMHead(nn.Module):
 
 
 class PreTrainingHeads(nn.Module):
-    """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
-
-    Raises:
-        ConfigError: a masked LM that is not tied to the embeddings, where the family's always is.
-    """
+    """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for."""
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()

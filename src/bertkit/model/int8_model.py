@@ -49,12 +49,7 @@ def load_int8(
     classes: Mapping[str, type[ConfiguredModel]],
     device: Device,
 ) -> ConfiguredModel:
-    """The model of a folder, in eval mode, of the class that was quantized or, if ``BertModel`` is wanted, its encoder.
-
-    Raises:
-        CheckpointError: missing, damaged or edited files.
-        InputError: another class is wanted.
-    """
+    """The model of a folder, in eval mode: of the class that was quantized or, if ``BertModel``, its encoder."""
     facts = read_quantization(folder)
     known = classes.get(facts.model_class)
     if known is None:

@@ -74,11 +74,7 @@ class BertModel(PackedModel):
 
 
 class HeadModel(PackedModel):
-    """Encoder and head. A subclass says what the head reads, how it computes logits, and its loss.
-
-    Raises:
-        ConfigError: the config's family has no such head.
-    """
+    """Encoder and head. A subclass says what the head reads, how it computes logits, and its loss."""
 
     #: What the head reads: the pooled vector, every token, or the tokens to predict (``batch.logit_rows``).
     reads: Literal["pooled", "tokens", "words"] = "pooled"

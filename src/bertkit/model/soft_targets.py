@@ -88,8 +88,7 @@ class TaughtModel(nn.Module):
     """A model with a head, in training with the logits of a teacher beside the labels, or instead of them.
 
     The loss of a unit (a text, a word, a question, a window) with both is ``w`` times its soft loss plus ``1 - w``
-    times the usual one, of one without a label its soft loss, of one without a teacher the usual one; the loss of a
-    batch is the mean of its units.
+    times the usual one; that of a batch is the mean of its units.
     """
 
     def __init__(self, student: Any, judge: Judge, soft_weight: float) -> None:

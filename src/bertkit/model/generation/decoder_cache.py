@@ -70,7 +70,6 @@ class LayerCache:
 class DecoderCache:
     """The caches of all layers.
 
-    layers: one for each layer.
     hidden: added to the scores of each group of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None if
         all inputs of the group have the same length.
     """

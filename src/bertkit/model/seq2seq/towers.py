@@ -164,12 +164,8 @@ class Decoder(_Tower):
     ) -> Tensor:
         """Vectors of words to those of the last layer, both ``(B, S, D)``.
 
-        Args:
-            words_BSD: of whole sequences, or with ``keep`` of what follows the tokens in the cache.
-            cache: of :meth:`remember`.
-            mask_BS: 1 at tokens that later ones may see; None: all.
-            keep: add the tokens to the cache.
-            trace: records the layers between.
+        words_BSD: of whole sequences, or with ``keep`` of what follows the tokens in the cache, which are added to it.
+        mask_BS: 1 at tokens that later ones may see; None: all.
         """
         shape, first = words_BSD.shape, cache.length
         places_S = torch.arange(first, first + shape[1], device=words_BSD.device)
