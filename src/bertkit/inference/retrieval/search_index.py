@@ -37,11 +37,7 @@ FUSED, FUSED_TIMES = 100, 5
 
 
 class Hit(NamedTuple):
-    """A text that was found.
-
-    score: the cosine, or the dot product if the model is meant for that; of two searches the sum of
-    ``1 / (60 + rank)``.
-    """
+    """A text that was found. score: a cosine or dot product; of two searches the sum of ``1 / (60 + rank)``."""
 
     id: str
     text: str
@@ -135,11 +131,7 @@ class SearchIndex:
     def nearest(
         self, queries_QD: Floats, top_k: int, advance: Callable[[int], None] = lambda count: None
     ) -> tuple[Ints, Floats]:
-        """Numbers of the ``min(top_k, texts)`` nearest texts and their products with each query ``(Q, K)``.
-
-        The vectors of queries are as :attr:`encoder` makes them. ``advance`` is called with the number of texts after
-        each block.
-        """
+        """Numbers of the ``min(top_k, texts)`` nearest texts and their products with each query ``(Q, K)``."""
         if queries_QD.ndim != 2 or queries_QD.shape[1] != self.manifest.width:
             raise InputError(f"queries must be of shape (Q, {self.manifest.width}), got {queries_QD.shape}")
         if top_k < 1:
@@ -211,11 +203,7 @@ class SearchIndex:
 
 
 def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **computing: Any) -> TextEncoder:
-    """The encoder that an index was built with; ``model`` None: where it was then.
-
-    Raises:
-        CheckpointError: another model, or none where it was.
-    """
+    """The encoder that an index was built with; ``model`` None: where it was then."""
     facts = manifest.facts
     settings = {name: facts.get(name) for name in ("pooling", "prompt", "query_prompt", "max_length")}
     try:

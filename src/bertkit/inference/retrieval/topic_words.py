@@ -60,13 +60,6 @@ def words_of_classes(
     Words are lower-cased and not stemmed. Left out are those that are not :data:`LIFT` times as frequent in the class
     as in the others, those that are nearer to the others, those of all texts, those without a letter, and in classes of
     more than :data:`FEW_TEXTS` texts those of a single text.
-
-    Args:
-        texts: N texts.
-        vectors_ND: their vectors.
-        classes: the class of each text, ``(N,)``.
-        encode: gives vectors of words, ``(W, D)``.
-        count: most words of a class.
     """
     numbers: dict[str, int] = {}
     words = [[numbers.setdefault(word, len(numbers)) for word in words_of(text)] for text in texts]
