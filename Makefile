@@ -2,7 +2,8 @@
 #                 (TORCH=cpu, here and in make setup: the smaller torch without CUDA)
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests;
 #                 CPU=avx2 or CPU=plain: as a lower processor would
-# make lower      the engine's and the model's tests as lower processors compute, and without the encoder in C
+# make lower      the engine's and the model's tests as lower processors compute, without the encoder in C,
+#                 and with the packs shuffled
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
 # make same       compare with an earlier commit, run side by side; some minutes
@@ -66,6 +67,7 @@ lower: setup
 	$(MAKE) --no-print-directory computing CPU=avx2
 	$(MAKE) --no-print-directory computing CPU=plain
 	BERTKIT_NATIVE=0 $(MAKE) --no-print-directory computing
+	$(PYTEST) tests/unit/engine tests/unit/inference -m "not campaign and not slow" --shuffle-packs
 
 computing:
 	$(PYTEST) $(COMPUTING)

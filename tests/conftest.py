@@ -51,6 +51,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     DURATIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle-packs", action="store_true", help="the engine computes packs and rows in another order")
+
+
+@pytest.fixture(autouse=True)
+def order_of_packs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As the engine makes them; another one where ``--shuffle-packs`` or the fixture ``packs`` asks for it."""
+    asked = request.config.getoption("--shuffle-packs")
+    if "packs" in request.fixturenames:
+        asked = asked or request.getfixturevalue("packs") == "shuffled"
+    if not asked:
+        yield
+        return
+    from shuffled_packs import shuffle_packs
+
+    with pytest.MonkeyPatch.context() as patch:
+        shuffle_packs(patch)
+        yield
+
+
+@pytest.fixture(params=["packed by length", "shuffled"])
+def packs(request: pytest.FixtureRequest) -> str:
+    """For tests in which an order could matter: they run both ways."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(autouse=True)
 def talk() -> None:
     """A command run with ``--quiet``, perhaps by a fixture of many tests, silences the process; a test begins aloud."""

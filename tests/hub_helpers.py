@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from forked_interpreter import run_forked
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Answer = tuple[int, dict[str, str], bytes]
 NO_REPOSITORY: Answer = (404, {"X-Error-Code": "RepoNotFound"}, b"{}")
@@ -66,12 +68,19 @@ def file_of(content: bytes, commit: str = COMMIT) -> Answer:
     return 200, {"ETag": f'"{etag(content)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}, content
 
 
-def client(code: str, home: Path, url: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where the folders and the address of the Hub are set before anything is imported."""
+def client(
+    code: str, home: Path, url: str, *arguments: str, fresh: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python where the folders and the address of the Hub are set before what reads them is imported.
+
+    fresh: before anything is imported.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()}
     env = {
         **kept, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"), "HF_ENDPOINT": url,
         "HF_HUB_DISABLE_PROGRESS_BARS": "1", **variables,
     }  # fmt: skip
+    if not fresh:
+        return run_forked(code, *arguments, env=env, cwd=home)
     call = [sys.executable, "-c", code, *arguments]
     return subprocess.run(call, env=env, cwd=home, capture_output=True, text=True, timeout=300)

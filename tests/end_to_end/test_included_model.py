@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,23 @@ print(json.dumps(printed))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("offline")
-    (made / "rows.csv").write_text("label,text\n" + "".join(f'{label},"{text}"\n' for label, text in ROWS))
+def offline(once: Callable[..., Any]) -> tuple[Path, dict[str, str]]:
+    made: tuple[Path, dict[str, str]] = once("offline", lambda folder: (folder, run_offline(folder)))
     return made
 
 
-@pytest.fixture(scope="module")
-def printed(folder: Path) -> dict[str, str]:
+@pytest.fixture
+def folder(offline: tuple[Path, dict[str, str]]) -> Path:
+    return offline[0]
+
+
+@pytest.fixture
+def printed(offline: tuple[Path, dict[str, str]]) -> dict[str, str]:
+    return offline[1]
+
+
+def run_offline(folder: Path) -> dict[str, str]:
+    (folder / "rows.csv").write_text("label,text\n" + "".join(f'{label},"{text}"\n' for label, text in ROWS))
     unnamed = ("found", "verified")
     commands = {
         name: command if name in unnamed else [*command, "--model", INCLUDED] for name, command in COMMANDS.items()

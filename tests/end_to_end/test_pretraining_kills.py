@@ -173,7 +173,7 @@ def sweep(
     return counts
 
 
-@pytest.mark.parametrize(("model", "num_kills"), [(BERT, 3), (T5, 2)])
+@pytest.mark.parametrize(("model", "num_kills"), [(BERT, 3), pytest.param(T5, 2, marks=pytest.mark.campaign)])
 def test_killed_at_any_moment_it_goes_on(
     forked: Start, store: Path, tmp_path: Path, model: tuple[str, str], num_kills: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(start: Path, data: Path, once: Callable[..., Any]) -> Path:
     """A BART that has learned to reverse lists of words, by the command."""
-    out = tmp_path_factory.mktemp("runs") / "run"
+    folder: Path = once("reverses-lists", lambda folder: learn(start, data, folder / "run"))
+    return folder
+
+
+def learn(start: Path, data: Path, out: Path) -> Path:
     rate, epochs = LEARNING["bart"].values()
     options = ["--learning-rate", rate, "--epochs", epochs, "--batch-size", 64, "--max-target-length", 16]
     where = ["--data", data, "--model", start, "--out", out, "--source", "words", "--target", "reversed"]

@@ -105,7 +105,7 @@ def test_a_model_is_fetched_once_and_used_again_without_the_server(hub: ModelHub
 
 
 def test_only_weights_configs_and_vocabularies_are_fetched(hub: ModelHub, tmp_path: Path) -> None:
-    ran = client(RESOLVE, tmp_path, hub.url)
+    ran = client(RESOLVE, tmp_path, hub.url, fresh=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "['1_Pooling/config.json', 'config.json', 'model.safetensors', 'vocab.txt']"
     assert not any("pytorch_model" in path or "onnx" in path for path in hub.asked)

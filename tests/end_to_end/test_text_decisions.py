@@ -11,6 +11,8 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.cli import main
+from bertkit.config.decision import read_decision
+from bertkit.errors import CheckpointError
 from bertkit.inference.runs import load_run, predict_run
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from pipeline_helpers import save_tiny
@@ -48,7 +50,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_decision_lies_beside_the_model_and_is_what_is_predicted(folder: Path) -> None:
-    decision = json.loads((folder / "run" / "decision.json").read_text())
+    decision = read_decision(folder / "run")
     reading = {"max_length": 10, "long_texts": "windows", "overlap": 3}
     assert set(decision) == {*reading, "temperature", "measured", "thresholds", "tuned"}
     assert {name: decision[name] for name in reading} == reading
@@ -118,8 +120,11 @@ def two(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     options = "--epochs 1 --max-length 10 --long-texts head_tail --restarts 0 --tune-thresholds --dev-share 0.4"
     where = ["--data", str(data / "train.csv"), "--model", str(folder / "model"), "--out", str(data / "run")]
     assert main(["finetune", "csv", *where, *options.split(), "--device", "cpu", "-q"]) == 0
-    decision = json.loads((data / "run" / "decision.json").read_text())
-    (data / "run" / "decision.json").write_text(json.dumps({**decision, "thresholds": {"1": 0.99}}))
+    file = data / "run" / "decision.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "thresholds": {"1": 0.99}}))
+    with pytest.raises(CheckpointError, match=rf"bertkit inspect --accept {file}$"):
+        load_run(data / "run")
+    assert main(["inspect", "--accept", str(file)]) == 0
     return data
 
 

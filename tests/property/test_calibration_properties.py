@@ -28,7 +28,7 @@ SKLEARN = {"f1": sklearn_metrics.f1_score, "accuracy": sklearn_metrics.accuracy_
 
 
 def test_metrics_of_several_labels_equal_scikit_learn() -> None:
-    for seed in range(100):
+    for seed in range(30):
         check_two_or_more(np.random.default_rng(seed))
 
 
@@ -144,7 +144,7 @@ def check_threshold(generator: np.random.Generator, metric: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("metric", SKLEARN)
 def test_no_threshold_is_better(metric: str) -> None:
-    for seed in range(60):
+    for seed in range(20):
         check_threshold(np.random.default_rng(seed), metric)
 
 

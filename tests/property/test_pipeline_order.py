@@ -15,15 +15,19 @@ from bertkit import pipeline
 from bertkit.engine import torch_backend
 from bertkit.engine.backend import LOGITS, Pack, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.engine.rows import WindowSize, stream
+from bertkit.engine.rows import WindowSize, pack_by_length, stream
 from bertkit.inference import pipeline_base
 from bertkit.ragged import Ragged, boundaries_of
 from pipeline_helpers import save_tiny
+from shuffled_packs import shuffled
 
 
 @pytest.fixture(scope="module")
 def pipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return pipeline("feature-extraction", model=save_tiny(tmp_path_factory.mktemp("m") / "tiny"), device="cpu")
+
+
+pytestmark = pytest.mark.usefixtures("packs")
 
 
 def letters(lengths: Sequence[int], seed: int) -> list[str]:
@@ -133,3 +137,11 @@ def number_and_length(pack: Pack, values: Any) -> list[tuple[int, int]]:
     rows = pack.split(values["logits"])
     assert all(len(set(row.tolist())) == 1 for row in rows)
     return [(int(row[0]), len(row)) for row in rows]
+
+
+def test_shuffled_packs_are_the_same_in_another_order() -> None:
+    """The control of the fixture ``packs``."""
+    lengths = np.arange(1, 41)
+    one, other = pack_by_length(lengths, 100), shuffled(lengths, 100)
+    assert one != other
+    assert sorted(map(sorted, one)) == sorted(map(sorted, other))

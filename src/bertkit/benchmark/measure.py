@@ -32,7 +32,7 @@ from bertkit.benchmark.sample_texts import (
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.engine.onnx_backend import check_class, is_export, read_manifest
+from bertkit.engine.export_folder import check_class, is_export, read_manifest
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats

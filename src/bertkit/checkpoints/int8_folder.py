@@ -35,7 +35,6 @@ class Quantization:
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
     measured: figures of the gate.
-    sha256: of the weights file; None: unknown, so not checked.
     """
 
     version: int
@@ -43,12 +42,11 @@ class Quantization:
     model_class: str
     bits: Bits
     apart: Count
-    smoothing: float
+    smoothing: Annotated[float, Field(ge=0.0, le=1.0)]
     kept: list[str]
     texts: Count
     unknown: Annotated[float, Field(ge=0.0, le=1.0)]
     measured: Measured
-    sha256: str | None = None
 
 
 class ByteProducts(Protocol):

@@ -17,12 +17,17 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import save
 
 from bertkit.errors import CheckpointError
-from bertkit.system.atomic_files import disk_guard
+from bertkit.system.atomic_files import disk_guard, make_folder, new_file
+from bertkit.system.checksums import checksum_of, not_as_written
 from bertkit.system.untrusted_files import Json, open_regular, read_at, strict_json
 
 MAX_HEADER_BYTES = 8 << 20
+#: In the metadata of a file that bertkit wrote, the CRC-32 of all that follows the header. Other software that writes
+#: the weights again leaves it out.
+CHECKSUM, NO_CHECKSUM = "bertkit_crc32", "00000000"
 #: Size of one value by type.
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
@@ -73,34 +78,59 @@ class LowRankSum:
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
-    """The tensors of a safetensors file by name, from its checked header; the cost does not grow with the weights.
+    """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once.
 
     Raises:
         CheckpointError: not a regular file, unreadable, truncated or with extra bytes; a header that is not valid JSON
-            of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes.
-            Names file and tensor.
+            of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes;
+            another checksum than :func:`seal` gave. Names file and tensor.
     """
-    return _read_header(file)[1]
+    start, metadata, tensors = _read_header(file)
+    if CHECKSUM in metadata and metadata[CHECKSUM] != checksum_of(file, start):
+        raise not_as_written(file)
+    return tensors
 
 
 def read_metadata(file: Path) -> dict[str, str]:
-    """What else the header of a safetensors file says; errors as :func:`read_header`."""
-    return _read_header(file)[0]
+    """What else the header of a safetensors file says; errors as :func:`read_header`, but the values are not read."""
+    return _read_header(file)[1]
 
 
-def sort_metadata(file: Path) -> None:
-    """Put what else the header of a new file says in order: the ``safetensors`` package writes it in a random one."""
+def seal(file: Path) -> bool:
+    """Write into the header of a file that has a place for it the checksum of the values; whether it had another one.
+
+    The place is metadata named :data:`CHECKSUM`, at first :data:`NO_CHECKSUM`. All metadata are put in order, which the
+    library that writes them does not do, so that equal models are equal files.
+    """
+    start, metadata, _ = _read_header(file)
+    if CHECKSUM not in metadata:
+        return False
+    sealed = metadata | {CHECKSUM: checksum_of(file, start)}
     with file.open("r+b") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        content = json.loads(stream.read(length))
-        content["__metadata__"] = dict(sorted(content["__metadata__"].items()))
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8").ljust(length)
-        assert len(text) == length, "other spaces or escapes than the package writes"
-        stream.seek(8)
-        stream.write(text)
+        header = stream.read(start)
+        at = header.index(b'"__metadata__":') + len(b'"__metadata__":')
+        rest = header[at:].decode()
+        length = len(rest[: json.JSONDecoder().raw_decode(rest)[1]].encode())
+        written = json.dumps(sealed, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode().ljust(length)
+        assert len(written) == length
+        stream.seek(at)
+        stream.write(written)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return sealed != metadata
 
 
-def _read_header(file: Path) -> tuple[dict[str, str], dict[str, TensorInfo]]:
+def write_arrays(file: Path, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Write a small file whole, with its checksum. Creates missing folders; errors as :func:`new_file`."""
+    make_folder(file.parent)
+    with new_file(file) as draft:
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        draft.write_bytes(save(contiguous, {CHECKSUM: NO_CHECKSUM}))
+        seal(draft)
+
+
+def _read_header(file: Path) -> tuple[int, dict[str, str], dict[str, TensorInfo]]:
+    """Where the values begin, the metadata, and the tensors."""
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size < 8:
@@ -122,7 +152,7 @@ def _read_header(file: Path) -> tuple[dict[str, str], dict[str, TensorInfo]]:
         raise _damaged(file, "__metadata__ of its header is not an object of texts")
     tensors = {name: _info(name, entry, file, 8 + length) for name, entry in content.items()}
     _check_cover(tensors, file, 8 + length, size)
-    return metadata, tensors
+    return 8 + length, metadata, tensors
 
 
 def _read(stream: BufferedReader, count: int, file: Path) -> bytes:
@@ -252,7 +282,7 @@ def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[
         ResourceError: the disk is full. The caller removes the partial file.
     """
     names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # keeps every tensor aligned
-    header: dict[str, Json] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Json] = {"__metadata__": {"format": "pt", CHECKSUM: NO_CHECKSUM}}
     end = 0
     for name in names:
         start, end = end, end + tensors[name].num_values * ITEM_BYTES[tensors[name].dtype]
@@ -266,5 +296,4 @@ def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[
             assert values.flags.c_contiguous
             assert values.nbytes == tensors[name].num_values * ITEM_BYTES[tensors[name].dtype], name
             out.write(values.data)
-        out.flush()
-        os.fsync(out.fileno())
+    seal(file)

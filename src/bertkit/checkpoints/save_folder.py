@@ -13,7 +13,7 @@ from torch import Tensor
 from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.checkpoints.rules import ModelConfig
-from bertkit.checkpoints.safetensors_format import sort_metadata
+from bertkit.checkpoints.safetensors_format import CHECKSUM, NO_CHECKSUM, seal
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError
@@ -66,9 +66,8 @@ def write_folder(
         for file in (WEIGHTS, CONFIG):
             remove_old_drafts(folder / file)
         with disk_guard(folder, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
-            save_file(dict(tensors), weights, {"format": "pt", **(metadata or {})})
-            if metadata:
-                sort_metadata(weights)
+            save_file(dict(tensors), weights, {"format": "pt", CHECKSUM: NO_CHECKSUM, **(metadata or {})})
+        seal(weights)
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):

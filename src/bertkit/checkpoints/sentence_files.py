@@ -104,7 +104,7 @@ class Modalities(FileSettings):
 class ReadingFile(FileSettings):
     """``sentence_bert_config.json``; ``unpad_inputs`` only says how to compute."""
 
-    max_seq_length: int | None = None
+    max_seq_length: int | None = Field(None, ge=1)
     do_lower_case: bool = False
     transformer_task: Literal["feature-extraction"] = "feature-extraction"
     modality_config: Modalities | None = None

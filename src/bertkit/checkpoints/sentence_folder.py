@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, get_args
 
-import numpy as np
-from safetensors.numpy import save
-
 from bertkit import __version__
-from bertkit.checkpoints.safetensors_format import read_floats, read_header
+from bertkit.checkpoints.safetensors_format import read_floats, read_header, write_arrays
 from bertkit.checkpoints.sentence_files import (
     DenseFile,
     LayerNormFile,
@@ -41,7 +38,6 @@ from bertkit.config.sentence_config import (
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError, shorten
 from bertkit.ragged import Floats
-from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import ADAPTER, adapted_folder
 from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
@@ -335,4 +331,4 @@ def _write_step(folder: Path, step: Step, weights: StepWeights) -> None:
                 **({"use_residual": True} if step.residual else {}),
             }
     write_json(folder / "config.json", said)
-    write_atomically(folder / WEIGHTS, save({name: np.ascontiguousarray(x) for name, x in weights.items()}))
+    write_arrays(folder / WEIGHTS, weights)

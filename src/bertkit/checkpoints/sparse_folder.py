@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertkit.checkpoints.cross_encoder import MODULES, SETTINGS, read_modules
+from bertkit.checkpoints.sentence_files import ReadingFile
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed
 from bertkit.system.untrusted_files import Json, read_object
@@ -64,9 +65,8 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
             f"{folder / home / 'config.json'}: pooling_strategy {how!r:.40}, activation_function {activation!r:.40}; "
             f"bertkit has max and sum, with {' and '.join(map(str, _LOGS))}"
         )
-    length = _read(folder / READING).get("max_seq_length")
-    if length is not None:
-        length = parsed(length, int, f"{folder / READING}: max_seq_length")
+    said = {"max_seq_length": _read(folder / READING).get("max_seq_length")}
+    length = parsed(said, ReadingFile, str(folder / READING)).max_seq_length
     return SparseSettings("max" if how == "max" else "sum", _LOGS[activation], length)
 
 

@@ -26,6 +26,12 @@ def inspect(
         str | None,
         Parameter(help="A model that must compute the same, or saved output of --verify --json; implies --verify."),
     ] = None,
+    accept: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Only give weights and decision.json, which you changed on purpose, new checksums."
+        ),
+    ] = False,
     common: Common = Common(),
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
@@ -39,9 +45,11 @@ def inspect(
     --verify runs a fixed sentence and shows a few numbers of every layer: a
     fingerprint of what the model computes. It is compared with --against, or with
     the fingerprint.json next to the weights, which 'bertkit convert' writes. Exit
-    code 4 if they differ. For an export, --verify reads every file and compares it
-    with the hash in export.json. For a token store, it checks the hash of every
-    shard: exit code 3 if one is damaged.
+    code 4 if they differ. For an export, --verify insists on checksums. For a token
+    store, it checks the hash of every shard: exit code 3 if one is damaged.
+
+    Weights and decision.json that bertkit wrote have checksums, so that damage is
+    noticed. MODEL may be a file for --accept.
 
     For example:
 
@@ -49,8 +57,11 @@ def inspect(
         bertkit inspect run --json
         bertkit inspect store
         bertkit inspect copy --against original
+        bertkit inspect --accept run/decision.json
     """
     folder = user_path(model)
+    if accept:
+        return _accept(folder)
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     _refuse_training_state(folder, names)
     has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
@@ -70,7 +81,7 @@ def inspect(
 
         common.report(inspect_export(folder, verify=verify))
         if verify and not common.json:
-            write_line("\nevery file has the hash that export.json gives")
+            write_line("\nthe graphs and their weights have the checksums that export.json gives")
         return 0
     if verify or against is not None:
         return _verify(model, against, common)
@@ -84,6 +95,31 @@ def inspect(
     from bertkit.checkpoints.inspect import inspect as look_at_model
 
     common.report(look_at_model(model))
+    return 0
+
+
+def _accept(path: Path) -> int:
+    """Give a file, or all of a folder, the checksums of what they hold now."""
+    from bertkit.checkpoints.safetensors_format import seal
+    from bertkit.config.decision import DECISION, accept_decision
+    from bertkit.engine.export_folder import MANIFEST, accept_files, exported_files
+
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist; --accept takes a folder or a file")
+    accepted = []
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.suffix == ".safetensors":
+            changed = seal(file)
+        elif file.name == DECISION:
+            changed = accept_decision(file)
+        else:
+            is_graph = file.name == MANIFEST or (file == path and file in exported_files(file.parent))
+            changed = is_graph and accept_files(file.parent)
+        accepted.extend([file] if changed else [])
+    for file in accepted:
+        write_line(f"accepted: {file}")
+    if not accepted:
+        write_line(f"{path}: nothing has another checksum than bertkit gave it")
     return 0
 
 

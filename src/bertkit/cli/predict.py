@@ -92,7 +92,7 @@ def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> Non
         write_line(json.dumps(row, ensure_ascii=False))
         return
     if isinstance(shown, list) and shares is not None:
-        shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" for label in shown)
+        shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" if label in shares else "" for label in shown)
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
     notes = [note for note, marked in (("(cut)", truncated), ("(empty)", empty)) if marked is True]

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, Corpus, CorpusReading, bytes_of, paths_of, write_json, write_line
+from bertkit.cli.amounts import bytes_of
+from bertkit.cli.common_options import Common, Corpus, CorpusReading, paths_of, write_json, write_line
 from bertkit.system.console import set_quiet
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 from pydantic import Field
 
-from bertkit.cli.common_options import Output, seconds_of, write_json, write_line
+from bertkit.cli.amounts import seconds_of
+from bertkit.cli.common_options import Output, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names

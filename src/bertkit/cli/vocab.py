@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from bertkit.cli.amounts import bytes_of
 from bertkit.cli.common_options import (
     Common,
     Corpus,
     CorpusReading,
     JsonLike,
-    bytes_of,
     check_writable,
     paths_of,
     write_json,

@@ -1,27 +1,15 @@
-"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch.
-
-The decision file of a model says how it was trained to read its input (``max_length`` and the like), and what was
-chosen on dev (a null threshold, label thresholds, a temperature). It is saved with the weights, so that all decide
-alike.
-"""
+"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from bertkit.config.sentence_config import checked_prompt
 from bertkit.errors import InputError
-from bertkit.system.json_files import read_json, write_json
-from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, is_there
 from bertkit.system.validated_settings import Settings
 
-#: The file in a model's folder. A model without one decides by its logits alone.
-DECISION = "decision.json"
 #: The file of a run folder that says what the model was trained for, and how it read its data.
 RUN_SETTINGS = "finetune.json"
 LossName = Literal["in-batch", "triplet", "cosine", "cosent"]
@@ -139,15 +127,3 @@ class ReadingSettings(Settings):
             return None if prompt is None else checked_prompt(prompt)
         except InputError as error:
             raise ValueError(str(error)) from None
-
-
-def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
-    """Save a decision in a model's folder; an empty one writes no file."""
-    if decision:
-        write_json(user_path(folder) / DECISION, decision)
-
-
-def read_decision(folder: str | Path) -> dict[str, Json]:
-    """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
-    path = Path(folder) / DECISION
-    return read_json(path, dict) if is_there(path) else {}

@@ -111,7 +111,8 @@ class InferenceEngine:
             CheckpointError: nothing of that class is there, or a family without such a head.
             ConfigError: no such device or precision.
         """
-        from bertkit.engine.onnx_backend import OnnxBackend, is_export
+        from bertkit.engine.export_folder import is_export
+        from bertkit.engine.onnx_backend import OnnxBackend
 
         if is_export(path):
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
-from bertkit.engine.onnx_backend import MANIFEST, check_files, read_manifest
+from bertkit.engine.export_folder import MANIFEST, check_files, read_manifest
 from bertkit.errors import CheckpointError, shorten
 
 
@@ -49,19 +49,15 @@ class ExportReport:
 
 
 def inspect_export(folder: Path, *, verify: bool = False) -> ExportReport:
-    """What an exported folder contains.
-
-    Args:
-        folder: what ``bertkit export`` wrote.
-        verify: read every file in full; otherwise only a sample of large ones is read.
+    """What an exported folder contains; with ``verify`` one whose manifest has no checksums is refused.
 
     Raises:
         CheckpointError: files are missing, or not as they were written.
     """
     manifest = read_manifest(folder)
-    check_files(folder, manifest, whole=verify)
-    if verify and "files" not in manifest:
-        raise CheckpointError(f"{folder / MANIFEST} has no hashes, as of bertkit 0.1.0; export the model again")
+    check_files(folder, manifest)
+    if verify and "crc32" not in manifest:
+        raise CheckpointError(f"{folder / MANIFEST} has no checksums, as of bertkit 0.1.0; export the model again")
     config = BertConfig.from_json_file(folder / CONFIG)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return ExportReport(str(folder), config, manifest, size)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,51 +15,22 @@ import numpy.typing as npt
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
+from bertkit.engine.export_folder import FILES, WEIGHTS, Variant, check_class, check_files, read_manifest
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
 from bertkit.ragged import Floats, Ints
-from bertkit.system.atomic_files import sha256_file
-from bertkit.system.json_files import parsed, printable, read_json
+from bertkit.system.json_files import printable
 from bertkit.system.processor import find_processor
-from bertkit.system.untrusted_files import Json, is_there
 
 # Read when ONNX Runtime is imported, which otherwise collects facts of the machine in files below ~/.cache and TMPDIR.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-Variant = Literal["packed", "padded"]
-#: The file of each variant. ``model.onnx`` is the one that other software looks for.
-FILES: Mapping[str, str] = {"padded": "model.onnx", "packed": "model_packed.onnx"}
-#: The weights of all graphs, after the name of the first.
-WEIGHTS = "model.onnx_data"
-#: What was exported, how, and what the check found.
-MANIFEST = "export.json"
 #: Name of the input that says for which tokens words are predicted.
 ROWS = "logit_rows"
 #: Session option: products of 8-bit integers in a slower way whose sums do not saturate. x86 processors without VNNI
 #: need it; others than x86 ignore it.
 EXACT_BYTES = "session.x64quantprecision"
-#: Of larger files the size and a sample are compared: reading them would double the time in which a session opens.
-MAX_HASHED_BYTES = 8 << 20
-#: The sample: the first of these many bytes of every so many. It finds other weights, and damage that is larger.
-SAMPLE_BYTES, SAMPLE_EVERY = 4 << 10, 1 << 20
 #: Tokens computed at once; in a larger batch the intermediate results leave the processor's cache.
 MAX_TOKENS_PER_BATCH = 1024
-
-
-@dataclass(frozen=True)
-class WrittenFile:
-    """What the manifest says of a file; ``sample``, of a large one, is the SHA-256 of parts of it."""
-
-    bytes: int
-    sha256: str
-    sample: str | None = None
-
-    def is_of(self, path: Path, *, whole: bool) -> bool:
-        """Whether this is the file, as far as it is read."""
-        if path.stat().st_size != self.bytes:
-            return False
-        if whole or self.bytes <= MAX_HASHED_BYTES:
-            return sha256_file(path) == self.sha256
-        return self.sample is None or _sample_sha256(path) == self.sample
 
 
 class OnnxBackend:
@@ -106,6 +75,10 @@ class OnnxBackend:
         self.session = open_session(folder / FILES[self.variant], threads)
         self.inputs = tuple(found.name for found in self.session.get_inputs())
         self.outputs = tuple(found.name for found in self.session.get_outputs())
+        self._widths = self._expected_widths()
+        for found in self.session.get_outputs():
+            self._check_width(found.name, found.shape)
+        self._check_problem_type()
 
     @classmethod
     def load(
@@ -192,13 +165,48 @@ class OnnxBackend:
             raise ResourceError(
                 f"out of memory with a batch of {len(ids):,} tokens; use a smaller max_length"
             ) from None
+        except Exception as error:  # as in open_session
+            raise CheckpointError(
+                f"{self.folder / FILES[self.variant]} fails for {len(ids):,} tokens: {str(error).splitlines()[0][:300]}"
+                ". Export the model again; if it asks for more memory than there is, use a smaller max_length"
+            ) from None
         values = {}
         for name, x in zip(self.outputs, found, strict=True):
+            self._check_width(name, x.shape)
             if name not in self.manifest["token_outputs"]:
                 values[name] = np.atleast_2d(x.T).T  # one score a sequence, of multiple choice, as (B, 1)
             else:
                 values[name] = x if mask is None else x[mask]
         return values
+
+    def _expected_widths(self) -> dict[str, tuple[str, int]]:
+        """By output, what config.json says of its columns: in words, and how many."""
+        hidden, words = ("hidden_size", self.config.hidden_size), ("vocab_size", self.config.vocab_size)
+        known = {"last_hidden_state": hidden, "pooler_output": hidden, "prediction_logits": words}
+        if self.model_class.endswith("MaskedLM"):
+            known["logits"] = words
+        elif self.model_class.endswith(("SequenceClassification", "TokenClassification")):
+            known["logits"] = ("number of labels in id2label", self.config.num_labels)
+        return known
+
+    def _check_width(self, name: str, shape: Sequence[int | str | None]) -> None:
+        """CheckpointError for another number of columns than config.json says; a text stands for any number."""
+        told, width = self._widths.get(name, ("", None))
+        if width is not None and shape[-1] != width and not isinstance(shape[-1], str):
+            raise CheckpointError(
+                f"{self.folder / CONFIG} does not fit the graph: the {told} is {width:,}, but {name} has "
+                f"{shape[-1]} columns. Undo what was changed, or change the model itself and export it again"
+            )
+
+    def _check_problem_type(self) -> None:
+        """CheckpointError if config.json no longer says what the numbers of a classifier are."""
+        usual = "regression" if self.config.num_labels == 1 else "single_label_classification"
+        now, exported = self.config.problem_type, self.manifest.get("problem_type")
+        if "problem_type" in self.manifest and (now or usual) != (exported or usual):
+            raise CheckpointError(
+                f"{self.folder / CONFIG} has problem_type {now!r}, but the exported model had {exported!r}, so its "
+                "numbers would be taken for others. Undo that, or change the model itself and export it again"
+            )
 
     def num_threads(self, lengths: Ints) -> int:
         """ONNX Runtime has threads of its own."""
@@ -216,88 +224,6 @@ class OnnxBackend:
             f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(self.outputs)}: export the "
             "model again with --task feature-extraction"
         )
-
-
-def is_export(path: Path) -> bool:
-    """Whether a path is what ``bertkit export`` wrote."""
-    return is_there(path / MANIFEST)
-
-
-def check_class(folder: Path, manifest: Mapping[str, Any], wanted: str) -> None:
-    """CheckpointError where an export, of which this is the manifest, is of another class than is wanted."""
-    if manifest["model"] != wanted:
-        from bertkit.checkpoints.explain import task_of_class
-
-        raise CheckpointError(
-            f"{folder} is an export of a {manifest['model']}, and this needs a {wanted}. A graph has one head: "
-            f"export the model again with --task {task_of_class(wanted)}"
-        )
-
-
-def exported_files(folder: Path) -> list[Path]:
-    """The graphs of an export, and their weights where they are beside them."""
-    return [path for name in (*FILES.values(), WEIGHTS) if (path := folder / name).is_file()]
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an export wrote about itself; CheckpointError where that is missing or damaged."""
-    path = folder / MANIFEST
-    if not path.exists():
-        raise CheckpointError(
-            f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
-        )
-    values = read_json(path, dict[str, Any])
-    variants, known = values.get("variants"), ", ".join(FILES)
-    for name, valid, expected in (
-        ("variants", isinstance(variants, dict) and variants and variants.keys() <= FILES.keys(), f"some of {known}"),
-        ("model", isinstance(values.get("model"), str), "the name of a class"),
-        ("token_outputs", isinstance(values.get("token_outputs"), list), "a list of names"),
-        ("precision", values.get("precision", "fp32") in ("fp32", "int8"), "fp32 or int8"),
-    ):
-        if not valid:
-            raise CheckpointError(
-                f"{path} is damaged: {name} is {values.get(name)!r:.60}, expected {expected}; export the model again"
-            )
-    return values
-
-
-def describe_files(folder: Path) -> dict[str, dict[str, Json]]:
-    """What the manifest says of every file in an exported folder; see :class:`WrittenFile`."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    found: dict[str, dict[str, Json]] = {}
-    for path in files:
-        facts: dict[str, Json] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        if path.stat().st_size > MAX_HASHED_BYTES:
-            facts["sample"] = _sample_sha256(path)
-        found[path.relative_to(folder).as_posix()] = facts
-    return found
-
-
-def _sample_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for start in range(0, path.stat().st_size, SAMPLE_EVERY):
-            file.seek(start)
-            digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()
-
-
-def check_files(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
-    """Raise CheckpointError if a file is not as ``bertkit export`` wrote it. Exports of version 0.1.0 do not say.
-
-    Of large files a sample is read, or with ``whole`` everything.
-    """
-    for name, facts in parsed(manifest.get("files", {}), dict[str, WrittenFile], f"{folder / MANIFEST}: files").items():
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(
-                f"{folder} is incomplete: {name} is missing; copy it whole, or export the model again"
-            )
-        if not facts.is_of(path, whole=whole):
-            raise CheckpointError(
-                f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
-                "To change it, change the model and export it again"
-            )
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:

@@ -31,10 +31,10 @@ from bertkit.checkpoints.sentence_folder import (
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG, checkpoint_folder
+from bertkit.config.decision import read_decision, write_decision
 from bertkit.config.families import FAMILIES
-from bertkit.config.reading_settings import read_decision, write_decision
+from bertkit.engine.export_folder import FILES, MANIFEST, WEIGHTS, Variant, checksums_of, is_export
 from bertkit.engine.module_views import eval_view
-from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, is_export
 from bertkit.errors import ConfigError, InputError, did_you_mean, require, shorten
 from bertkit.export.onnx_check import NUM_CHECKS, check_graph
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, traceable
@@ -159,9 +159,10 @@ def export_onnx(
         write_beside(draft, tokenizer, decision, beside)
         if sentence is not None:
             write_sentence_parts(draft, sentence, model.config.hidden_size)
-        facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
+        facts = {**asdict(exported), "problem_type": model.config.problem_type, "crc32": checksums_of(draft)}
+        facts |= {"format": "onnx", "bertkit": __version__, "torch": torch.__version__}
         del facts["folder"]
-        (draft / MANIFEST).write_text(json.dumps({**facts, "files": describe_files(draft)}, indent=2) + "\n")
+        (draft / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n")
         (draft / CARD).write_text(_card(exported, model, sentence), encoding="utf-8")
     return exported
 

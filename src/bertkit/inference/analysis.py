@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.checkpoints.huggingface import heads_in
-from bertkit.config.reading_settings import ReadingSettings, read_decision
+from bertkit.config.decision import read_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Precision
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import CheckpointError, InputError

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.engine.onnx_backend import FILES, MANIFEST, OnnxBackend, Variant, open_session, read_manifest
+from bertkit.engine.export_folder import FILES, MANIFEST, Variant, read_manifest
+from bertkit.engine.onnx_backend import OnnxBackend, open_session
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import check_lengths
 from bertkit.system.paths import user_path

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.decision import read_decision
 from bertkit.config.families import ENCODER_DECODERS
-from bertkit.config.reading_settings import read_decision
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
@@ -179,13 +179,9 @@ class Pipeline:
 
     def _trained_length(self, given: int | None) -> int | None:
         """``max_length`` as it was given, else as the model was trained, else None."""
-        trained = self.decision.get("max_length")
+        trained: int | None = self.decision.get("max_length")
         if given is not None or trained is None:
             return given
-        if not is_whole(trained, 3):
-            raise CheckpointError(
-                f"decision.json of the model has max_length={trained!r}; expected a whole number from 3"
-            )
         return min(trained, self.max_length)
 
 

@@ -12,7 +12,7 @@ from bertkit.checkpoints.huggingface import INT8_WEIGHTS, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.sentence_folder import step_files
 from bertkit.config.config_file import checkpoint_folder
-from bertkit.engine.onnx_backend import exported_files, is_export
+from bertkit.engine.export_folder import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
-from bertkit.errors import CheckpointError, InputError, TextError
+from bertkit.errors import InputError, TextError
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.ragged import Floats
@@ -127,8 +127,6 @@ class QuestionAnsweringPipeline(Pipeline):
     def _read_refusal(self, possible: bool | None, threshold: float | None) -> tuple[bool, float]:
         """Whether "no answer" is possible, and by how much it must win."""
         tuned = self.decision.get("null_threshold")
-        if tuned is not None and not _is_number(tuned):
-            raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
         if threshold is not None and (not _is_number(threshold) or math.isnan(threshold)):
             raise InputError(f"null_threshold must be a number, got {threshold!r}")
         with_null = tuned is not None if possible is None else bool(possible)
@@ -146,10 +144,6 @@ class QuestionAnsweringPipeline(Pipeline):
         """A length as it was given, else as the model was trained, else as in the paper."""
         value = self.decision.get(field) if given is None else given
         if value is not None and not is_whole(value):
-            if given is None:
-                raise CheckpointError(
-                    f"decision.json of the model has {field}={value!r}; expected a whole number from 1"
-                )
             raise InputError(f"{name} must be a whole number from 1, got {value!r}")
         usual: int = getattr(SpanSettings(), field)
         if field == "max_length":

@@ -29,7 +29,7 @@ ROW_GROUP = 4096
 OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 Row = dict[str, Json]
 #: Cells by column, as many of each as there are rows.
-Table = dict[str, list[Json | tuple[float, ...]]]
+Table = dict[str, list[Json | tuple[float | None, ...]]]
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _MISFIT = "a .parquet file cannot hold this; choose a name that ends in .jsonl"
 NO_ROWS = "the input has no rows, so there is nothing to predict"
@@ -252,14 +252,15 @@ def table_of(rows: Sequence[Row], taken: Collection[str] = ()) -> Table:
     return {name: [cells.get(name) for cells in found] for name in names}
 
 
-def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float, ...]]:
+def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float | None, ...]]:
     """One prediction as the cells of a table row; a tuple has the probabilities of several labels."""
     last = shared, cut, blank = [own_name(field, taken) for field in ("probabilities", "truncated", "empty")]
-    cells: dict[str, Json | tuple[float, ...]] = {key: value for key, value in row.items() if key not in last}
+    cells: dict[str, Json | tuple[float | None, ...]] = {key: value for key, value in row.items() if key not in last}
     shares = row.get(shared)
     if isinstance(shares, dict):
         predicted = row[own_name("predicted", taken)]
-        chosen = tuple(shares[label] for label in predicted) if isinstance(predicted, list) else shares[predicted]
+        get = shares.get  # of very many labels only the likeliest have theirs
+        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)
         cells[own_name("probability", taken)] = chosen
         cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
     elif shares is not None:
@@ -269,10 +270,10 @@ def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float,
     return {**cells, blank: bool(row.get(blank, False))} if own_name("predicted", taken) in row else cells
 
 
-def _cell(value: Json | tuple[float, ...]) -> Json:
+def _cell(value: Json | tuple[float | None, ...]) -> Json:
     """A value as the cell of a file: text for lists and objects."""
     if isinstance(value, tuple):
-        return "|".join(f"{share:.4f}" for share in value)
+        return "|".join("" if share is None else f"{share:.4f}" for share in value)
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "|".join(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value

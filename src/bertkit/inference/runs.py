@@ -11,9 +11,10 @@ from typing import Any
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.config.reading_settings import ReadingSettings, read_decision
+from bertkit.config.decision import read_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Precision
-from bertkit.engine.onnx_backend import is_export
+from bertkit.engine.export_folder import is_export
 from bertkit.engine.rows import QUESTIONS, TEXTS, ItemT, draw_windows
 from bertkit.errors import ConfigError, InputError
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
@@ -151,7 +152,8 @@ def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, s
     config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
-        longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
+        said = {"max_length": read_facts(folder).get("max_length")}
+        longest = parsed(said, ReadingSettings, str(folder / METRICS)).max_length or longest
     elif settings or not workflow.reads_texts:
         longest = config.max_length or min(workflow.default_max_length, longest)
     return config.model_copy(update={"max_length": longest})

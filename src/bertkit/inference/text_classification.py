@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import (
     Inputs,
@@ -23,9 +23,8 @@ from bertkit.inference.pipeline_inputs import (
     read_request,
 )
 from bertkit.metrics.probabilities import sigmoid, softmax
-from bertkit.metrics.probabilities import top_k as highest
 from bertkit.ragged import Floats
-from bertkit.tasks.text.decoding import LabelDecision
+from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
 from bertkit.tasks.text.features import LongTexts as Reading
 from bertkit.tasks.text.features import encode_texts, sequences_of, values_of
 from bertkit.tokenization import PreTrainedTokenizer
@@ -112,13 +111,8 @@ class TextClassificationPipeline(Pipeline):
         )
 
         def present(logits_BC: Floats, truncated: Sequence[bool]) -> Iterator[Answer]:
-            ranking_BK, scores_BK = (array.tolist() for array in highest(function(logits_BC), count))
-            none = [None] * len(truncated)
-            chosen = none if decision is None else decision.labels(logits_BC, several=several).tolist()
-            for cut, numbers, scores, own in zip(truncated, ranking_BK, scores_BK, chosen, strict=True):
-                ranking = list(zip(numbers, scores, strict=True))
-                if decision is not None:
-                    ranking = [pair for pair in ranking if (own[pair[0]] if several else pair[0] == own)]
+            rankings = ranked_labels(logits_BC, function(logits_BC), count, decision, several=several)
+            for ranking, cut in zip(rankings, truncated, strict=True):
                 note = {"truncated": cut} if truncation else {}
                 found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
                 yield found if ranked else found[0]
@@ -143,8 +137,6 @@ class TextClassificationPipeline(Pipeline):
             return "cut", None
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
-            if overlap is None:
-                raise CheckpointError(f"decision.json of the model has overlap={common!r}; expected a number from 0")
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
         return "windows", common
 

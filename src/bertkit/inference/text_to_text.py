@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bertkit.config.config_file import checkpoint_folder, config_path, read_config
+from bertkit.config.decision import read_decision
 from bertkit.config.generation_settings import GenerationSettings
-from bertkit.config.reading_settings import read_decision
 from bertkit.config.sentence_config import checked_prompt
 from bertkit.engine.rows import WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit

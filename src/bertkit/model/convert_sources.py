@@ -26,10 +26,11 @@ from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, config_path, read_config
+from bertkit.config.decision import DECISION
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
-from bertkit.config.reading_settings import DECISION, RUN_SETTINGS
+from bertkit.config.reading_settings import RUN_SETTINGS
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.system.model_sources import adapted_folder
 from bertkit.system.untrusted_files import read_object, read_regular

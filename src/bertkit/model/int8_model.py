@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS, Quantization, read_quantization
+from bertkit.checkpoints.safetensors_format import read_header
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
-from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import write_json
 
@@ -40,7 +40,7 @@ def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None
     """Write config, weights and ``quantization.json`` of a model in 8 bits; errors as :func:`write_folder`."""
     config = model.config.replace(architectures=[type(model).__name__])
     write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, INT8_WEIGHTS)
-    write_json(folder / FACTS, asdict(replace(facts, sha256=sha256_file(folder / INT8_WEIGHTS))))
+    write_json(folder / FACTS, asdict(facts))
 
 
 def load_int8(
@@ -59,7 +59,7 @@ def load_int8(
             f"{folder} is a {facts.model_class} in 8 bits and cannot be loaded as {wanted}, whose head it lacks: "
             "fine-tune the original model, then quantize the result"
         )
-    state = _read(folder / INT8_WEIGHTS, facts.sha256)
+    state = _read(folder / INT8_WEIGHTS)
     config = BertConfig.from_json_file(folder / CONFIG)
     with no_weights():
         if facts.model_class == "BertModel" and not any(name.startswith("pooler.") for name in state):
@@ -87,13 +87,9 @@ def load_int8(
     return made.eval().to(find_device(device, "cpu"))
 
 
-def _read(path: Path, sha256: str | None) -> dict[str, Tensor]:
+def _read(path: Path) -> dict[str, Tensor]:
+    read_header(path)  # which compares it with its checksum
     try:
-        if sha256 is not None and sha256_file(path) != sha256:
-            raise CheckpointError(
-                f"{path} is not as bertkit wrote it (its checksum is in {FACTS}): it was edited or damaged; copy the "
-                "folder again, or quantize the original model again"
-            )
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None

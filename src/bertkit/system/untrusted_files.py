@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import re
 import stat
@@ -31,6 +32,8 @@ MAX_DIGITS = 300
 #: Searched for once all digits are zeros, which takes a tenth of the time of a regular expression.
 _LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+#: In such text, exponents that may make a number infinite.
+_LARGE_EXPONENTS = (b"e000", b"E000", b"e+000", b"E+000")
 _NESTING = {dict, list}
 #: macOS refuses to read 2 GiB or more at once.
 _MAX_READ_BYTES = 1 << 30
@@ -98,21 +101,28 @@ def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
             bytes of memory, however short its text.
 
     Raises:
-        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a duplicate key, NaN or infinity, text that
-            UTF-8 cannot represent, an integer of more than :data:`MAX_DIGITS`, too many values, or too many levels.
+        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a duplicate key, NaN, infinity or what is too
+            large for a float, text that UTF-8 cannot represent, an integer of more than :data:`MAX_DIGITS`, too many
+            values, or too many levels.
     """
     opened = text.count(b"{") + text.count(b"[")
     # Also counts those inside texts, so the estimate is never too low.
     found = opened + 3 * text.count(b"{") + 2 * text.count(b":") + text.count(b",")
     if found > max_values:
         raise ValueError(f"it holds some {found:,} values, more than the limit {max_values:,}")
-    has_long = _LONG_NUMBER in text.translate(_DIGITS_TO_ZEROS)
+    zeros = text.translate(_DIGITS_TO_ZEROS)
+    has_long = _LONG_NUMBER in zeros
     whole_number = _whole_number if has_long else None  # calling it for each number costs 25 %
+    number = _finite_number if has_long or any(exponent in zeros for exponent in _LARGE_EXPONENTS) else None
     collecting = gc.isenabled()
     gc.disable()  # it would scan live objects over and over, a third of the time
     try:
         content = json.loads(
-            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=whole_number
+            text.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=whole_number,
+            parse_float=number,
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -174,6 +184,13 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is not JSON")
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"it holds {text[:40]}, which is too large for a number")
+    return number
 
 
 def _whole_number(digits: str) -> int:

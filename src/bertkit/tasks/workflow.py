@@ -19,7 +19,8 @@ import numpy.typing as npt
 from bertkit.config.any_config import AnyConfig, class_for, read_config_for
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.config.reading_settings import ReadingSettings, write_decision
+from bertkit.config.decision import write_decision
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bertkit.benchmark.runtimes import PEERS_FOLDER
-from bertkit.engine.onnx_backend import MANIFEST
+from bertkit.engine.export_folder import MANIFEST
 
 #: A runtime in which a hidden state depends on the whole text, so that a wrong mask or order shows.
 TOY = """

@@ -91,7 +91,7 @@ def test_labels_by_themselves(models: dict[str, str], capsys: pytest.CaptureFixt
         (["--labels", "a,b", "--pairs"], "leave out --pairs"),
         (["--labels", "a,b", "--function", "none"], "leave out --function"),
         (["--labels", "a,b", "--top-k", "0"], "--top-k must be a whole number from 1"),
-        (["--labels", "a,b", "--template", "it is"], "has no {} where the label goes"),
+        (["--labels", "a,b", "--template", "it is"], "has no {} where the whole label goes"),
     ],
 )
 def test_options_of_labels_without_training(

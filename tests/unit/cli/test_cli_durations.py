@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertkit.cli.common_options import seconds_of
+from bertkit.cli.amounts import seconds_of
 from bertkit.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.common_options import bytes_of
+from bertkit.cli.amounts import bytes_of
 from bertkit.cli.vocab import _shared_out
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import LOCK, claimed_folder

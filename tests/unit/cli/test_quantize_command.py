@@ -24,7 +24,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_from_texts_to_vectors(
-    minilm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertkit.engine.closeness import Closeness
     from bertkit.quantization import quantize
@@ -32,7 +32,7 @@ def test_from_texts_to_vectors(
     # So many alike sentences have many almost equal neighbours.
     monkeypatch.setattr(quantize, "NEAR_ENOUGH", Closeness(0.998, 0.995, 0.5))
     out = tmp_path / "int8"
-    given = ["quantize", str(minilm), "--calibrate", str(texts), "--out", str(out), "--any-speed", "--json"]
+    given = ["quantize", INCLUDED, "--calibrate", str(texts), "--out", str(out), "--any-speed", "--json"]
     assert main(given) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["bits"] in (7, 8)

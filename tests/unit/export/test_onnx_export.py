@@ -17,6 +17,7 @@ import torch
 import bertkit
 from bertkit import BertConfig, BertTokenizer
 from bertkit.cli import main
+from bertkit.config.decision import read_decision
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.export import onnx_export, onnx_graph
 from bertkit.export.onnx_export import check_graph, export_onnx
@@ -58,9 +59,7 @@ def test_tokenizer_labels_and_decision_travel(classifier: Path, exported: Path) 
     text = "A very dull scene."
     ours, theirs = (BertTokenizer.from_pretrained(folder)(text)["input_ids"] for folder in (classifier, exported))
     assert ours == theirs
-    assert (exported / "decision.json").read_text() == (classifier / "decision.json").read_text() or json.loads(
-        (exported / "decision.json").read_text()
-    ) == {"temperature": 1.5}
+    assert read_decision(exported) == read_decision(classifier) == {"temperature": 1.5}
 
 
 def test_the_manifest_says_what_is_there(exported: Path) -> None:

@@ -110,7 +110,9 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name", ["regression", "albert", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("choice", "tags"))]
+)
 def test_the_check_sees_another_model(tmp_path: Path, name: str) -> None:
     """Also where all outputs have one number, whose cosine is 1 or -1; and a layer that the model uses twice."""
     model_class, settings = HEADS[name]

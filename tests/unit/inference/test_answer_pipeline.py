@@ -14,7 +14,7 @@ import torch
 
 from bertkit import BertForQuestionAnswering, BertModel, BertTokenizer, pipeline
 from bertkit.cli import main
-from bertkit.config.reading_settings import write_decision
+from bertkit.config.decision import write_decision
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import question_answering as answer
 from bertkit.tasks.spans.task import SpanExample
@@ -119,7 +119,7 @@ def test_what_was_chosen_on_dev_lies_with_the_model_and_is_used(tmp_path: Path) 
     assert tuned("what?", LONG, handle_impossible_answer=False)["answer"]
     assert tuned("what?", LONG, null_threshold=1e6)["answer"]
     write_decision(folder, {"doc_stride": "9"})
-    with pytest.raises(CheckpointError, match=r"decision.json of the model has doc_stride='9'"):
+    with pytest.raises(CheckpointError, match=r"decision.json is damaged: doc_stride = '9'"):
         pipeline("question-answering", model=folder, device="cpu")("what?", LONG)
     (folder / "decision.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"decision.json is damaged"):

@@ -20,6 +20,7 @@ from bertkit.inference.labelling.label_order import guess_labels, held_out_accur
 from bertkit.inference.labelling.label_session import LabelSession
 from bertkit.tasks import csv_task
 from bertkit.tasks.text.reading import load_split
+from forked_interpreter import COMMAND, run_forked
 
 TEXTS = ["a good film", "a bad film", "good food", "bad food", "good day", "bad day", "so so"]
 
@@ -121,10 +122,10 @@ def test_other_columns_and_a_last_line_without_an_end_are_kept(tmp_path: Path) -
 
 
 def run(arguments: list[str], answers: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bertkit", "label", *arguments]
-    return subprocess.run(command, input=answers, capture_output=True, text=True, check=False)
+    return run_forked(COMMAND, "label", *arguments, given=answers)
 
 
+@pytest.mark.slow
 def test_the_command_saves_skips_undoes_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
     out = tmp_path / "labels.jsonl"
@@ -168,6 +169,7 @@ def test_the_label_of_a_text_of_another_file_stays(tmp_path: Path) -> None:
     assert sum("not taken back: the last label, yes" in line for line in said) == 2
 
 
+@pytest.mark.slow
 def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a \x1b[2J \x07 \u202e text 👩\u200d💻\nanother\nanother\n", encoding="utf-8")
     done = run([str(tmp_path / "texts.txt"), "--labels", "a,b", "--out", str(tmp_path / "out.jsonl")], "1\n1\n")
@@ -178,6 +180,7 @@ def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" in first or first == "another", "the file has the text as it is"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of that kind")
 def test_single_keys_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")

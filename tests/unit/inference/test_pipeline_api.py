@@ -25,7 +25,7 @@ from bertkit import (
     BertTokenizer,
     pipeline,
 )
-from bertkit.config.reading_settings import write_decision
+from bertkit.config.decision import write_decision
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.inference import pipeline_base, pipelines
 from bertkit.system import console
@@ -405,16 +405,38 @@ def test_a_weights_file_is_read_with_its_folder(folders: dict[str, Path], classi
 @pytest.mark.parametrize(
     ("decision", "told"),
     [
-        ({"temperature": None}, r"decision\.json of the model is malformed"),
-        ({"temperature": "hot"}, r"decision\.json of the model is malformed"),
-        ({"long_texts": "windows", "overlap": "2"}, r"decision\.json of the model has overlap='2'"),
+        ({"temperature": None}, r"temperature = None: .* number"),
+        ({"temperature": "hot"}, r"temperature = 'hot': .* got text"),
+        ({"temperature": True}, r"temperature = True: .* got a boolean"),
+        ({"temperature": -1.0}, r"temperature = -1.0: .* greater than"),  # would turn the labels round
+        ({"temperature": 0}, r"temperature = 0: .* greater than"),
+        ({"temperature": 1e-300}, r"temperature = 1e-300: .* greater than"),
+        ({"temperature": 1e300}, r"temperature = 1e\+300: .* less than"),
+        ({"thresholds": {"LABEL_0": -0.5, "LABEL_1": 0.5}}, r"thresholds.LABEL_0 = -0.5: .* greater than"),
+        ({"thresholds": {"LABEL_1": 2.0}}, r"thresholds.LABEL_1 = 2.0: .* less than"),
+        ({"long_texts": "windows", "overlap": "2"}, r"overlap = '2': .* got text"),
+        ({"long_texts": "windows", "overlap": -2}, r"overlap = -2: .* greater than"),
+        ({"long_texts": "all"}, r"long_texts = 'all': "),
+        ({"max_length": 2}, r"max_length = 2: .* greater than"),
+        ({"null_threshold": [1]}, r"null_threshold = \[1\]: "),
+        ({"temprature": 2.0}, r"unknown field 'temprature' \(did you mean 'temperature'\?\)"),
     ],
 )
 def test_a_wrong_decision_is_the_fault_of_its_file(tmp_path: Path, decision: dict[str, Any], told: str) -> None:
     folder = save_tiny(tmp_path, BertForSequenceClassification)
     write_decision(folder, decision)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=rf"decision\.json is damaged: {told}"):
         pipeline("text-classification", model=folder, device="cpu")("a good film")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e+999", "9" * 400 + ".0", "NaN", "Infinity"])
+def test_a_decision_with_a_number_that_is_not_finite_is_damaged(tmp_path: Path, number: str) -> None:
+    folder = save_tiny(tmp_path, BertForSequenceClassification)
+    (folder / "decision.json").write_text(f'{{"null_threshold": {number}}}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"decision\.json is damaged: it holds"):
+        pipeline("text-classification", model=folder, device="cpu")
+    (folder / "decision.json").write_text('{"null_threshold": 1e100}', encoding="utf-8")
+    assert pipeline("text-classification", model=folder, device="cpu").decision == {"null_threshold": 1e100}
 
 
 def test_what_truncation_may_be_depends_on_the_pipeline(classify: Any, embed: Any) -> None:
@@ -450,6 +472,7 @@ def test_every_entry_leads_to_the_pipeline_of_its_task():
     assert {head for _, head in pipelines.METHODS.values()} <= pipelines.TASKS.keys()
 
 
+@pytest.mark.slow
 def test_only_the_pipeline_that_is_asked_for_is_imported():
     code = (
         "import sys\n"

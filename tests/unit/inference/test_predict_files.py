@@ -96,7 +96,8 @@ def test_a_table_of_answers_of_other_kinds_and_of_several_labels(tmp_path: Path)
     several = {"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False}
     answer = {"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]}
     choice = {"choices": ["a", "b, c"], "predicted": 1, "probabilities": [0.25, 0.75], "truncated": True}
-    for number, row in enumerate((several, answer, choice)):
+    many = {"predicted": ["x", "rare"], "probabilities": {"x": 0.75}, "truncated": False}
+    for number, row in enumerate((several, answer, choice, many)):
         write_rows([row], tmp_path / f"{number}.csv")
     assert table(tmp_path / "0.csv") == [
         {
@@ -109,6 +110,7 @@ def test_a_table_of_answers_of_other_kinds_and_of_several_labels(tmp_path: Path)
             "empty": "False",
         }
     ]
+    assert table(tmp_path / "3.csv")[0]["probability"] == "0.7500|"
     assert table(tmp_path / "1.csv") == [
         {
             "id": "q1",

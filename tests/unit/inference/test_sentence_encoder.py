@@ -158,7 +158,7 @@ def test_normalization_and_dimensions(encoder: SentenceEncoder, expected: np.nda
     assert encoder.encode([], dimensions=5).shape == (0, 5)
     with pytest.raises(InputError, match="must be from 1 to 16"):
         encoder.encode(TEXTS, dimensions=17)
-    with pytest.raises(InputError, match="choose a pooling"):
+    with pytest.raises(InputError, match="needs one vector per text: set pooling="):
         encoder.pipeline(TEXTS, dimensions=5)
 
 

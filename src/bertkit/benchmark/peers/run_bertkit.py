@@ -6,7 +6,7 @@ import numpy as np
 
 from bertkit import pipeline
 from bertkit.config.sentence_config import PoolingMode
-from bertkit.engine.onnx_backend import is_export
+from bertkit.engine.export_folder import is_export
 from bertkit.inference.feature_extraction import hidden_states
 from bertkit.ragged import Ragged
 from peer import Floats, Setup, Texts, main

@@ -16,7 +16,7 @@ import numpy as np
 from bertkit.engine.native.library import NativeLibrary, load
 from bertkit.engine.native.library_cache import UnavailableError
 from bertkit.engine.native.native_encoder import ByteMatrix, FloatMatrix, Layer, NativeEncoder, Shape
-from bertkit.ragged import Floats, Ints
+from bertkit.ragged import Floats
 
 WIDTH, HEADS, INNER, LENGTHS = 32, 2, 48, (5, 1, 19)
 #: The largest error of numbers around 1, by the kind of weights: about ten times what it is where all is right.
@@ -32,7 +32,7 @@ def check(library: NativeLibrary) -> None:
     norms = [(np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.float32))] * 2
     starts = np.cumsum([0, *LENGTHS]).astype(np.int32)
     x = chance.normal(size=(starts[-1], WIDTH)).astype(np.float32)
-    expected = _encoded(x, starts, matrices)
+    expected = _encoded(x, starts.tolist(), matrices)
     factor = np.ones(3 * WIDTH, np.float32)  # scores are powers of two in the library
     factor[:WIDTH] = math.log2(math.e) / math.sqrt(WIDTH // HEADS)
     weight, bias = matrices[0]
@@ -70,11 +70,11 @@ def _in_bytes(weight: Floats, bias: Floats) -> ByteMatrix:
     return ByteMatrix(whole, scale, bias, smooth, None, np.zeros(0, np.int32), none, narrow=True)
 
 
-def _encoded(x: Floats, starts: Ints, matrices: list[Matrix]) -> Floats:
+def _encoded(x: Floats, starts: list[int], matrices: list[Matrix]) -> Floats:
     """One layer of BERT over each sequence by itself, with ReLU."""
     found = []
     (qkv, qkv_bias), (out, out_bias), (up, up_bias), (down, down_bias) = matrices
-    for start, end in pairwise(starts.tolist()):
+    for start, end in pairwise(starts):
         rows = x[start:end]
         parts = (rows @ qkv.T + qkv_bias).reshape(len(rows), 3, HEADS, -1)
         query, key, value = (parts[:, number].swapaxes(0, 1) for number in range(3))

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS
-from bertkit.errors import CheckpointError
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ragged
@@ -232,10 +231,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def _threshold(self, decision: Decision) -> float:
         """What was tuned on dev; of a model without a decision the original's default."""
-        value = decision.get("null_threshold", 0.0)
-        if not isinstance(value, (int, float)):
-            raise CheckpointError(f"decision.json of the model has null_threshold={value!r}; expected a number")
-        return float(value)
+        value = decision.get("null_threshold")
+        return float(value) if isinstance(value, (int, float)) else 0.0
 
     def _finals(self, given: AnswersPredicted) -> list[Final]:
         """The answer of each question that counts: the best span, or "no answer"."""

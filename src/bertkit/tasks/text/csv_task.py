@@ -93,11 +93,10 @@ def csv_task(
     second = (chosen["second text"],) if "second text" in chosen else ()
     columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
     named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
-    several = bool(flags) or problem == "multi_label"
+    several, slips = bool(flags) or problem == "multi_label", list[str]()
     if problem is None and not flags:
         several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
     names: tuple[str, ...] | None
-    slips: list[str] = []
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
         how = "a column each" if flags else "any number of them a row"
@@ -112,9 +111,7 @@ def csv_task(
         notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
     else:
         counts = _count_labels(file, table, target, bad)
-        slips = [] if problem == "regression" else _slips(counts)
-        for slip in slips:
-            del counts[slip]
+        slips = [] if problem == "regression" else _take_slips(counts)
         names = _labels_from(file, target, counts, problem, notes, guessed=label is None and problem is None)
     task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
     if (bad.skipped or slips) and on_error == "raise":
@@ -223,11 +220,14 @@ def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counte
     return counts
 
 
-def _slips(counts: Counter[str]) -> list[str]:
-    """Labels of one row that look like a missing value, or like a frequent label in another spelling: bad rows."""
+def _take_slips(counts: Counter[str]) -> list[str]:
+    """Remove labels of one row that look like a missing value or a frequent label in another spelling: bad rows."""
     frequent = {plain_text(label) for label, count in counts.items() if count >= FREQUENT}
     once = [label for label, count in counts.items() if count == 1]
-    return [label for label in once if plain_text(label) in frequent or (frequent and looks_missing(label))]
+    slips = [label for label in once if plain_text(label) in frequent or (frequent and looks_missing(label))]
+    for slip in slips:
+        del counts[slip]
+    return slips
 
 
 def _labels_from(

@@ -5,7 +5,7 @@ In numpy; for evaluation, files and pipelines alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,9 @@ from bertkit.metrics.calibration import (
     log_loss,
     probabilities_at,
 )
-from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax
+from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax, top_k
 from bertkit.ragged import Flags, Ints
+from bertkit.ragged import Floats as Floats32
 from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
@@ -49,20 +50,17 @@ class LabelDecision:
 
     @classmethod
     def of(cls, decision: Mapping[str, Fact], names: Sequence[str]) -> LabelDecision:
-        """What ``decision.json`` says for labels of these names; CheckpointError if it is malformed or of others."""
+        """What ``decision.json``, once read, says for labels of these names; CheckpointError if it is for others."""
         temperature, given = decision.get("temperature", 1.0), decision.get("thresholds")
-        by_label = {} if given is None else given
-        if not isinstance(temperature, (int, float)) or not isinstance(by_label, Mapping):
-            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
-        chosen = [by_label[name] for name in names if name in by_label]
-        thresholds = tuple(float(value) for value in chosen if isinstance(value, (int, float)))
-        if len(thresholds) != len(chosen):
-            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
-        if given is not None and len(thresholds) not in (len(names), 1 if len(names) == 2 else -1):
+        assert isinstance(temperature, (int, float))
+        if not isinstance(given, Mapping):
+            return cls(float(temperature))
+        if set(given) not in (set(names), set(names[1:]) if len(names) == 2 else None):
             raise CheckpointError(
-                f"decision.json of the model is for the labels {list(by_label)}, the model has {list(names)}"
+                f"decision.json of the model is for the labels {list(given)}, the model has {list(names)}"
             )
-        return cls(float(temperature), None if given is None else thresholds)
+        thresholds = [given[name] for name in names if name in given]
+        return cls(float(temperature), tuple(float(value) for value in thresholds if isinstance(value, (int, float))))
 
     def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""
@@ -80,6 +78,20 @@ class LabelDecision:
         if self.thresholds is None:
             return predictions_of(logits, "single_label_classification")
         return (probabilities_at(logits, self.temperature)[:, 1] >= self.thresholds[0]).astype(np.int64)
+
+
+def ranked_labels(
+    logits: Floats32, scores: Floats32, count: int, decision: LabelDecision | None, *, several: bool
+) -> Iterator[list[tuple[int, float]]]:
+    """The ``count`` labels of the highest scores ``(n, C)``, best first, each with its score.
+
+    With a ``decision`` only those of them that it gives.
+    """
+    ranking, best = (array.tolist() for array in top_k(scores, count))
+    chosen = [None] * len(ranking) if decision is None else decision.labels(logits, several=several).tolist()
+    for numbers, values, own in zip(ranking, best, chosen, strict=True):
+        found = zip(numbers, values, strict=True)
+        yield [pair for pair in found if decision is None or (own[pair[0]] if several else pair[0] == own)]
 
 
 def decide_labels(

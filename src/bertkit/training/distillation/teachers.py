@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
+from bertkit.checkpoints.safetensors_format import write_arrays
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
@@ -27,7 +27,6 @@ from bertkit.inference.runs import Run, open_run
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.model.soft_targets import SEVERAL, SINGLE
 from bertkit.ragged import Floats, Ints
-from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupts
@@ -73,7 +72,7 @@ def kept_outputs(
                 signals.check()
                 with quiet():
                     part = compute(numbers, signals.check)
-                write_atomically(file, save({"vectors": part}))
+                write_arrays(file, {"vectors": part})
             found.append(part)
             bar.advance(len(numbers))
     return np.concatenate(found)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: What :meth:`BertClassifier.save` writes beside the model and its tokenizer.
 CLASSIFIER = "classifier.json"
+_MAX_LABEL_BYTES = 1 << 20
 
 Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[np.generic] | Iterable[str]
 
@@ -190,7 +191,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: labels that JSON does not have (of another type than str, int, float or bool).
             ResourceError: no room on the disk.
         """
-        from bertkit.config.reading_settings import write_decision
+        from bertkit.config.decision import write_decision
         from bertkit.system.json_files import printable, write_json
         from bertkit.tasks.text.workflow import reading_of
 
@@ -229,8 +230,10 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise CheckpointError(f"{path / CLASSIFIER}: unknown parameters {', '.join(sorted(unknown))}")
         loaded = cls(**{**saved.params, **({} if device is None else {"device": device})})
         try:
+            if np.dtype(saved.dtype).itemsize > _MAX_LABEL_BYTES:
+                raise ValueError("no label is so long")
             loaded.classes_ = np.array(saved.classes, dtype=saved.dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"{path / CLASSIFIER}: classes of type {saved.dtype!r}: {error}") from None
         loaded.pairs_ = saved.pairs
         loaded.config_ = parsed(saved.config, FinetuneConfig, f"{path / CLASSIFIER}: config")

@@ -9,13 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
-
-from bertkit.errors import ConfigError, ResourceError
+from bertkit.checkpoints.safetensors_format import read_floats, read_header, write_arrays
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.ragged import Floats
-from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import printable
 from bertkit.system.paths import cache_root
@@ -42,14 +38,14 @@ def clear_cache() -> None:
 
 def read_features(file: Path, shape: tuple[int, int]) -> Floats | None:
     """Cached vectors of this shape; None if there are none, or the file is damaged (which is reported)."""
-    try:
-        vectors = load_file(file)["vectors"]
-    except FileNotFoundError:
+    if not file.exists():
         return None
-    except (OSError, SafetensorError, KeyError) as error:
+    try:
+        vectors = read_floats(read_header(file)["vectors"])
+    except (CheckpointError, KeyError) as error:
         say(f"the feature cache {file} cannot be used and is computed again: {error}")
         return None
-    if vectors.shape != shape or vectors.dtype != np.float32:
+    if vectors.shape != shape:
         return None
     os.utime(file)  # the files used least recently are deleted first
     return vectors
@@ -58,7 +54,7 @@ def read_features(file: Path, shape: tuple[int, int]) -> Floats | None:
 def write_features(file: Path, vectors: Floats) -> None:
     """Keep vectors for the next run. A cache that cannot be written costs time, never a result."""
     try:
-        write_atomically(file, save({"vectors": vectors}))
+        write_arrays(file, {"vectors": vectors})
     except (OSError, ConfigError, ResourceError) as error:
         say(f"the features are not cached: {error}")
         return

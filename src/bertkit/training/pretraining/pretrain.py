@@ -165,10 +165,8 @@ def pretrain(
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = vocabulary_of(store, config)
-        rank, num_ranks = parallel.rank, parallel.num_ranks
-        data = training_data(
-            store, vocabulary, config, clock=lambda: trainer.at.seconds, rank=rank, num_ranks=num_ranks
-        )
+        ranks = {"rank": parallel.rank, "num_ranks": parallel.num_ranks}
+        data = training_data(store, vocabulary, config, clock=lambda: trainer.at.seconds, **ranks)
         num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
@@ -180,21 +178,11 @@ def pretrain(
         say(f"unigram entropy of the {targets}: {floor:.3f} nats, the loss of knowing only word frequencies")
         plan = _measured(ahead, network, config, parallel.device)
         report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
-        options = RunOptions(
-            run.checkpoints,
-            resume=True,
-            identity=_of_a_state(identity),
-            log=lambda record: report(plan.with_share(record)),
-            on_resume=report.begin if parallel.is_first else lambda step, evaluated_step: None,
-            label="pre-training",
-            how_to_resume=ON_ITS_OWN,
-        )
+        options = _options(run, identity, plan, report, begins=parallel.is_first)
         trainer = _trainer(loss_for(network), plan, config, options, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
-        try:
+        with contextlib.closing(report):
             run_trainer(trainer, options)
-        finally:
-            report.close()
         trainer.save()  # if the disk has no room for the model, training is not lost
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
@@ -211,6 +199,22 @@ def _measured(data: Plan[Batch], network: Network, config: PretrainConfig, devic
     assert config.precision is not None, "settings must be resolved"
     peak = matmul_peak(network.config, rows=config.max_tokens, device=device, dtype=DTYPES[config.precision])
     return MeasuredPlan(data, network.config, peak)
+
+
+def _options(
+    run: PretrainFolder, identity: Mapping[str, Any], plan: MeasuredPlan, report: Report, *, begins: bool
+) -> RunOptions:
+    """Where the run keeps its state; its log is cut to that by the process that ``begins`` it."""
+    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
+    return RunOptions(
+        run.checkpoints,
+        resume=True,
+        identity={**settings, **{name: identity[name] for name in ("model", "store", "added") if name in identity}},
+        log=lambda record: report(plan.with_share(record)),
+        on_resume=report.begin if begins else lambda step, evaluated_step: None,
+        label="pre-training",
+        how_to_resume=ON_ITS_OWN,
+    )
 
 
 def _trainer(
@@ -280,12 +284,6 @@ def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedul
             case "original":
                 schedules.append(original_schedule(steps, warmup=warmup))
     return lambda step: min(schedule(step) for schedule in schedules)
-
-
-def _of_a_state(identity: Mapping[str, Any]) -> dict[str, Json]:
-    """What a training state must agree with."""
-    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
-    return {**settings, **{name: identity[name] for name in ("model", "store", "added") if name in identity}}
 
 
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.cli.common_options import Common, CorpusReading, bytes_of
+from bertkit.cli.amounts import bytes_of
+from bertkit.cli.common_options import Common, CorpusReading
 from bertkit.cli.prepare import Work
 from bertkit.cli.prepare import prepare as command
 from bertkit.data.corpus.documents import CorpusReport, read_documents

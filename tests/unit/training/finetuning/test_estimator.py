@@ -7,8 +7,6 @@ import json
 import pickle
 import pickletools
 import random
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model.models import BertModel
 from bertkit.tokenization import BertTokenizer
+from forked_interpreter import run_forked
 
 WORDS = {"good": ["good", "fine", "great", "nice"], "bad": ["bad", "poor", "awful", "sad"]}
 OTHER = ["the", "film", "book", "was", "is", "very", "we", "saw", "a"]
@@ -254,7 +253,7 @@ def test_a_pickle_is_read_in_another_process_without_the_start_checkpoint(
     moved = copy.deepcopy(fitted).set_params(model="gone")
     (tmp_path / "model.pickle").write_bytes(pickle.dumps(moved))
     code = f"import pickle; print(pickle.load(open({str(tmp_path / 'model.pickle')!r}, 'rb')).predict({X!r}).tolist())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_forked(code)
     assert done.stdout.strip() == str(fitted.predict(X).tolist())
 
 

@@ -161,6 +161,7 @@ def test_without_a_dev_file_scores_are_of_rows_that_were_not_seen(start: Path, t
     assert evaluate_run(csv_task(data), data, tmp_path / "run", "train", write=False).num_rows == 60
 
 
+@pytest.mark.slow
 def test_the_methods_are_compared_on_training_rows_alone(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_methods_are_compared_on_training_rows_alone(
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 1))
     whole = finetune(csv_task(data), data, start, tmp_path / "whole", FEW)
@@ -305,6 +307,7 @@ def test_a_threshold_is_as_low_as_held_out_answers_allow() -> None:
     )
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_compared_and_can_be_asked_for(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from bertkit.cli import main
-from bertkit.config.reading_settings import DECISION, read_decision, write_decision
+from bertkit.config.decision import DECISION, read_decision, write_decision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
@@ -59,7 +59,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["csv", "pairs"])  # with a new head, and with the dense step of the included model
+@pytest.mark.parametrize(
+    "task",  # with a new head, and with the dense step of the included model
+    ["csv", pytest.param("pairs", marks=pytest.mark.campaign)],
+)
 def test_training_imports_no_compiler(task: str, data: Path, tmp_path: Path) -> None:
     """torch's takes a second or two; its optimizers would import it, and so would copying from the meta device."""
     write_table(tmp_path / "pairs.csv", ("text", "text_pair"), [(f"a {n}", f"{n} b") for n in range(9)], delimiter=",")

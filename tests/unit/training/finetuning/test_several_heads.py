@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertkit.checkpoints.inspect import inspect
-from bertkit.config.reading_settings import read_decision
+from bertkit.config.decision import read_decision
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import read_task

@@ -49,6 +49,7 @@ def shape_of(family: str, **changes: Any) -> BertConfig:
     return BertConfig(model_type=family, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", OWN)
 def test_new_weights_learn_words_and_others_read_the_model(stores: Stores, tmp_path: Path, family: str) -> None:
     num_steps = 100 if family == "modernbert" else 50  # its residual stream starts smaller
@@ -109,9 +110,12 @@ def test_positions_that_begin_after_padding_need_its_id(stores: Stores) -> None:
         make_network(shape_of("mpnet"), stores[0], WORDS.replace(max_seq_length=64))
 
 
+SMALL_BERT = BertConfig(vocab_size=32, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+
+
 def test_a_model_in_memory_must_be_of_the_class_that_is_trained(stores: Stores) -> None:
     with pytest.raises(ConfigError, match="trains a BertForPreTraining of the bert family, got a BertForMaskedLM"):
-        make_network(BertForMaskedLM(BertConfig(vocab_size=32)), stores[0], WORDS)
+        make_network(BertForMaskedLM(SMALL_BERT), stores[0], WORDS)
 
 
 def test_held_out_scores_are_those_of_the_model(stores: Stores) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,12 @@ class Launched:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    folder = tmp_path_factory.mktemp("parallel")
+def both(once: Callable[..., Any]) -> Launched:
+    launched: Launched = once("parallel", launch)
+    return launched
+
+
+def launch(folder: Path) -> Launched:
     worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
     command = [*TWO_PROCESSES, str(TESTS / "parallel_worker.py"), str(folder), *SCENARIOS]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}

@@ -1,0 +1,78 @@
+"""Python in a process of its own that is forked from one which has imported torch and bertkit: no second to wait for.
+
+For code that needs its own environment, folder, standard streams or exit code; not for tests of what is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+#: Reads requests from standard input, a line each, and writes the exit code of each child.
+SERVER = """
+import json, os, sys, traceback
+import torch
+import bertkit.cli, bertkit.inference.pipelines, bertkit.model.convert, bertkit.model.models, bertkit.tasks
+assert not {"huggingface_hub", "requests", "httpx"} & set(sys.modules), "they read the environment when imported"
+
+for line in sys.stdin:
+    code, arguments, environment, folder, streams = json.loads(line)
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            os.environ.clear()
+            os.environ.update(environment)
+            os.chdir(folder)
+            for number, path in enumerate(streams):
+                os.dup2(os.open(path, os.O_RDWR), number)
+            sys.stdin = open(0, closefd=False)
+            sys.argv = ["-c", *arguments]
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+            status = 0
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+#: The command ``bertkit``.
+COMMAND = "import sys; from bertkit.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@cache
+def server() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+    )
+    atexit.register(process.kill)
+    return process
+
+
+def run_forked(
+    code: str, *arguments: str, given: str = "", env: dict[str, str] | None = None, cwd: Path | str = "."
+) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run([sys.executable, "-c", code, *arguments], input=given, capture_output=True, text=True)``."""
+    process = server()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with tempfile.TemporaryDirectory() as folder:
+        said, out, err = (Path(folder, name) for name in ("given", "out", "err"))
+        for file, text in ((said, given), (out, ""), (err, "")):
+            file.write_text(text, encoding="utf-8")
+        request = [code, arguments, dict(os.environ if env is None else env), str(Path(cwd).absolute())]
+        process.stdin.write(json.dumps([*request, [str(said), str(out), str(err)]]) + "\n")
+        process.stdin.flush()
+        status = int(process.stdout.readline())
+        return subprocess.CompletedProcess(code, status, out.read_text(), err.read_text())
