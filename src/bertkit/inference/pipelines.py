@@ -1,12 +1,9 @@
-"""``pipeline(task, model=...)``: from a task's name to something that takes text.
-
-Imports no torch, unless a model is given that needs it, and only the pipeline that is asked for.
-"""
+"""``pipeline(task, model=...)``: from a task's name to something that takes text; imports only what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -134,7 +131,9 @@ def pipeline(
         raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
     model = _default_model(name) if model is None else model
     # Looks a Hub name up once, and only after the other arguments are checked.
-    place: Callable[[], Any] = cache(partial(_place_of, model, revision))
+    place: Callable[[], Any] = cache(
+        lambda: resolve(model, revision=revision) if isinstance(model, str | Path) else model
+    )
     name = name or infer_task(place())
     if kind_of(name):
         if precision not in ("auto", "fp32") or threads is not None:
@@ -164,10 +163,6 @@ def _default_model(task: str | None) -> Path:
         )
     say(f"no model given: using {INCLUDED}, the small included model, for {task}")
     return included_model()
-
-
-def _place_of(model: str | Path | Network, revision: str | None) -> Path | Network:
-    return resolve(model, revision=revision) if isinstance(model, str | Path) else model
 
 
 def _open(

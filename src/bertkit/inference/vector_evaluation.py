@@ -56,18 +56,7 @@ def evaluate_vectors(
 
     In three ways, each with the metrics of the task or the V-measure: the label of most of the 10 nearest training
     texts; a logistic regression on the training texts; k-means on the scored texts alone, as many clusters as labels.
-
-    Args:
-        task: of single texts that have one label each.
-        data: as for :func:`bertkit.inference.evaluate.evaluate_run`; without a dev file a part of train is held out.
-        model: a sentence model, or any encoder, of which the mean of the token vectors is taken.
-        split: what is scored, dev or test; training texts are those of train.
-        device: ``"cpu"`` (default) or ``"cuda"``.
-        settings: how the data are read: ``max_train_rows``, ``dev_share``, ``seed``, ``on_error``. None: as usual.
-
-    Raises:
-        ConfigError: a task of pairs, scores, or several labels per text.
-        DataError: no such split, no labels, one label only.
+    Without a dev file a part of train is held out.
     """
     task.labels_of_single_texts("vectors")
     if split == "train":

@@ -131,7 +131,11 @@ class SearchIndex:
     def nearest(
         self, queries_QD: Floats, top_k: int, advance: Callable[[int], None] = lambda count: None
     ) -> tuple[Ints, Floats]:
-        """Numbers of the ``min(top_k, texts)`` nearest texts and their products with each query ``(Q, K)``."""
+        """Numbers of the ``min(top_k, texts)`` nearest texts and their products with each query ``(Q, K)``.
+
+        The vectors of queries are as :attr:`encoder` makes them. ``advance`` is called with the number of texts after
+        each block.
+        """
         if queries_QD.ndim != 2 or queries_QD.shape[1] != self.manifest.width:
             raise InputError(f"queries must be of shape (Q, {self.manifest.width}), got {queries_QD.shape}")
         if top_k < 1:
