@@ -50,8 +50,7 @@ class TextGenerator:
     ) -> list[list[list[int]]]:
         """The ``num_return_sequences`` texts of each row, in the order of the rows, as token ids with special tokens.
 
-        ``num_words``: tokens of the tokenizer; rows of the model's table behind them are never written. ``advance`` is
-        called with the number of rows that are done since the last time.
+        ``num_words``: tokens of the tokenizer; rows of the model's table behind them are never written.
         """
         each, given = settings.num_return_sequences, settings.model_dump()
         found: dict[int, list[list[int]]] = {}

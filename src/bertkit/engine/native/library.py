@@ -67,11 +67,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
 class NativeLibrary:
     """The library, loaded.
 
-    path: its file.
-    functions: see :data:`FUNCTIONS`.
-    lanes: floats in one vector of the processor.
-    fast_bytes: whether it multiplies bytes faster than floats.
-    bf16: whether it multiplies bfloat16 numbers.
+    lanes: floats in one vector of the processor. fast_bytes: whether it multiplies bytes faster than floats.
     """
 
     path: Path
@@ -115,12 +111,7 @@ def _attempt() -> NativeLibrary | str:
 
 
 def library_file(folder: Path) -> Path:
-    """The library for these sources and this processor in ``folder``; built if it is not there.
-
-    Raises:
-        UnavailableError: switched off, no compiler, one that fails, or a folder that another user owns or may write to.
-        OSError: the folder cannot be written.
-    """
+    """The library for these sources and this processor in ``folder``; built if it is not there."""
     if not own_products():
         raise UnavailableError(f"{SWITCH}=0 switches it off")
     if os.name == "nt":
@@ -219,11 +210,7 @@ def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str])
 
 
 def load(path: Path) -> NativeLibrary:
-    """Load a library that was built from these sources.
-
-    Raises:
-        UnavailableError: not such a library.
-    """
+    """Load a library that was built from these sources."""
     try:
         functions = ctypes.CDLL(str(path))
         for name, (result, arguments) in FUNCTIONS.items():
