@@ -1,7 +1,7 @@
 """Folders with an adapter: low-rank matrices that are added to those of another model, and whole layers for its head.
 
 An adapter is read as a checkpoint whose tensors are those of the other model, sums, or its own. The names of its
-tensors are those of ``peft``. Imports no torch.
+tensors are those of ``peft``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ _SAMPLES = 16
 class Adapters:
     """What a model with adapters that are not merged into it knows of them.
 
-    config: for ``adapter_config.json``.
     places: by the name of our linear layer the published names of its parts, None for a part without an adapter.
     fingerprint: :func:`base_fingerprint` of the model that they were added to; None: nothing is known of it.
     """
@@ -79,10 +78,6 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
     """The tensors of the model that an adapter makes of another one's, ``base``, which are at ``where``, for messages.
 
     They have the names of the class that the adapter is for, and are only those of its parts.
-
-    Raises:
-        CheckpointError: a damaged file, a kind of adapter that is not supported, or an adapter for another model:
-            layers that it does not have, other shapes, other weights.
     """
     config, file = read_adapter_config(folder), adapter_weights(folder)
     shape = read_any_config(folder / CONFIG)
@@ -104,10 +99,7 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
 
 
 def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[str, TensorInfo]:
-    """The tensors of the model that a head makes of the encoder in ``base``, as :func:`adapted`.
-
-    CheckpointError: a damaged file, or a head that was trained on another encoder.
-    """
+    """The tensors of the model that a head makes of the encoder in ``base``, as :func:`adapted`."""
     shape, file = read_any_config(folder / CONFIG), folder / HEAD
     table, spec = any_table(shape), next(iter(any_specs(shape)), None)
     own = {table.canonical(name): info for name, info in read_header(file).items()}

@@ -31,10 +31,7 @@ _USES = {
 
 
 def explain(match: Match, where: str, *, file_labels: int | None = None, own: ClassSpec | None = None) -> str:
-    """The message of the error for a checkpoint that does not fit.
-
-    ``file_labels``: number of labels in the file's own config; ``own``: the class it was saved from, where known.
-    """
+    """The error's message for a file that does not fit; ``own``: the class it was saved from, where known."""
     parts = {*match.spec.heads, "pooler"}
     if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
         is_one, advice = _use(own)

@@ -1,7 +1,7 @@
 """Our tensor names and those in published files of encoder-decoders; see :mod:`bertkit.checkpoints.names`.
 
 Names are without the prefix ``model.`` of BART's files. Parts: "encoder" with the shared table of words, "decoder", and
-the heads. Imports no torch.
+the heads.
 """
 
 from __future__ import annotations
