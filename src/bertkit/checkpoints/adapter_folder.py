@@ -25,12 +25,7 @@ from bertkit.checkpoints.safetensors_format import (
     read_header,
     read_metadata,
 )
-from bertkit.config.adapter_config import (
-    ADAPTER_WEIGHTS,
-    POOLED_ADAPTER_WEIGHTS,
-    AdapterConfig,
-    read_adapter_config,
-)
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS, AdapterConfig, read_adapter_config
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, shorten

@@ -239,10 +239,7 @@ DEBERTA = NameTable(
         ClassSpec("BertForMultipleChoice", ("sentence classifier",), outputs=1, label_head=True),
     ),
     # The original's own layout, and that of its replaced-token head.
-    aliases={
-        "lm_predictions.lm_head.bias": "cls.predictions.bias",
-        "lm_predictions.lm_head.": _TRANSFORM,
-    },
+    aliases={"lm_predictions.lm_head.bias": "cls.predictions.bias", "lm_predictions.lm_head.": _TRANSFORM},
 )
 
 _MODERN = "layers.{i}."

@@ -40,11 +40,7 @@ class OnnxBackend:
     max_tokens = MAX_TOKENS_PER_BATCH
 
     def __init__(
-        self,
-        folder: Path,
-        variant: Variant | None = None,
-        precision: Precision = "auto",
-        threads: int | None = None,
+        self, folder: Path, variant: Variant | None = None, precision: Precision = "auto", threads: int | None = None
     ) -> None:
         check_options(precision, threads)
         self.folder = folder

@@ -13,15 +13,7 @@ from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
-from bertkit.inference.pipeline_inputs import (
-    Inputs,
-    Shaped,
-    Text,
-    is_whole,
-    join_pairs,
-    num_characters,
-    read_request,
-)
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, join_pairs, num_characters, read_request
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels

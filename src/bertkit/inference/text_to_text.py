@@ -236,11 +236,7 @@ class TextToTextPipeline:
         return rows
 
     def _generate(
-        self,
-        rows: Ragged,
-        chosen: GenerationSettings,
-        seed: int | None,
-        advance: Callable[[int], None],
+        self, rows: Ragged, chosen: GenerationSettings, seed: int | None, advance: Callable[[int], None]
     ) -> list[list[Generated]]:
         """The generated texts of each row."""
         kind = kind_of(self.task)

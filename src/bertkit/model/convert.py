@@ -18,12 +18,7 @@ from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, is_a
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
-from bertkit.checkpoints.sentence_folder import (
-    MODULES,
-    is_sentence_folder,
-    read_sentence_parts,
-    write_sentence_parts,
-)
+from bertkit.checkpoints.sentence_folder import MODULES, is_sentence_folder, read_sentence_parts, write_sentence_parts
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.config_file import CONFIG, checkpoint_folder

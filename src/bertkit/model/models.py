@@ -19,15 +19,7 @@ from bertkit.model.heads import MaskedLMTransform, Pooler, PreTrainingHeads
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
-from bertkit.model.losses import (
-    LossTerm,
-    class_loss,
-    count_spans,
-    count_targets,
-    masked_lm_loss,
-    span_loss,
-    token_loss,
-)
+from bertkit.model.losses import LossTerm, class_loss, count_spans, count_targets, masked_lm_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_tokens
@@ -114,10 +106,7 @@ class HeadModel(PackedModel):
         """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
         rows: dict[str, Rows] = {"pooled": "first", "tokens": None, "words": batch.logit_rows}
         encoded = self.bert.forward_packed(
-            batch,
-            rows=rows[self.reads],
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
+            batch, rows=rows[self.reads], output_attentions=output_attentions, output_hidden_states=output_hidden_states
         )
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
         terms = self._head(encoded, batch, out)

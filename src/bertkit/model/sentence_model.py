@@ -139,10 +139,7 @@ class SentenceModel(nn.Module):
         return found
 
     def save_pretrained(
-        self,
-        folder: str | Path,
-        tokenizer: PreTrainedTokenizer | None = None,
-        headed: HeadModel | None = None,
+        self, folder: str | Path, tokenizer: PreTrainedTokenizer | None = None, headed: HeadModel | None = None
     ) -> None:
         """Write a folder that bertkit and sentence-transformers load.
 

@@ -54,10 +54,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_set_norm": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
     "bertkit_set_scores": (None, (c_void_p, c_int, c_int, c_int)),
     "bertkit_set_distances": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
-    "bertkit_embed": (
-        c_int,
-        (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p),
-    ),
+    "bertkit_embed": (c_int, (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p)),
     # Called for every text, with addresses as numbers, which cost the least.
     "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, *[c_void_p] * 5, c_int)),
 }

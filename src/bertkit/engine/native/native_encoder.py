@@ -162,14 +162,7 @@ class NativeEmbeddings:
         numbers = [np.ascontiguousarray(each) for each in ids]
         places = self._addresses(numbers)
         wrong: int = self._embed(
-            len(numbers),
-            *self._tables,
-            self._sizes,
-            places,
-            tokens,
-            self.width,
-            *self._norm,
-            out.ctypes.data,
+            len(numbers), *self._tables, self._sizes, places, tokens, self.width, *self._norm, out.ctypes.data
         )
         return out if wrong < 0 else None
 

@@ -49,11 +49,7 @@ def class_tfidf(counts_CW: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 def words_of_classes(
-    texts: Sequence[str],
-    vectors_ND: Floats,
-    classes: Ints,
-    encode: Callable[[list[str]], Floats],
-    count: int = 8,
+    texts: Sequence[str], vectors_ND: Floats, classes: Ints, encode: Callable[[list[str]], Floats], count: int = 8
 ) -> list[list[str]]:
     """The ``count`` words that characterize each class ``0, 1, ...`` best, the best first; see the module.
 

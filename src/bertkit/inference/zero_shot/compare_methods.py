@@ -211,12 +211,7 @@ def _scored(
 
 
 def _baselines(
-    task: TextTask,
-    rows: Examples[Example],
-    right: Ints,
-    train: Examples[Example] | None,
-    notes: list[str],
-    sets: Sets,
+    task: TextTask, rows: Examples[Example], right: Ints, train: Examples[Example] | None, notes: list[str], sets: Sets
 ) -> list[MethodScores]:
     """Majority and TF-IDF, trained on a file of their own or on the other parts of the rows."""
     if train is not None:

@@ -171,12 +171,7 @@ class ConditionalGeneration(Seq2SeqModel):
         return out
 
     def generate(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        seed: int | None = None,
-        **settings: Any,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, seed: int | None = None, **settings: Any
     ) -> Tensor:
         """Write a text for each row, int64 ``(B * num_return_sequences, length)``.
 
@@ -216,12 +211,7 @@ class ConditionalGeneration(Seq2SeqModel):
         return _in_order(found, back_B)
 
     def stream(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        seed: int | None = None,
-        **settings: Any,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, seed: int | None = None, **settings: Any
     ) -> Iterator[Tensor]:
         """The tokens of :meth:`generate` one by one, as soon as each is known: int64 ``(B * num_return_sequences,)``.
 
