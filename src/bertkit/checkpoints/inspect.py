@@ -53,7 +53,6 @@ class ModelReport:
     problems: the reasons if not, and anything else that is wrong.
     viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
     num_parameters: values in the file, without copies and buffers; ``parameters``: the same by part.
-    dtypes: number of tensors by type.
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
     tokenizer: vocabulary file, size (None: not counted) and settings.
     own_heads: the heads in folders of their own, ``heads/NAME``: class, labels, and bytes of the file.

@@ -29,9 +29,8 @@ Count = Annotated[int, Field(ge=0)]
 class Quantization:
     """What a folder says of its model.
 
-    version: of the layout. bertkit: the version that wrote it.
     apart: inputs of each matrix that stay in float32. smoothing: see
-        :class:`bertkit.quantization.byte_matrices.Scheme`.
+        :class:`~bertkit.quantization.byte_matrices.Scheme`.
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
     """

@@ -75,10 +75,7 @@ class LowRankSum:
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
-    """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once.
-
-    Tensors must cover the file without overlaps and gaps, each with the right number of bytes.
-    """
+    """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once."""
     start, metadata, tensors = _read_header(file)
     if CHECKSUM in metadata and metadata[CHECKSUM] != checksum_of(file, start):
         raise not_as_written(file)

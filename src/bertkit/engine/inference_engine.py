@@ -53,9 +53,9 @@ class InferenceEngine:
 
         precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a CPU
             with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits,
-            multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that ``bertkit
-            quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and ``"bf16"``, and
-            the model refused if its answers change.
+            multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
+            ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
+            ``"bf16"``, and the model refused if its answers change.
         threads: of the processor that one call may use; None: as many as torch uses.
         """
         with needs_bertkit("a model object"):
@@ -84,11 +84,7 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class of :mod:`bertkit.model`, or of what ``bertkit export`` wrote.
-
-        model_class: name of the class, or of that of an encoder with the same head; see
-            :func:`bertkit.config.any_config.class_for`.
-        """
+        """The engine of a checkpoint, loaded as a class or its counterpart in the family, or of an exported folder."""
         from bertkit.engine.export_folder import is_export
         from bertkit.engine.onnx_backend import OnnxBackend
 

@@ -35,7 +35,6 @@ FORBIDDEN = torch.finfo(torch.float32).min
 class GraphLayout:
     """What the model needs of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs.
 
-    num_sequences: B.
     first: row of each sequence's first token, int64 ``(B,)``.
     bias: what is added to the scores of attention, ``(B, 1, 1, S)``.
     """

@@ -44,9 +44,9 @@ class MultipleChoicePipeline(Pipeline):
     ) -> Shaped[Choice]:
         """Choose.
 
-        A question gives ``{"choice": text, "index": number from 0, "score": probability, "scores": [of every
-        choice]}``, and with ``truncation=True``, which cuts the context, and a choice only where it does not fit by
-        itself, ``truncated``.
+        A question gives
+        ``{"choice": text, "index": number from 0, "score": probability, "scores": [of every choice]}``, and with
+        ``truncation=True``, which cuts the context, and a choice only where it does not fit by itself, ``truncated``.
 
         inputs: a context, with ``choices``; a question ``{"context": ..., "choices": [...], "start": ...}`` (``start``,
             which every choice begins with, may be left out); a list or an iterable of questions.

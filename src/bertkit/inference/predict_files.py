@@ -50,8 +50,7 @@ def predict_file(
     precision: Precision = "auto",
     threads: int | None = None,
 ) -> int:
-    """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says; returns their
-    number.
+    """Write a row for each row of a file, its columns and what :func:`predict_run` says; returns their number.
 
     Rows are collected in ``OUT.partial``, in the format of ``OUT``; when all are there, ``OUT`` is written. Called
     again after a stop, it keeps the finished rows and resumes, if model and input are still the same. Texts are read as

@@ -83,8 +83,8 @@ class SparseEncodingPipeline(Pipeline):
     ) -> Shaped[SparseEmbedding]:
         """Encode texts; ``top_k``: keep only so many words of each, the heaviest. A pair may take the place of a text.
 
-        The weight of a word is the maximum over the tokens of the text, [CLS] and [SEP] included, of ``log(1 +
-        relu(logit))``; or the sum, where the model's folder says so.
+        The weight of a word is the maximum over the tokens of the text, [CLS] and [SEP] included, of
+        ``log(1 + relu(logit))``; or the sum, where the model's folder says so.
         """
         if top_k is not None and not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, or None for all words, got {top_k!r}")

@@ -68,10 +68,7 @@ class TextToTextPipeline:
         device: Any = None,
         dtype: Any = None,
     ) -> TextToTextPipeline:
-        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it.
-
-        A checkpoint's prefix and settings for the task (``task_specific_params`` of its config.json) are applied.
-        """
+        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it."""
         with needs_bertkit(f"a model for {task}"):
             from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM, ConditionalGeneration
             from bertkit.system.device import find_device
@@ -133,8 +130,8 @@ class TextToTextPipeline:
         list each where ``num_return_sequences`` is over 1. The key is ``generated_text``, ``summary_text`` or
         ``translation_text``, by the task.
 
-        prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or ``"translate English
-            to German: "``. None: what the checkpoint says of the task, if anything.
+        prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or
+            ``"translate English to German: "``. None: what the checkpoint says of the task, if anything.
         seed: of sampling.
         settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name; any of these is
             also a keyword, of which the most common are named here. Those left out keep the checkpoint's values.

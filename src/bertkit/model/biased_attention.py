@@ -30,9 +30,8 @@ class DistanceBias(nn.Module):
         self.table = nn.Embedding(NUM_BUCKETS, config.num_attention_heads)
 
     def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
-        """The bias of the distances ``1 - S ... S - 1``, key minus query, ``(N, 2S - 1)``.
-
-        Distances count the tokens of a sequence; ``position_ids`` do not change them.
+        """The bias of the distances ``1 - S ... S - 1``, key minus query in tokens, whatever the positions:
+        ``(N, 2S - 1)``.
         """
         distances = torch.arange(1 - layout.max_seqlen, layout.max_seqlen, device=x_TD.device)
         rows = t5_buckets(distances, NUM_BUCKETS, MAX_DISTANCE, bidirectional=True)

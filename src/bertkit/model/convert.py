@@ -47,12 +47,7 @@ _PACKED = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What :func:`convert` did.
-
-    dropped: number of omitted tensors by reason.
-    notes: decisions that the user should know about.
-    compared: what was found to be equal.
-    """
+    """What :func:`convert` did; ``dropped``: omitted tensors by reason; ``notes``: decisions that users should know."""
 
     source: str
     target: str

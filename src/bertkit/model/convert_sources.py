@@ -78,7 +78,6 @@ class Overrides:
 class Source(ABC):
     """A checkpoint to convert.
 
-    config, tensors: of the result.
     dropped: number of omitted tensors by reason.
     runs_at: a folder that bertkit can run as it is, to compare outputs.
     opened: held while values are read.

@@ -46,10 +46,7 @@ class MaskedLMTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of every word piece by the table of word embeddings (``get_masked_lm_output`` of google-research/bert).
-
-    Where the config does not tie them, by a table of its own.
-    """
+    """Scores of every word piece by the table of words, or an own one (``get_masked_lm_output`` of the original)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -44,7 +44,6 @@ class ComparedTexts:
 class Objective:
     """Which loss, and its settings; see :mod:`bertkit.model.vector_losses`.
 
-    temperature, symmetric, margin: of the losses that have them.
     widths: the loss is the sum over vectors shortened to each of these widths; empty: that of whole vectors.
     scores: lowest and highest, for which the loss "cosine" wants cosines of 0 and 1.
     """

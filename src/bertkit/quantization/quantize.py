@@ -44,11 +44,7 @@ MAX_KEPT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What was written.
-
-    texts: how many it was calibrated and judged on. unknown: share of their tokens that are [UNK].
-    kept: matrices that stay in float32.
-    """
+    """What was written; ``unknown``: share of the texts' tokens that are [UNK]; ``kept``: matrices in float32."""
 
     folder: Path
     model: str

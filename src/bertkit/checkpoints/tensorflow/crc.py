@@ -3,8 +3,8 @@
 A CRC is the remainder of the data, as a polynomial over {0, 1}, modulo a fixed polynomial P. Two facts make it fast
 without a compiled loop. Some sparse polynomials are multiples of P, here ``x^a + x^b + x^c + 1`` with a, b and c whole
 numbers of 64-bit words: a word may be removed from the front if it is XORed into three later ones, and numpy moves
-thousands of words with three calls. The rest is halved repeatedly: two neighbouring pieces become one, ``left * x^n +
-right``, where the product takes four look-ups in tables of 256 entries.
+thousands of words with three calls. The rest is halved repeatedly: two neighbouring pieces become one,
+``left * x^n + right``, where the product takes four look-ups in tables of 256 entries.
 
 Source: RFC 3720, appendix B.4 (polynomial and check values).
 """

@@ -70,10 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class VariableNames:
-    """All names of one implementation, for a family (``model_type``).
-
-    anchor: a variable of every such checkpoint; its prefix is that of all names.
-    """
+    """All names of one implementation; ``anchor``: a variable of every such checkpoint, whose prefix all names have."""
 
     name: str
     model_type: str

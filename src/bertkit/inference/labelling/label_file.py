@@ -14,9 +14,8 @@ from bertkit.system.untrusted_files import strict_json
 
 
 class LabelFile:
-    """``{"text": ..., "label": ...}`` a line, which ``bertkit finetune csv --data FILE`` reads as it is.
-
-    given: from a text to its label, in the order of labelling.
+    """``{"text": ..., "label": ...}`` a line, as ``bertkit finetune csv`` reads it; ``given`` in the order of
+    labelling.
     """
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:

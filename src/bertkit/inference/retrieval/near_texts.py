@@ -38,7 +38,6 @@ def similar_pairs(
     """All pairs with a cosine of at least ``threshold``: their rows, first before second, cosines, and number.
 
     Every pair is compared, a block at a time; of more than ``limit`` pairs the most similar are returned, in order.
-    ``advance`` is called with the number of rows after each block.
     """
     if not -1 < threshold <= 1 or limit < 1:
         raise InputError(f"threshold must be a cosine above -1 and at most 1, got {threshold}, and limit from 1")

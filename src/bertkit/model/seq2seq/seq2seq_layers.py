@@ -205,10 +205,7 @@ class DistanceTable(nn.Embedding):
 
 
 class Words(nn.Module):
-    """Embeddings of a tower: words, and BART's learned positions with a norm behind.
-
-    The table of words belongs to the model, which shares it between towers and output.
-    """
+    """Embeddings of a tower: words, whose table is the model's, and BART's learned positions with a norm behind."""
 
     def __init__(self, tower: Tower) -> None:
         super().__init__()

@@ -117,10 +117,7 @@ class PackedEncoder(_Tower):
 
 
 def input_groups(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """First and end of each group of neighbouring inputs whose keys are kept together, as long as its longest one.
-
-    All are one group unless that is much longer than they are.
-    """
+    """First and end of the groups of neighbouring inputs whose keys are kept together; one, if lengths are alike."""
     if len(lengths) * max(lengths) <= MUCH_LONGER * sum(lengths):
         return [(0, len(lengths))]
     return [(first, min(first + GROUP, len(lengths))) for first in range(0, len(lengths), GROUP)]
