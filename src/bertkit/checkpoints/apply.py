@@ -25,7 +25,6 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite,
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
-#: torch types by their names in safetensors.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _CHECK_BYTES = 1 << 20

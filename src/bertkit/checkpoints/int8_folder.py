@@ -15,7 +15,6 @@ from bertkit.system.json_files import read_json
 
 #: Beside the weights, what makes a folder one of a model in 8 bits.
 FACTS = "quantization.json"
-#: Of the files' layout.
 VERSION = 1
 #: Of weights; 7 for processors that add up products of bytes in 16 bits.
 Bits = Literal[8, 7]

@@ -14,7 +14,6 @@ from functools import cached_property
 from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable, Rule
 from bertkit.checkpoints.safetensors_format import TensorInfo
 
-#: Types of weights.
 FLOAT_TYPES = ("F32", "F16", "BF16", "F64")
 
 

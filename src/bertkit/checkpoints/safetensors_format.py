@@ -28,7 +28,6 @@ MAX_HEADER_BYTES = 8 << 20
 #: In the metadata of a file that bertkit wrote, the CRC-32 of all that follows the header. Other software that writes
 #: the weights again leaves it out.
 CHECKSUM, NO_CHECKSUM = "bertkit_crc32", "00000000"
-#: Size of one value by type.
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),

@@ -162,5 +162,4 @@ def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> Enco
     return config.replace(tie_word_embeddings=not ("lm_head.weight" in names and _WORDS in names))
 
 
-#: Classes by name in the tables.
 CLASSES: Mapping[str, ClassSpec] = {**BART.classes, **T5.classes}

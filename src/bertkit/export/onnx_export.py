@@ -74,7 +74,6 @@ HEADS = {
     "pre-training": "PreTraining",
 }
 
-#: Of a sentence model, for its card.
 _AFTER_THE_GRAPH = (
     f"- `{MODULES}`: what makes the vector of a text of the graph's vectors of tokens, in the layout of "
     "sentence-transformers; `bertkit embed` and `bertkit.SentenceEncoder` compute it."

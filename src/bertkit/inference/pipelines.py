@@ -44,7 +44,6 @@ class Entry(NamedTuple):
         return found
 
 
-#: Task -> its pipeline.
 TASKS = {
     "fill-mask": Entry("fill_mask", "FillMaskPipeline", "BertForMaskedLM"),
     "next-sentence": Entry("text_classification", "NextSentencePipeline", "BertForNextSentencePrediction"),

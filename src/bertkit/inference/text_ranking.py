@@ -26,7 +26,6 @@ from bertkit.tokenization import PreTrainedTokenizer
 WINDOW = WindowSize(items=256, first=16, characters=8_000_000)
 #: A query with its documents, as a caller may pass it.
 Asked = Mapping[str, str | Sequence[str]]
-#: A document with its score.
 Ranked = dict[str, int | float | str | bool]
 
 

@@ -39,7 +39,6 @@ class Answers(NamedTuple):
     clusters: Ints
 
 
-#: From answers and right labels to a score.
 Measure = Callable[[Answers, Ints], float]
 
 

@@ -33,7 +33,6 @@ from bertkit.tokenization import AutoTokenizer
 
 #: Largest relative difference of outputs that the alignment of equal weights in memory can cause.
 _ROUNDING = 1e-5
-#: Lock file in the working folder of a conversion.
 _LOCK = "lock"
 _PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX, f"*_Dense/{PICKLE}", f"*_LayerNorm/{PICKLE}")
 #: Files of TensorFlow checkpoints, besides ``.json``; fetched from the Hub only for a conversion.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +27,6 @@ from bertkit.model.models import BertForSequenceClassification, BertForTokenClas
 from bertkit.model.output import ModelOutput
 from bertkit.ragged import Floats
 from bertkit.system.model_sources import HEAD, HEADS
-
-PartT = TypeVar("PartT", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)

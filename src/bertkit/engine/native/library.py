@@ -26,7 +26,6 @@ from bertkit.system.paths import cache_root
 from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
-#: Name of the folders in which libraries are built.
 DRAFT = "build"
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
@@ -40,7 +39,6 @@ SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
 
 _Floats = POINTER(c_float)
 _Numbers = POINTER(c_int32)
-#: The functions of the library: their results and arguments.
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_version": (c_int, ()),
     "bertkit_features": (c_int, ()),

@@ -36,7 +36,6 @@ DRAFTS = ".*.tmp"
 #: Increased when older versions could misread an index.
 FORMAT_VERSION = 1
 
-#: How a number of a vector is stored.
 NumberType = Literal["float32", "float16", "int8"]
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.int8]
 Count = Annotated[int, Field(ge=0)]

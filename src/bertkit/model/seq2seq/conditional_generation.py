@@ -31,7 +31,6 @@ from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
 from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
 
-#: Label of what is no target.
 NO_TARGET = -100
 
 

@@ -97,7 +97,6 @@ class Seq2SeqModel(ConfiguredModel):
     """What the classes share."""
 
     config: EncoderDecoderConfig  # type: ignore[assignment]
-    #: The config of the family.
     config_class: ClassVar[type[EncoderDecoderConfig]]
     base_prefix = "model"
     has_decoder: ClassVar[bool] = True
