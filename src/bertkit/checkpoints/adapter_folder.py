@@ -103,7 +103,6 @@ def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[
 
 
 def _named(found: Mapping[str, TensorInfo], table: NameTable, spec: ClassSpec | None) -> dict[str, TensorInfo]:
-    """Tensors by their names in a file of the class."""
     named = {_written(name, info, table, spec): info for name, info in found.items()}
     return {name: replace(info, name=name) for name, info in named.items()}
 
@@ -155,7 +154,6 @@ def _sum(
 
 
 def _written(name: str, info: TensorInfo, table: NameTable, spec: ClassSpec | None) -> str:
-    """The name of a tensor in a file of the class."""
     if spec is None:
         return info.name if info.sum is None else info.sum.whole.name
     is_prefixed = spec.base_prefix and not set(table.prefixed).isdisjoint(table.parts_of(name))

@@ -54,7 +54,6 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
 
 
 def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> Tensor:
-    """Our tensor of a row."""
     first = tensors[row.theirs[0]]
     if len(row.theirs) == 1 and DTYPES[first.dtype] == dtype and (mapped := reader.map(first)) is not None:
         return mapped

@@ -70,7 +70,6 @@ def _use_of(name: str) -> tuple[str, str, str]:
 
 
 def _use(spec: ClassSpec) -> tuple[str, str]:
-    """What a model of the class is, and what uses it."""
     is_one, command, task = _use_of(spec.name)
     if spec.heads == ("decoder",):
         is_one = "an encoder-decoder without a head"
@@ -112,7 +111,6 @@ def printable(name: str) -> str:
 
 
 def _hints(match: Match, file_labels: int | None) -> list[str]:
-    """What to do, for common causes."""
     spec, config, problems = match.spec, match.config, match.problems
     hints = []
     if all(row.status is Status.MISSING for row in problems if row.part == "encoder") and not match.exact:

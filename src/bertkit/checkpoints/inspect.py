@@ -192,7 +192,6 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
 
 
 def _own_heads(folder: Path) -> dict[str, dict[str, Any]]:
-    """The heads that have their encoder in a folder."""
     found = {}
     for name in heads_in(folder):
         config, file = read_any_config(folder / HEADS / name / CONFIG), folder / HEADS / name / HEAD
@@ -249,7 +248,6 @@ def _parameters(tensors: Iterable[TensorInfo], config: AnyConfig | None, table: 
 
 
 def _is_broken(info: TensorInfo) -> bool:
-    """Whether a tensor contains an infinite value or NaN."""
     if info.sum is not None:
         return any(_is_broken(part) for part in (info.sum.whole, info.sum.left, info.sum.right))
     with open_regular(info.file) as stream:

@@ -298,7 +298,6 @@ def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None 
 
 
 def _norm(norm: nn.Module) -> tuple[Floats, Floats]:
-    """Scale and shift of a normalization."""
     assert isinstance(norm, nn.LayerNorm)
     return _array(norm.weight), _array(torch.zeros_like(norm.weight) if norm.bias is None else norm.bias)
 

@@ -131,6 +131,5 @@ class HeadEngine(InferenceEngine):
 
 
 def _alone(model: HeadModel) -> HeadModel:
-    """A model without its encoder."""
     model.bert.embeddings, model.bert.encoder = nn.Identity(), nn.Identity()  # type: ignore[assignment]
     return model.eval()

@@ -281,7 +281,6 @@ def _check_request(model: ConfiguredModel, target: Path, variants: Sequence[str]
 def _write(
     model: PackedModel, path: Path, variant: str, opset: int, weights: WeightsFile, linear_nodes: LinearNodes | None
 ) -> Graph:
-    """Write one graph, whose weights go to their file."""
     in_bytes = byte_layers(model)
     traced, nodes_of = (float_stand_in(model), byte_nodes(in_bytes)) if in_bytes else (model, linear_nodes)
     graph = GRAPHS[variant](traced).eval()

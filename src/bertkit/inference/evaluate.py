@@ -146,7 +146,6 @@ def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
 def _split_of(
     workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError
 ) -> tuple[Examples[Any], str]:
-    """The examples to score, and what the split is called."""
     if split not in SPLITS:
         more = workflow.read_more(data, on_error=on_error)
         if split in more:

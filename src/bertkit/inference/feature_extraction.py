@@ -35,7 +35,6 @@ def hidden_states(modes: tuple[PoolingMode, ...] | None, skipped: int = 0) -> tu
 
 @cache
 def _plain_parts(mode: PoolingMode) -> SentenceParts:
-    """One pooling, and nothing after it."""
     return SentenceParts(SentenceConfig(pooling=(mode,)))
 
 

@@ -171,7 +171,6 @@ def _open(
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
-    """The pipeline of a checkpoint or an export, which reads texts as it was trained."""
     folder = checkpoint_folder(path)
     words = tokenizer or AutoTokenizer.from_pretrained(folder)
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)

@@ -59,7 +59,6 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
 
 
 def _fields(run: Run, names: Sequence[str], places: Columns | None) -> dict[str, str]:
-    """The column that holds each field of an example."""
     if places is None:
         own = {field: field for field in run.workflow.fields if field in names}
         if not own:

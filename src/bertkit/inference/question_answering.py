@@ -185,7 +185,6 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
 
 
 def _join(questions: Any, context: Any) -> Any:
-    """Questions with their contexts, as one input."""
     if context is None:
         if isinstance(questions, str):
             raise InputError("a question needs its context: pipe(question, context)")

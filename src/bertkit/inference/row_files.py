@@ -107,7 +107,6 @@ class TableFile(RowFile):
         super().finish()
 
     def _cells(self, rows: Sequence[Row]) -> dict[str, list[Json]]:
-        """The cells of all columns so far."""
         table, done = table_of(rows, self.taken), self.done
         new = [name for name in dict.fromkeys((*table, *self.taken)) if name not in done.columns]
         done.ragged |= bool(new and done.rows)

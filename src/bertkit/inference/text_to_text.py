@@ -235,7 +235,6 @@ class TextToTextPipeline:
     def _generate(
         self, rows: Ragged, chosen: GenerationSettings, seed: int | None, advance: Callable[[int], None]
     ) -> list[list[Generated]]:
-        """The generated texts of each row."""
         kind = kind_of(self.task)
         assert kind is not None, self.task
         found = self._generator.generate(rows, chosen, seed=seed, num_words=len(self.tokenizer), advance=advance)

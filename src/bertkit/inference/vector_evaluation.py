@@ -107,7 +107,6 @@ def evaluate_vectors(
 def _rows(
     task: TextTask, data: str | Path, split: Split, settings: ReadingSettings
 ) -> tuple[Examples[Example], Examples[Example]]:
-    """Training rows, and those to score."""
     workflow = workflow_of(task)
     rows = read_rows(workflow, data, settings)
     train, scored = cast("tuple[Examples[Example], Examples[Example]]", (rows.train, rows.dev))
@@ -127,7 +126,6 @@ def _answers(train: Vectors, labels_N: Ints, scored: Vectors, num_labels: int) -
 
 
 def _measures(task: TextTask) -> dict[str, Measure]:
-    """What is reported, by name."""
 
     def of_labels(which: str, metric: str) -> Measure:
         return lambda answers, right: METRICS[metric](getattr(answers, which), right)

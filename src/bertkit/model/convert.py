@@ -140,7 +140,6 @@ def convert(
 
 
 def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> Source:
-    """The checkpoint at a path."""
     holds = any((path / name).exists() for name in (WEIGHTS, INDEX, POOLED_WEIGHTS))
     if path.suffix == ".safetensors" or path.name == INDEX or holds or is_adapter(path) or is_head(path):
         _refuse(overrides)
@@ -176,7 +175,6 @@ def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> S
 
 
 def _weights(found: Source) -> str:
-    """Name of the file of the result."""
     return POOLED_WEIGHTS if found.config.pools_otherwise else WEIGHTS
 
 

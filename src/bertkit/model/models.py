@@ -96,7 +96,6 @@ class HeadModel(PackedModel):
         self.pool = pool_tokens
 
     def _new(self, part: Part) -> Part:
-        """``part``, freshly initialized."""
         initialize(part, self.config.initializer_range)
         return part
 

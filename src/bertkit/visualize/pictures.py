@@ -74,7 +74,6 @@ def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entro
 
 
 def _steps_and_epochs(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """The two kinds of lines of a ``log.jsonl``."""
     steps = [record for record in records if "event" not in record]
     if not steps:
         raise InputError("there is no training step in the log, so no curve to draw")
