@@ -30,9 +30,7 @@ class DistanceBias(nn.Module):
         self.table = nn.Embedding(NUM_BUCKETS, config.num_attention_heads)
 
     def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
-        """The bias of the distances ``1 - S ... S - 1``, key minus query in tokens, whatever the positions:
-        ``(N, 2S - 1)``.
-        """
+        """The bias of the distances ``1 - S ... S - 1`` in tokens, key minus query, ``(N, 2S - 1)``."""
         distances = torch.arange(1 - layout.max_seqlen, layout.max_seqlen, device=x_TD.device)
         rows = t5_buckets(distances, NUM_BUCKETS, MAX_DISTANCE, bidirectional=True)
         return self.table(rows).t().to(x_TD.dtype)  # type: ignore[no-any-return]

@@ -46,7 +46,7 @@ class MaskedLMTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of every word piece by the table of words, or an own one (``get_masked_lm_output`` of the original)."""
+    """Scores of every word piece by the table of words, or one of its own (``get_masked_lm_output`` of BERT's code)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

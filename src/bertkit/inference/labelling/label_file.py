@@ -14,9 +14,7 @@ from bertkit.system.untrusted_files import strict_json
 
 
 class LabelFile:
-    """``{"text": ..., "label": ...}`` a line, as ``bertkit finetune csv`` reads it; ``given`` in the order of
-    labelling.
-    """
+    """A line for each label, as ``bertkit finetune csv`` reads them; ``given`` has them in their order."""
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
         self.path, self.labels = path, tuple(labels)
