@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -130,9 +130,7 @@ def pipeline(
         raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
     model = _default_model(name) if model is None else model
     # Looks a Hub name up once, and only after the other arguments are checked.
-    place: Callable[[], Any] = cache(
-        lambda: resolve(model, revision=revision) if isinstance(model, str | Path) else model
-    )
+    place: Callable[[], Any] = cache(partial(_place_of, model, revision))
     name = name or infer_task(place())
     if kind_of(name):
         if precision not in ("auto", "fp32") or threads is not None:
@@ -162,6 +160,10 @@ def _default_model(task: str | None) -> Path:
         )
     say(f"no model given: using {INCLUDED}, the small included model, for {task}")
     return included_model()
+
+
+def _place_of(model: str | Path | Network, revision: str | None) -> Path | Network:
+    return resolve(model, revision=revision) if isinstance(model, str | Path) else model
 
 
 def _open(

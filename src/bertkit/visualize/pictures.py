@@ -43,7 +43,7 @@ MOST_LABELS = 60
 
 
 def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | None = None) -> Path:
-    """Training loss of every step, dev loss and score (``metric``) of every epoch of a ``log.jsonl``; the best marked."""
+    """Training loss of every step; dev loss and score (``metric``) of every epoch of a ``log.jsonl``, best marked."""
     steps, epochs = _steps_and_epochs(records)
     losses, dev = np.array([record["loss"] for record in steps]), _points(epochs, "dev_loss")
     figure, axes = _draw_losses(steps, losses, dev, names=("train loss", "dev loss"))
