@@ -252,7 +252,9 @@ def test_a_saved_model_and_its_tokenizer_load_to_the_bit(first: Path, tmp_path: 
     again = BertForPreTraining.from_pretrained(tmp_path / "again").state_dict()
     for name, value in model.state_dict().items():
         assert torch.equal(value, again[name]), name
-    assert (tmp_path / "again/model.safetensors").read_bytes() == (first / "start/model.safetensors").read_bytes()
+    contents = [path.read_bytes() for path in (tmp_path / "again/model.safetensors", first / "start/model.safetensors")]
+    headers = [int.from_bytes(content[:8], "little") for content in contents]  # which has had a checksum since
+    assert contents[0][8 + headers[0] :] == contents[1][8 + headers[1] :]
     tokenizer = BertTokenizer.from_pretrained(first / "start")
     assert tokenizer.model_max_length == 32
     output = BertModel.from_pretrained(first / "start")(**tokenizer(["the mill"], return_tensors="pt"))

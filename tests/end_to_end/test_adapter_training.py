@@ -279,7 +279,7 @@ def test_pooled_by_the_mean_no_other_software_finds_the_adapters(start: Path, da
 )
 def test_the_rate_is_ten_times_that_of_the_whole_model_and_no_more_than_was_ever_used(shape: Any, rate: float) -> None:
     head = "sequence" if isinstance(shape, BertConfig) else "text"
-    found = FinetuneConfig(lora=8).resolved(task="sst2", model=shape, num_train_rows=100, head=head)
+    found = FinetuneConfig(lora=8).resolved(model=shape, num_train_rows=100, head=head)
     assert found.learning_rate == pytest.approx(rate)
 
 

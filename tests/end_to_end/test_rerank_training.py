@@ -142,7 +142,7 @@ def test_negatives_from_the_command_line(start: Path, tmp_path: Path, capsys: An
     assert main(["predict", "--model", str(tmp_path / "run"), str(file), "--out", str(out), "--device", "cpu"]) == 0
     assert all(len(json.loads(line)["documents"]) == 1 for line in out.read_text().splitlines()), "the file as it is"
     assert main([*options, "--out", str(tmp_path / "other"), "--multi-label"]) == 2
-    assert "--multi-label is for task csv" in capsys.readouterr().err
+    assert "task rerank does not take --multi-label, but task csv does" in capsys.readouterr().err
     csv = ["finetune", "csv", "--data", str(file), "--model", str(start), "--out", str(tmp_path / "x")]
     assert main([*csv, "--negatives", "3"]) == 2
     assert "but task rerank does" in capsys.readouterr().err

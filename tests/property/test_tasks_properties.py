@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
 from bertkit.tasks import TASKS, Example, carve, csv_task, load_split
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.hold_out import text_key
 from bertkit.tasks.text.task import TextTask
 

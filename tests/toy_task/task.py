@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bertkit.tasks.examples import Located
+
 
 @dataclass(frozen=True, slots=True)
-class ToneExample:
+class ToneExample(Located):
     """A text and its tone, which a test file may leave out."""
 
     text: str
     tone: float | None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        return f"{self.source}:{self.row}"
 
 
 @dataclass(frozen=True, slots=True)

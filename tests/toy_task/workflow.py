@@ -24,6 +24,7 @@ from bertkit.tokenization.features import featurize_texts
 from bertkit.tokenization.text_inputs import read_text
 from toy_task.metrics import closeness
 from toy_task.reading import RULES, read_tones
+from toy_task.settings import ToneTaskSettings
 from toy_task.task import ToneExample, ToneTask
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
         labelled: bool,
     ) -> Ragged:
         rows = featurize_texts([example.text for example in examples], None, tokenizer, max_length=settings.max_length)
-        tones = np.array([example.tone for example in examples], dtype=np.float32) if labelled else None
-        return replace(rows, labels=tones)
+        steps = settings.of(ToneTaskSettings).tone_steps
+        tones = [example.tone for example in examples]
+        return replace(rows, labels=np.round(np.array(tones, dtype=np.float32) * steps) / steps if labelled else None)
 
     def collate(self, encoded: Ragged, rows: Sequence[int]) -> Batch:
         from bertkit.batch import collate
@@ -97,6 +99,9 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
     def prediction_rows(self, given: Answered) -> list[Row]:
         rows = zip(given.examples, given.outputs[:, 0].tolist(), strict=True)
         return [{"row": example.row, "text": example.text, "predicted": tone} for example, tone in rows]
+
+    def facts(self, settings: ReadingSettings) -> Row:
+        return {"tone_steps": settings.of(ToneTaskSettings).tone_steps}
 
     def card(self) -> Card:
         return Card("text-classification", "a number for a text", 'pipe("a text")', "Texts are cut.")

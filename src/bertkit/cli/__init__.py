@@ -147,14 +147,15 @@ def _main(tokens: list[str]) -> int:
     return code
 
 
-def build_app(command: str | None = None, *, everything: bool = False) -> App:
+def build_app(command: str | None = None, *, everything: bool = False, task: str | None = None) -> App:
     """The parser: of one command, whose module is imported, or of the whole table, importing nothing.
 
-    With ``everything`` the help page shows expert options too.
+    With ``everything`` the help page shows expert options too. ``task``, where help is asked for, is the word after the
+    command: the page of a task leaves out what is for others.
     """
     from cyclopts import App, Group
 
-    from bertkit.cli.help_pages import HelpPage, reflow
+    from bertkit.cli.help_pages import HelpPage
 
     general = Group("General", sort_key=len(COMMANDS))
     app = App(
@@ -173,8 +174,8 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
                 app.command(f"bertkit.cli.{own}:{own}", name=name, help=summary, group=group, sort_key=order)
             elif name == command:
                 function = getattr(import_module(f"bertkit.cli.{own}"), own)
-                page = HelpPage(function, everything=everything)
-                app.command(function, name=name, help=reflow(function.__doc__), help_formatter=page)
+                page = HelpPage(name, function, everything=everything, task=task)
+                app.command(function, name=name, help=page.text, help_formatter=page)
     return app
 
 
@@ -198,7 +199,7 @@ def run_command(tokens: list[str]) -> int:
     everything = "--help-all" in tokens[:ends]
     given = {"-": STANDARD_STREAM, "--help-all": "--help"}
     tokens[:ends] = [given.get(token, token) for token in tokens[:ends]]
-    app = build_app(name or None, everything=everything)
+    app = build_app(name or None, everything=everything, task=tokens[1] if "--help" in tokens[1:] else None)
     program = f"bertkit {name}".strip()
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
@@ -219,7 +220,10 @@ def run_command(tokens: list[str]) -> int:
         raise
     page = app[name].help_formatter if name else None
     if isinstance(page, HelpPage) and page.num_hidden:
-        print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {program} --help-all")
+        if page.tasks:
+            print(f"Options of a task: {program} TASK --help")
+        asked = f"{program} {page.task}".strip()
+        print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {asked} --help-all")
     return result if isinstance(result, int) else 0
 
 

@@ -8,14 +8,15 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
-from bertkit.cli.task_options import AdaptTask, FileColumns, Start
+from bertkit.cli.file_options import FileColumns
+from bertkit.cli.task_options import Start, TaskName
 from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 
 def adapt(
-    task: AdaptTask,
+    task: TaskName,
     /,
     *,
     start: Start,
@@ -51,7 +52,7 @@ def adapt(
     from bertkit.training.adapt import adapt as run_adapt
 
     set_quiet(output.quiet)
-    chosen = columns.task(task, start.data, config.on_error)
+    chosen = columns.of(task).task(task, start.data, config.on_error)
     device = str(find_device(output.device))
     result = run_adapt(chosen, start.data, start.model, out, config, adaptation, texts=texts or (), device=device)
     output.report(result, folder=str(result.folder))

@@ -53,9 +53,9 @@ def analyze(
     """
     common.begin()
     if out is not None:
+        from bertkit.config.file_columns import Columns
         from bertkit.inference.predict_files import predict_file
         from bertkit.inference.row_files import FORMATS
-        from bertkit.tasks.examples import Columns
 
         if source.file is None or text or pairs:
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")

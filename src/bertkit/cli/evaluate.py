@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
-from bertkit.cli.task_options import FileColumns, Task, in_encoding
+from bertkit.cli.file_options import FileColumns
+from bertkit.cli.task_options import TaskName
 from bertkit.cli.zero_shot_options import ZeroShotModels, words_of
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from bertkit.inference.evaluate import Evaluation
     from bertkit.inference.runs import Run
-    from bertkit.tasks import Task as AnyTask
+    from bertkit.tasks.own_files import OwnFiles
     from bertkit.tasks.reading.bad_rows import OnError
 
 
 def evaluate(
-    task: Task,
+    task: TaskName,
     /,
     *,
     data: Annotated[Path, Parameter(help="Folder of the task's files, or one labelled file.")],
@@ -75,21 +75,15 @@ def evaluate(
             "--template and --beside go with --labels, which names the labels; give it, or leave them out"
         )
     from bertkit.inference.evaluate import evaluate_run
-    from bertkit.inference.runs import open_run, task_for_run
+    from bertkit.inference.runs import finished, open_run
     from bertkit.system.device import find_device
 
-    device = str(find_device(common.device))
-    encoding, given = columns.table.encoding, columns.given(task)
+    device, files = str(find_device(common.device)), columns.of(task)
     if vectors:
-        common.report(_of_vectors(task, data, model, split, columns, on_error, device))
+        common.report(_of_vectors(task, data, model, split, files, on_error, device))
         return
-    if task == "ner":
-        chosen: AnyTask = task_for_run(task, model, data, on_error=on_error, encoding=encoding, **given)
-        run = open_run(model, chosen, device=device)
-    else:
-        known = None if task == "csv" else columns.task(task, data, on_error)
-        run = open_run(model, known, device=device)
-        chosen = _task_of_run(task, data, run, columns, on_error)
+    chosen = files.task_for(task, data, on_error, finished(model, data))
+    run = open_run(model, chosen, device=device)
     common.report(evaluate_run(chosen, data, run, split or _split_of(data, run), device=device, on_error=on_error))
 
 
@@ -106,16 +100,11 @@ def _compare(
     """Score models that were not trained on the labels."""
     from bertkit.inference.zero_shot.candidate_labels import read_labels
     from bertkit.inference.zero_shot.compare_methods import compare_methods
-    from bertkit.tasks import TextTask
+    from bertkit.tasks.text.columns import text_task
 
     labels = read_labels(words_of(given.labels or ""))
-    if name == "csv":
-        columns.given(name)
-        task: AnyTask = columns.table.task(data, labels=labels.names, on_error=on_error)
-    else:
-        task = columns.task(name, data, on_error)
-    if not isinstance(task, TextTask):
-        raise ConfigError(f"--labels is for texts with one label each; task {name} is another kind")
+    refusal = f"--labels is for texts with one label each; task {name} is another kind"
+    task = text_task(columns.of(name), name, data, on_error, refusal=refusal, labels=labels.names)
     common.report(
         compare_methods(
             task,
@@ -131,37 +120,18 @@ def _compare(
 
 
 def _of_vectors(
-    name: str, data: Path, model: str, split: str | None, columns: FileColumns, on_error: OnError, device: str
+    name: str, data: Path, model: str, split: str | None, files: OwnFiles, on_error: OnError, device: str
 ) -> Evaluation:
     from bertkit.config.reading_settings import ReadingSettings
     from bertkit.inference.vector_evaluation import evaluate_vectors
-    from bertkit.tasks import TextTask
+    from bertkit.tasks.text.columns import text_task
 
-    task = columns.task(name, data, on_error)
-    if not isinstance(task, TextTask) or split not in (None, "dev", "test"):
-        raise ConfigError(f"--vectors scores labelled texts, of dev or test; got task {name} and split {split}")
+    refusal = f"--vectors scores labelled texts, of dev or test; got task {name} and split {split}"
+    if split not in (None, "dev", "test"):
+        raise ConfigError(refusal)
+    task = text_task(files, name, data, on_error, refusal=refusal)
     settings = ReadingSettings(on_error=on_error)
     return evaluate_vectors(task, data, model, split or "dev", device=device, settings=settings)  # type: ignore[arg-type]
-
-
-def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error: OnError) -> AnyTask:
-    """The task to score: for ``csv`` with the run's columns unless others are given, and always with its labels."""
-    from bertkit.tasks import TextTask
-
-    known = run.task
-    if known is not None and known.name == name and not columns.given(name):
-        if isinstance(known, TextTask) and not run.learned_from(data):
-            # By the encoding of another file UTF-8 would be misread without an error.
-            known = replace(known, columns=replace(known.columns, encoding=None))
-        return in_encoding(known, columns.table.encoding)
-    if name != "csv":
-        return columns.task(name, data, on_error)
-    config = run.engine.config
-    if config.problem_type == "regression" or config.num_labels == 1:
-        return columns.table.task(data, problem="regression", on_error=on_error)
-    problem = "multi_label" if config.problem_type == "multi_label_classification" else "classification"
-    labels = list(config.id2label.values())
-    return columns.table.task(data, problem=problem, labels=labels, on_error=on_error)
 
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:

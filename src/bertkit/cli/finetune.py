@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Output
+from bertkit.cli.file_options import FileColumns
 from bertkit.cli.heads_file import read_heads
-from bertkit.cli.task_options import FileColumns, FinetuneTask, Start
+from bertkit.cli.task_options import Start, TaskName
+from bertkit.cli.task_pages import MoreTask
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
+from bertkit.tasks.multi.task import KINDS_OF_HEADS
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 if TYPE_CHECKING:
@@ -19,9 +22,20 @@ if TYPE_CHECKING:
     from bertkit.training.finetuning.glue_suite import GlueResult
     from bertkit.training.finetuning.several_heads import HeadsResult
 
+MORE_TASKS = {
+    "glue": MoreTask("every GLUE task found in DATA, and the submission files", ("text",)),
+    "multi": MoreTask(
+        "heads of several tasks on one encoder, named by a TOML file",
+        KINDS_OF_HEADS,
+        "The heads are trained with the encoder or, with --freeze-encoder, on it. DATA has a table [heads.NAME] for "
+        'each: task = "csv", data = "topics.csv" (a path beside it), and columns as the options name them, such as '
+        "label = \"topic\". 'bertkit analyze' then asks all of them at once; each RUN/heads/NAME is a model, too.",
+    ),
+}
+
 
 def finetune(
-    task: FinetuneTask,
+    task: TaskName,
     /,
     *,
     start: Start,
@@ -52,21 +66,6 @@ def finetune(
 
     With --lora RANK only the head and small matrices next to the weights are trained;
     'bertkit convert RUN MODEL' makes a whole model of such a run.
-
-    With --few-shot a handful of labelled texts is enough: the best way to learn from
-    them is found by cross-validation, and without a dev file all are trained on.
-
-    Tasks pairs, triplets and scored-pairs train a model that gives similar texts
-    similar vectors; sparse-pairs trains a masked LM as SPLADE. sentence-transformers
-    loads the run as well.
-
-    Task glue runs every GLUE task found in DATA, and writes the submission files.
-
-    Task multi trains heads of several tasks on one encoder, with it or, with
-    --freeze-encoder, on it. DATA is a TOML file with a table [heads.NAME] for each:
-    task = "csv", data = "topics.csv" (a path beside it), and columns as the options
-    name them, such as label = "topic". 'bertkit analyze' then runs all of them at
-    once; each RUN/heads/NAME is a model, too.
 
     For example:
 
@@ -112,12 +111,12 @@ def _train(
     from bertkit.training.finetuning.several_heads import finetune_heads
 
     device, data, model = str(find_device(output.device)), start.data, start.model
+    if task in MORE_TASKS:
+        columns.refuse_others(task)
     if task == "glue":
-        columns.given(task)
         return finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
     if task == "multi":
-        columns.given(task)
         heads, alpha = read_heads(data, config.on_error)
         return finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
-    chosen = columns.task(task, data, config.on_error)
+    chosen = columns.of(task).task(task, data, config.on_error)
     return run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)

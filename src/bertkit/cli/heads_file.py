@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertkit.cli.task_options import FileColumns
+from bertkit.cli.file_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.system.validated_settings import explain_validation
 
@@ -55,19 +55,15 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
     if not isinstance(task, str) or not isinstance(data, str):
         raise DataError(f"{where} needs a task and its data, as in:\n{EXAMPLE}")
     place = data if data.startswith("hub:") else str(path.parent / Path(data).expanduser())
-    columns = FileColumns()
-    parts = {part.name: type(getattr(columns, part.name)) for part in fields(FileColumns)}
-    own: dict[str, dict[str, Any]] = {part: {} for part in parts}
-    known = {each.name: part for part, kind in parts.items() for each in fields(kind)}
-    for option, value in given.items():
+    known = [option.name for option in fields(FileColumns)]  # type: ignore[arg-type]
+    for option in given:
         if option not in known:
             raise DataError(f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}")
-        own[known[option]][option] = value
     try:
-        made = {part: TypeAdapter(kind).validate_python(own[part]) for part, kind in parts.items()}
+        columns = TypeAdapter(FileColumns).validate_python(given)
     except ValidationError as error:
         raise DataError(f"{where}: {explain_validation(error, ())}") from None
     try:
-        return FileColumns(**made).task(task, Path(place), on_error), place
+        return columns.of(task).task(task, Path(place), on_error), place
     except ConfigError as error:
         raise DataError(f"{where}: {error}") from None

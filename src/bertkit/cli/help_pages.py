@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cyclopts import UnknownOptionError
 
+from bertkit.cli.task_options import RARE
 from bertkit.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -16,26 +18,25 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions, RenderableType
 
+    from bertkit.cli.task_pages import TaskPages
+
 #: Title of a group of options -> those of it that ``--help`` shows; groups that are not listed are shown as a whole.
+#: The settings of a kind of task and the options of files say it themselves.
 EVERYDAY = {
     "Common options": {"--json", "--device", "--quiet"},
-    "Files of your own": {"--text", "--text-pair", "--label", "--multi-label", "--encoding"},
-    "CoNLL files (task ner)": set[str](),
-    "Text to text (tasks summarize, text2text)": {"--source", "--target", "--prefix"},
-    "Texts to compare (tasks pairs, triplets, scored-pairs)": {"--negative", "--score"},
     "Masked-LM training": {"--adapt-epochs", "--adapt-steps"},
     "Generation": set("--max-new-tokens --num-beams --num-return-sequences --do-sample --temperature".split()),
     "Training": set(
         """--protocol --objective --learning-rate --epochs --batch-size --max-length --max-seq-length --max-steps --seed
-        --seeds --freeze-encoder --lora --pooling --patience --metric-for-best --keep --class-weights --max-train-rows
-        --on-error --precision --loss --mine-negatives --matryoshka --few-shot --few-shot-method""".split()
+        --seeds --freeze-encoder --lora --patience --metric-for-best --keep --max-train-rows --on-error --precision
+        --few-shot --few-shot-method""".split()
     ),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }
 #: Options of the other groups that only ``--help-all`` shows.
 EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
-    --model-class --opset --check --format --engine --beside --held-out --peers-python""".split()
+    --model-class --opset --check --format --engine --beside --held-out --peers-python --id""".split()
 )
 #: Options of other tools -> ours, suggested to commands that have it.
 OTHER_NAMES = {
@@ -62,20 +63,44 @@ OTHER_NAMES = {
 
 
 class HelpPage:
-    """Renders one command's help page for ``cyclopts``; ``num_hidden`` are the expert options left out so far."""
+    """Renders one command's help page for ``cyclopts``; ``num_hidden`` are the options left out so far.
 
-    def __init__(self, command: Callable[..., object], *, everything: bool) -> None:
-        parameters = inspect.signature(command).parameters.values()
-        self.texts = [each.name.upper() for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL]
-        self.everything = everything
-        self.num_hidden = 0
+    A command with a task has a page for each, which leaves out what is for other tasks, and without one a page that
+    lists the tasks instead of options.
+    """
+
+    def __init__(self, name: str, command: Callable[..., object], *, everything: bool, task: str | None) -> None:
+        parameters = inspect.signature(command).parameters
+        self.texts = [each.name.upper() for each in parameters.values() if each.kind is each.VAR_POSITIONAL]
+        self.text, self.everything, self.num_hidden = reflow(command.__doc__), everything, 0
+        self.tasks: Mapping[str, str] = {}
+        self.task, self.others, self.everyday = "", set[str](), dict[str, bool]()
+        if task is not None and next(iter(parameters), "") == "task":
+            from bertkit.cli.task_pages import TaskPages, everyday_settings
+
+            self.everyday = everyday_settings()
+            self._of_task(TaskPages(name, getattr(import_module(command.__module__), "MORE_TASKS", {})), task)
+
+    def _of_task(self, pages: TaskPages, task: str) -> None:
+        lines = pages.lines()
+        if task in lines:
+            self.task, self.others, self.text = task, pages.others(task), pages.task_text(self.text, task)
+        elif not self.everything:
+            self.tasks, self.text = lines, pages.list_text(self.text)
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         """Render one group of options."""
-        from cyclopts.help import DefaultFormatter
+        from cyclopts.help import DefaultFormatter, HelpEntry
 
-        shown = [_plain(entry) for entry in panel.entries if self.everything or self._is_everyday(panel, entry)]
-        self.num_hidden += len(panel.entries) - len(shown)
+        entries = [entry for entry in panel.entries if (entry.positive_names or ("",))[0] not in self.others]
+        if self.tasks:
+            first = str(panel.title) == "Arguments"
+            shown = [HelpEntry(positive_names=(name,), description=self.tasks[name]) for name in self.tasks if first]
+            self.num_hidden += 0 if first else len(entries)
+            DefaultFormatter()(console, options, panel.copy(title="Tasks", entries=shown))
+            return
+        shown = [_plain(entry) for entry in entries if self.everything or self._is_everyday(panel, entry)]
+        self.num_hidden += len(entries) - len(shown)
         DefaultFormatter()(console, options, panel.copy(entries=shown))
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
@@ -87,9 +112,12 @@ class HelpPage:
         """Render the text between usage and options."""
         console.print(description)
 
-    @staticmethod
-    def _is_everyday(panel: HelpPanel, entry: HelpEntry) -> bool:
+    def _is_everyday(self, panel: HelpPanel, entry: HelpEntry) -> bool:
         name = (entry.positive_names or ("",))[0]
+        if name in self.everyday:
+            return self.everyday[name]
+        if name in RARE:
+            return False
         everyday = EVERYDAY.get(str(panel.title))
         return entry.required or (name not in EXPERT if everyday is None else name in everyday)
 

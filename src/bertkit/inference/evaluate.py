@@ -9,7 +9,7 @@ from typing import Any
 from bertkit.errors import CheckpointError, ConfigError, DataError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
-from bertkit.inference.runs import Run, open_run, task_for_run
+from bertkit.inference.runs import Run, finished, open_run
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
@@ -17,9 +17,10 @@ from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import printable, read_json, write_json
 from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
+from bertkit.tasks.own_files import files_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
-from bertkit.tasks.registry import Task
+from bertkit.tasks.registry import Task, form_of
 from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 
@@ -85,7 +86,8 @@ def evaluate_run(
     """
     if isinstance(task, str):
         place = run.path if isinstance(run, Run) else run
-        task = task_for_run(task, place, data, revision=revision, on_error=on_error)
+        own = files_of(form_of(task))()
+        task = own.task_for(task, Path(data), on_error, finished(place, data, revision=revision))
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
     workflow.check_model(loaded.engine, str(loaded.path))

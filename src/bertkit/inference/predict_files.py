@@ -12,6 +12,7 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
+from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.analysis import open_any_run
@@ -24,7 +25,7 @@ from bertkit.system.device import Device
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.examples import Columns, Example
+from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import InputError
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.predict_files import UNNAMED, columns_of
 from bertkit.inference.row_files import own_name, table_of
 from bertkit.inference.runs import Run
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.tables import find_column, names_of
 
 Values = Sequence[Any] | npt.NDArray[Any]

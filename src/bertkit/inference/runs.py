@@ -22,11 +22,11 @@ from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
-from bertkit.tasks import task_of_model
 from bertkit.tasks.answering import Predicted
 from bertkit.tasks.examples import Example
-from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.own_files import Finished
 from bertkit.tasks.registry import Task
+from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
@@ -70,7 +70,7 @@ class Run:
 
     def learned_from(self, data: str | Path) -> bool:
         """Whether it was trained on these files, as far as it says what on."""
-        return "data" in self.settings and os.path.realpath(self.settings["data"]) == os.path.realpath(data)
+        return _learned_from(self.settings, data)
 
     def answers(
         self, examples: Sequence[Any], *, label: str = "predicting", truncation: Truncation = "longest_first"
@@ -140,8 +140,8 @@ def open_run(
 
 def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: Any) -> ReadingSettings:
     """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
-    saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
-    config = workflow.settings_for(folder, parsed(saved, ReadingSettings, str(folder / SETTINGS)))
+    saved = {name: value for name, value in settings.get("config", {}).items() if name in TaskSettings.model_fields}
+    config = workflow.settings_for(folder, parsed(saved, TaskSettings, str(folder / SETTINGS)))
     longest = shape.max_input_length
     if settings and (folder / METRICS).exists():  # of another trainer it says other things
         said = {"max_length": read_facts(folder).get("max_length")}
@@ -179,21 +179,15 @@ def load_run(run: str | Path, *, device: Device = None, revision: str | None = N
     return loaded
 
 
-def task_for_run(
-    name: str,
-    run: str | Path,
-    data: str | Path,
-    *,
-    revision: str | None = None,
-    on_error: OnError = "raise",
-    **columns: Any,
-) -> Task:
-    """The task of that name as a run or a checkpoint knows it: some are made from files and from the model's labels.
-
-    ``columns`` as in :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own files.
-    """
+def finished(run: str | Path, data: str | Path, *, revision: str | None = None) -> Finished:
+    """What the task of some files depends on of a run folder or another checkpoint."""
     path = resolve(run, revision=revision)
-    return task_of_model(name, data, path, read_task(checkpoint_folder(path)), on_error=on_error, **columns)
+    folder = checkpoint_folder(path)
+    return Finished(path, read_task(folder), _learned_from(read_settings(folder), data))
+
+
+def _learned_from(settings: Mapping[str, Any], data: str | Path) -> bool:
+    return "data" in settings and os.path.realpath(settings["data"]) == os.path.realpath(data)
 
 
 def predict_run(

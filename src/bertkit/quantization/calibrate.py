@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -20,7 +19,8 @@ from bertkit.model.kernels.linear import Linear
 from bertkit.model.padded import PackedModel
 from bertkit.quantization.byte_matrices import Inputs
 from bertkit.ragged import Floats, Ragged
-from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.registry import Task
+from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 #: With fewer texts the first percentile of anything means nothing.
@@ -67,10 +67,12 @@ def _draw(text: str, step: int) -> bool:
     return crc32(text.encode("utf-8", "surrogatepass")) % step == 0
 
 
-def encode(texts: Sequence[str], tokenizer: PreTrainedTokenizer, max_length: int, source: str, task: Any) -> Texts:
+def encode(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizer, max_length: int, source: str, task: Task | None
+) -> Texts:
     """Texts in tokens, long ones cut; for a task of pairs each is two texts with a tab between them."""
     pairs = None
-    if isinstance(task, TextTask) and task.is_pair:
+    if task is not None and workflow_of(task).reads_pairs:
         halves = [text.split("\t") for text in texts]
         if wrong := next((text for text, parts in zip(texts, halves, strict=True) if len(parts) != 2), None):
             raise DataError(

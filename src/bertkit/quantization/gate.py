@@ -24,13 +24,10 @@ from bertkit.ragged import Ragged
 from bertkit.system.processor import find_processor
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.run_rows import score_set
-from bertkit.tasks.spans.task import SpanTask
 from bertkit.tasks.workflow import Predicted
 
 #: Rounds of the comparison of speed, and the texts of one.
 ROUNDS, TIMED_TEXTS = 5, 128
-#: Kinds of tasks whose metrics go up to 100.
-IN_PERCENT = frozenset({SpanTask.form})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +44,7 @@ class DevRows:
         (original, drawn), (changed, drawn_again) = [self._scored(replace(self.run, engine=each)) for each in engines]
         differences = np.subtract(drawn_again, drawn).tolist()
         low, high = middle_of(differences) if differences else (changed - original,) * 2
-        task = self.run.task
-        point = 1.0 if task.form in IN_PERCENT else 0.01
-        return DevScores(task.main_metric, original, changed, low, high, len(self.examples), point)
+        return DevScores(self.run.task.main_metric, original, changed, low, high, len(self.examples))
 
     def _scored(self, run: Run) -> tuple[float, Sequence[float]]:
         """The main metric, and that of the rows drawn with replacement, in draws that are the same for every model."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 from weakref import WeakMethod, WeakSet
 
 
 class ForkSafeLock:
-    """A lock that a forked child finds released.
+    """A lock that a forked child finds released, but for its own thread's; a thread may take it again.
 
     repair: a bound method, called in the child if the lock was held: what it guards may have been half changed. Only a
         weak reference is kept.
     """
 
     def __init__(self, repair: Callable[[], object] | None = None) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._repair = None if repair is None else WeakMethod(repair)
         _all.add(self)
 
@@ -32,9 +32,10 @@ class ForkSafeLock:
         self._lock.release()
 
     def _renew(self) -> None:
-        if not self._lock.locked():
+        if self._lock.acquire(blocking=False):  # nobody's, or that of the thread that has forked
+            self._lock.release()
             return
-        self._lock = Lock()
+        self._lock = RLock()
         if self._repair is not None and (repair := self._repair()) is not None:
             repair()
 

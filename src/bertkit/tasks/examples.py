@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -14,7 +14,6 @@ from bertkit.ragged import Flags, Ids, Ints
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-Quoting = Literal["none", "csv"]
 #: A value that JSON can hold.
 Fact = bool | int | float | str | Sequence["Fact"] | Mapping[str, "Fact"] | None
 #: An object of a JSON file.
@@ -31,7 +30,12 @@ def place_of(source: str | Path, row: int, unit: str = "object") -> str:
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line or record where it begins, counted from 1."""
+    """Where an example came from: its file, and the line or record where it begins, counted from 1.
+
+    An example that inherits from it needs nothing but the two fields.
+    """
+
+    __slots__ = ()
 
     @property
     def row(self) -> int: ...
@@ -42,13 +46,14 @@ class Located(Protocol):
     @property
     def where(self) -> str:
         """``file:row`` for error messages."""
+        return place_of(self.source, self.row)
 
 
 ExampleT = TypeVar("ExampleT", bound=Located)
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Example(Located):
     """One labelled text, or pair of texts.
 
     text, text_pair: as in the file, nothing stripped; ``text_pair`` is None for one-text tasks.
@@ -63,11 +68,6 @@ class Example:
     label: int | float | tuple[int, ...] | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,33 +116,18 @@ def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> 
 Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns of a file a task reads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """What a built-in task says of itself, whatever its kind.
 
-    text, text_pair, label: names to look for, the first one present is taken; ``text_pair`` empty = one text.
-    headerless: the columns of a file whose first row is data (CoLA); such a file is known by a first row that does
-        not hold a text column's name.
-    quoting: of delimited text: "none" (every character is data, the GLUE convention), "csv" (double quotes enclose),
-        or None: "csv" for .csv and "none" for .tsv, where a tsv that is visibly quoted is an error.
-    delimiter: None means a comma in .csv and a tab in .tsv.
-    empty_pair: the second text may be empty (full QQP has such rows).
-    label_columns: of a task with several labels per row, where each label has a column of its own that holds 1 or 0:
-        their names, in the order of the labels; ``label`` is not looked at then.
-    encoding: of text files; None means UTF-8.
-    label_separator: separates several labels of a row in one text column.
+    folders: names a data folder of the task may have.
+    about: one line for people.
+    notes: remarks for readers of its data report and its scores, one sentence each.
     """
 
-    text: tuple[str, ...]
-    text_pair: tuple[str, ...] = ()
-    label: tuple[str, ...] = ("label",)
-    headerless: tuple[str, ...] = ()
-    quoting: Quoting | None = None
-    delimiter: str | None = None
-    empty_pair: bool = False
-    label_columns: tuple[str, ...] = ()
-    label_separator: str = "|"
-    encoding: str | None = None
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Encoded(Protocol):

@@ -1,8 +1,9 @@
 """The kinds of tasks, one line each, and the tasks that are built in.
 
 A kind is a folder with modules of fixed names, imported when first used: ``task.py`` with its ``...Task``,
-``workflow.py`` with its ``...Workflow``, and ``battery.py`` with its ``...Battery`` for
-:func:`bertkit.tasks.check_task`. To add a kind of task, write that folder and add a line to :data:`KINDS`.
+``workflow.py`` with its ``...Workflow``, ``battery.py`` with its ``...Battery`` for :func:`bertkit.tasks.check_task`;
+``settings.py`` with its ``...TaskSettings``, if it has settings of its own; and ``columns.py`` with its ``...Files``,
+if options say how files hold its data. To add a kind of task, write that folder and add a line to :data:`KINDS`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
@@ -22,20 +24,24 @@ class Kind(NamedTuple):
     folder: its package.
     prefix: what the names of its classes begin with: ``SpanTask``, ``SpanWorkflow``, ``SpanBattery``.
     built_in: its tasks by name, each as ``module:CONSTANT`` in the folder.
+    from_files: its tasks that are made from a user's files, by name, each with a line for people.
     """
 
     folder: str
     prefix: str
     built_in: Mapping[str, str] = {}
+    from_files: Mapping[str, str] = {}
 
 
 _TEXTS = {name: f"glue:{name.upper()}" for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "rte", "wnli", "qnli")}
 _TEXTS |= {"imdb": "glue:IMDB", "tweets": "glue:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
 #: The kinds by :attr:`Task.form`, which a run folder's JSON calls ``kind``.
 KINDS: dict[str, Kind] = {
-    "text": Kind("bertkit.tasks.text", "Text", _TEXTS),
+    "text": Kind(
+        "bertkit.tasks.text", "Text", _TEXTS, {"csv": "a table of your own: texts, and a label or score each"}
+    ),
     "span": Kind("bertkit.tasks.spans", "Span", {"squad": "task:SQUAD", "squad2": "task:SQUAD2"}),
-    "token": Kind("bertkit.tasks.tokens", "Token"),
+    "token": Kind("bertkit.tasks.tokens", "Token", {}, {"ner": "names and other entities in files of words and tags"}),
     "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
     "rerank": Kind("bertkit.tasks.rerank", "Rerank", {"rerank": "task:RERANK"}),
     "seq2seq": Kind("bertkit.tasks.seq2seq", "Seq2Seq", {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"}),
@@ -84,22 +90,34 @@ def load_class(form: str, part: Literal["task", "workflow", "battery", "taught"]
     return getattr(import_module(f"{kind.folder}.{part}"), f"{kind.prefix}{part.title()}")
 
 
+def part_of(form: str, part: Literal["settings", "columns"]) -> Any:
+    """The class of a part that a kind need not have; None where it has none."""
+    kind = KINDS[form]
+    if find_spec(f"{kind.folder}.{part}") is None:
+        return None
+    name = {"settings": "TaskSettings", "columns": "Files"}[part]
+    return getattr(import_module(f"{kind.folder}.{part}"), f"{kind.prefix}{name}")
+
+
 def get_task(name: str) -> Task:
     """The built-in task of that name.
 
     Raises:
         ConfigError: an unknown name, with the nearest known one; ``csv`` and ``ner``, which are made from files.
     """
-    known = {task: (kind.folder, place) for kind in KINDS.values() for task, place in kind.built_in.items()}
-    if name in known:
-        folder, place = known[name]
-        module, _, constant = place.partition(":")
-        return cast(Task, getattr(import_module(f"{folder}.{module}"), constant))
-    if name == "csv":
-        raise ConfigError("task csv is made from a file: use bertkit.tasks.csv_task(path, text=..., label=...)")
-    if name == "ner":
-        raise ConfigError("task ner is made from files: use bertkit.tasks.ner_task(data), or task_of('ner', data)")
-    raise ConfigError(f"unknown task {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, ner, csv")
+    kind = KINDS[form_of(name)]
+    if name in kind.from_files:
+        raise ConfigError(f"task {name} is made from files: use bertkit.tasks.task_of({name!r}, data)")
+    module, _, constant = kind.built_in[name].partition(":")
+    return cast(Task, getattr(import_module(f"{kind.folder}.{module}"), constant))
+
+
+def form_of(name: str) -> str:
+    """The kind of the task of that name; ConfigError for an unknown one, with the nearest known one."""
+    known = {task: form for form, kind in KINDS.items() for task in (*kind.built_in, *kind.from_files)}
+    if name not in known:
+        raise ConfigError(f"unknown task {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+    return known[name]
 
 
 def task_to_dict(task: Task) -> dict[str, Any]:

@@ -36,39 +36,12 @@ from bertkit.tasks.examples import Examples, ExampleT, Halves, Row, Split, sampl
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
+from bertkit.tasks.task_settings import TaskSettings, settings_of_kind, uses
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch
     from bertkit.model.auto import AnyModel
     from bertkit.model.text_comparison import ComparedTexts
-
-#: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
-SPECIAL_SETTINGS: Mapping[str, str] = {
-    "pooling": "texts with one label, any number of them, or a score",
-    "class_weights": "texts with one label, or any number of them",
-    "calibrate": "texts with one label, or any number of them",
-    "tune_thresholds": "texts with any number of labels, or one of two and the main metric accuracy, f1 or matthews",
-    "long_texts": "single texts, not pairs",
-    "overlap": "single texts with long_texts='windows'",
-    "doc_stride": "question answering (squad, squad2)",
-    "max_query_length": "question answering (squad, squad2)",
-    "max_answer_length": "question answering (squad, squad2)",
-    "max_target_length": "text to text (summarize, text2text)",
-    "num_beams": "text to text (summarize, text2text)",
-    "rank_loss": "rerankers (rerank)",
-    "label_all_pieces": "token classification (ner)",
-    "loss": "embeddings (pairs, triplets, scored-pairs)",
-    "temperature": "embeddings with the loss in-batch or cosent",
-    "symmetric": "embeddings with the loss in-batch",
-    "margin": "embeddings with the loss triplet",
-    "matryoshka": "embeddings (pairs, triplets, scored-pairs)",
-    "mine_negatives": "embeddings of pairs",
-    "max_negative": "embeddings of pairs with mine_negatives",
-    "query_flops": "sparse vectors (sparse-pairs)",
-    "document_flops": "sparse vectors (sparse-pairs)",
-    "query_prompt": "embeddings of pairs and triplets",
-    "document_prompt": "embeddings of pairs and triplets",
-}
 
 
 class Head(TypedDict, total=False):
@@ -108,12 +81,14 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
     compares_rows: ClassVar[bool] = True
     #: Learning rate of the last layer of each head, as a multiple of the rate of all other parameters.
     classifier_rate: ClassVar[float] = 1.0
+    #: Common settings that not all kinds have a use for, and this one has.
+    shared_settings: ClassVar[tuple[str, ...]] = ()
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
-        return ()
+        """Which of the settings that not all kinds have a use for (:func:`uses`) this task has one for."""
+        return (*self.shared_settings, *settings_of_kind(self.task.form))
 
     def settings_for(self, start: Path, settings: SettingsT) -> SettingsT:
         """The settings, with what a checkpoint's folder says where they leave it open; by default it says nothing."""
@@ -121,13 +96,18 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
 
     def check_settings(self, settings: ReadingSettings) -> None:
         """Raise ConfigError if a setting that this task has no use for has another value than its default."""
-        understood, defaults = self.own_settings(settings), ReadingSettings()
-        for name, what in SPECIAL_SETTINGS.items():
-            value = getattr(settings, name)
-            if name not in understood and value != getattr(defaults, name):
-                raise ConfigError(
-                    f"{name}={value!r} has no effect in task {self.task.name}: it is for {what}. Leave {name} out"
-                )
+        understood = self.own_settings(settings)
+        for name, use in uses().items():
+            value = getattr(settings, name, usual := TaskSettings.model_fields[name].default)
+            if name not in understood and value != usual:
+                nothing = f"{name}={value!r} has no effect in task {self.task.name}"
+                raise ConfigError(f"{nothing}: it is for {use.what}. Leave {name} out")
+
+    def leave_out(self, settings: SettingsT) -> SettingsT:
+        """The settings without those that this task has no use for."""
+        fields, understood = type(settings).model_fields, self.own_settings(settings)
+        others = {name: fields[name].default for name in uses() if name in fields and name not in understood}
+        return settings.model_copy(update=others)
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -167,6 +147,11 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def has_labels(self, examples: Sequence[ExampleT]) -> bool:
         """Whether the examples can be scored."""
+
+    @property
+    def has_one_label(self) -> bool:
+        """Whether examples are texts or pairs of texts with one label each, and there is nothing else to learn from."""
+        return False
 
     def train_fault(self, train: Examples[ExampleT]) -> str:
         """Why there is nothing to learn from training examples; empty if there is."""
@@ -284,7 +269,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""
-        return {}
+        return {"max_length": settings.max_length}
 
     def notes_on(self, decision: Decision) -> list[str]:
         """What one should know of dev scores under a decision that was made on dev: sentences for the result."""

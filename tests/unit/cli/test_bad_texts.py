@@ -34,7 +34,7 @@ def test_exit_code(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("command", "arguments", "told"),
     [
-        ("classify", [" "], "text 1 is empty"),
+        ("classify", [" "], "is empty, so there is nothing to classify"),
         ("fill-mask", ["good film"], r"has no [MASK]"),
         ("answer", [" ", "--context", "good"], "is empty"),
     ],

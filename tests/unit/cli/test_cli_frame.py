@@ -28,6 +28,7 @@ from bertkit.cli.help_pages import with_option_names
 from bertkit.cli.task_options import TextColumns
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.processor import find_processor
+from bertkit.tasks.registry import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
@@ -101,7 +102,8 @@ def test_all_options_are_on_the_second_screen(
     whole = help_page(name, monkeypatch, capsys, "--help-all")
     for option in ("--json", "--seed", "--device"):
         assert option in whole
-    options = [set(re.findall(r"(?m)^\u2502 \*? *(--[\w-]+)", page)) for page in (first, whole)]
+    named = [set(re.findall(r"(?m)^\u2502 \*? *(--[\w-]+)", page)) for page in (first, whole)]
+    options = [names - {"--no-feature-cache"} for names in named]
     assert options[0] < options[1]
     hidden = int(re.search(rf"(\d+) more options?: bertkit {name} --help-all\n$", first)[1])  # type: ignore[index]
     assert hidden == len(options[1]) - len(options[0])
@@ -123,16 +125,65 @@ def test_all_options_are_on_the_second_screen(
         "cluster",
         "topics",
         "duplicates",
-        "finetune",
-        "adapt",
-        "evaluate",
+        "finetune csv",
+        "finetune ner",
+        "adapt csv",
+        "evaluate csv",
         "predict",
     ],
 )
 def test_whatever_reads_texts_reads_them_in_any_encoding(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--encoding STR" in help_page(name, monkeypatch, capsys)
+    assert "--encoding STR" in help_page(*name.split()[:1], monkeypatch, capsys, *name.split()[1:], "--help")
+
+
+@pytest.mark.parametrize("command", ["finetune", "evaluate", "adapt"])
+def test_without_a_task_the_tasks_are_listed_on_one_screen(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = help_page(command, monkeypatch, capsys)
+    assert len(page.splitlines()) < 60
+    for kind in KINDS.values():
+        for task in (*kind.built_in, *kind.from_files):
+            assert re.search(rf"(?m)^\u2502 {task} +\w", page), task
+    assert f"bertkit {command} TASK --help" in page
+    assert "--batch-size" not in page.partition("Tasks")[2]
+    assert ("glue" in page) == (command == "finetune")
+
+
+@pytest.mark.parametrize(
+    ("task", "own", "others"),
+    [
+        (
+            "csv",
+            "--text --label --pooling --tune-thresholds --few-shot",
+            "--word-column --doc-stride --loss --negatives --source",
+        ),
+        ("sst2", "--encoding --class-weights", "--text --label --label-all-pieces"),
+        ("ner", "--word-column --label-all-pieces", "--text --pooling --rank-loss --few-shot"),
+        ("squad2", "--doc-stride", "--encoding --pooling --long-texts"),
+        ("swag", "--batch-size", "--encoding --pooling --class-weights"),
+        ("pairs", "--text --negative --matryoshka", "--score --label --class-weights --query-flops"),
+        ("scored-pairs", "--score --loss", "--negative"),
+        ("sparse-pairs", "--negative --query-flops", "--pooling --matryoshka"),
+        ("text2text", "--source --num-beams", "--text --pooling"),
+        ("rerank", "--label --negatives --rank-loss --pooling", "--multi-label --loss"),
+        ("multi", "--label-all-pieces --doc-stride --pooling", "--text --rank-loss"),
+    ],
+)
+def test_the_page_of_a_task_has_its_options_alone(
+    task: str, own: str, others: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = help_page("finetune", monkeypatch, capsys, task, "--help-all")
+    options = set(re.findall(r"(?m)^\u2502 \*? *(--[\w-]+)", page))
+    assert {*own.split(), "--data", "--epochs"} <= options
+    assert not options & {*others.split()}
+    assert f"Task {task}: " in page
+    assert f"bertkit finetune {task} " in page
+    first = help_page("finetune", monkeypatch, capsys, task, "--help")
+    fewer = set(re.findall(r"(?m)^\u2502 \*? *(--[\w-]+)", first))
+    assert first.endswith(f"{len(options) - len(fewer)} more options: bertkit finetune {task} --help-all\n")
 
 
 def test_what_may_be_repeated_has_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

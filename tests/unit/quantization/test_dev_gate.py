@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from bertkit.checkpoints.int8_figures import DevScores
+from bertkit.model.models import BertForQuestionAnswering
+from bertkit.quantization.gate import read_dev
+from bertkit.system.json_files import write_json
+from bertkit.tasks.registry import get_task, task_to_dict
+from finetune_data import tiny_start, write_heads_data
 
 
 @pytest.mark.parametrize(
@@ -34,3 +42,16 @@ def test_a_loss_passes_if_it_is_small_or_perhaps_chance(
 def test_few_rows_are_named(low: float, high: float, rows: int, too_few: bool) -> None:
     scores = DevScores("accuracy", 0.90, 0.90, low, high, rows=rows)
     assert (f"{rows:,} rows are too few to show a loss of 0.3 points" in str(scores)) is too_few
+
+
+def test_a_point_is_a_hundredth_for_answers_as_well(tmp_path: Path) -> None:
+    """Their scores go up to 1 like those of all kinds; the official ones, up to 100, are those of the script alone."""
+    write_heads_data(tmp_path)
+    folder = tiny_start(tmp_path / "model")
+    torch.manual_seed(1)
+    models = [BertForQuestionAnswering.from_pretrained(folder, new_head=True, seed=seed) for seed in (0, 1)]
+    models[0].save_pretrained(folder)
+    write_json(folder / "finetune.json", {"task": task_to_dict(get_task("squad")), "config": {}})
+    scores = read_dev(folder, tmp_path / "squad", models[0]).compare(models[1])
+    assert 0 <= scores.original <= 1
+    assert scores.point == 0.01

@@ -81,6 +81,18 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_forked_child() -> None:
     assert not guarded.repaired, "only the child repairs"
 
 
+def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
+    guarded = Guarded()
+
+    def leave_and_take_again() -> bool:
+        guarded.lock.__exit__()
+        with guarded.lock:
+            return not guarded.repaired
+
+    with guarded.lock:
+        assert succeeds_in_child(leave_and_take_again)
+
+
 def test_it_keeps_nothing_alive() -> None:
     guarded = Guarded()
     before = len(fork_locks._all)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.json_files import printable
-from bertkit.tasks.examples import Columns, place_of
+from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.text_rows import read_texts
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.choices.task import ChoiceExample
-from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import (

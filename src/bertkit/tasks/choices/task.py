@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from bertkit.errors import InputError
 from bertkit.metrics.scores import METRICS, check_metrics
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import BuiltIn, Located
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceExample:
+class ChoiceExample(Located):
     """One question.
 
     context: the first text of every pair, as in the file.
@@ -55,11 +55,6 @@ class ChoiceExample:
         return cls(question["context"], question.get("start", ""), listed)
 
     @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
-
-    @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The pair of texts that the model reads for each choice (Devlin et al. 2019, section 4.4)."""
         return tuple((self.context, f"{self.start} {choice}" if self.start else choice) for choice in self.choices)
@@ -76,16 +71,13 @@ class ChoiceExample:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceTask:
+class ChoiceTask(BuiltIn):
     """A context and some choices -> the number of the right one.
 
     Which columns hold what is read off each file; see :mod:`bertkit.tasks.choices.reading`.
 
     name: as on the command line.
     metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -94,9 +86,6 @@ class ChoiceTask:
     name: str
     metrics: tuple[str, ...] = ("accuracy",)
     main_metric: str = "accuracy"
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, METRICS)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.intervals import Drawn, Draws
@@ -21,7 +22,7 @@ from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Columns, Examples, Halves, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.text.report import data_report
@@ -102,9 +103,6 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
 
     def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
         return values.reshape(len(encoded), -1)
-
-    def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
 
     def score(self, given: ChoicesPredicted) -> dict[str, float]:
         assert given.encoded.labels is not None

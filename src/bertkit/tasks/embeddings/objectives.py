@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from bertkit.config.reading_settings import LossName, ReadingSettings
 from bertkit.errors import ConfigError
+from bertkit.tasks.embeddings.settings import EmbeddingTaskSettings
 from bertkit.tasks.embeddings.task import Comparison, EmbeddingTask
 from bertkit.tasks.examples import Row
 
@@ -30,7 +31,7 @@ MAX_NEGATIVE = 0.95
 
 def loss_of(task: EmbeddingTask, settings: ReadingSettings) -> LossName:
     """The loss that is asked for, or the default one of the task."""
-    return settings.loss or LOSSES[task.compares][0]
+    return settings.of(EmbeddingTaskSettings).loss or LOSSES[task.compares][0]
 
 
 def own_settings(task: EmbeddingTask, settings: ReadingSettings) -> Collection[str]:
@@ -39,7 +40,7 @@ def own_settings(task: EmbeddingTask, settings: ReadingSettings) -> Collection[s
     if task.compares != "scores":
         own += ["query_prompt", "document_prompt"]
     if task.compares == "pairs":
-        own += ["mine_negatives", *(["max_negative"] if settings.mine_negatives else [])]
+        own += ["mine_negatives", *(["max_negative"] if settings.of(EmbeddingTaskSettings).mine_negatives else [])]
     return own
 
 
@@ -62,18 +63,19 @@ def compares_rows(loss: LossName) -> bool:
 
 def widths_of(settings: ReadingSettings) -> tuple[int, ...]:
     """The widths of ``matryoshka``, the largest first; none without."""
-    given = () if settings.matryoshka is None else settings.matryoshka.split(",")
+    widths = settings.of(EmbeddingTaskSettings).matryoshka
+    given = () if widths is None else widths.split(",")
     return tuple(sorted({int(width) for width in given}, reverse=True))
 
 
 def objective_facts(task: EmbeddingTask, settings: ReadingSettings) -> Row:
     """What the protocol says of the loss."""
-    loss = loss_of(task, settings)
-    values: Row = {"temperature": settings.temperature or TEMPERATURE, "margin": settings.margin or MARGIN}
-    values["symmetric"] = settings.symmetric
+    loss, own = loss_of(task, settings), settings.of(EmbeddingTaskSettings)
+    values: Row = {"temperature": own.temperature or TEMPERATURE, "margin": own.margin or MARGIN}
+    values["symmetric"] = own.symmetric
     found: Row = {"loss": loss, **{name: values[name] for name in _OF_LOSS[loss]}}
-    if settings.matryoshka:
+    if own.matryoshka:
         found["matryoshka"] = list(widths_of(settings))
-    if settings.mine_negatives:
-        found |= {"mined_negatives": settings.mine_negatives, "max_negative": settings.max_negative or MAX_NEGATIVE}
+    if own.mine_negatives:
+        found |= {"mined_negatives": own.mine_negatives, "max_negative": own.max_negative or MAX_NEGATIVE}
     return found

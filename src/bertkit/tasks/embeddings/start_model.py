@@ -14,6 +14,7 @@ from bertkit.errors import ConfigError
 from bertkit.system.device import Device, find_device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.objectives import MARGIN, TEMPERATURE, loss_of, widths_of
+from bertkit.tasks.embeddings.settings import EmbeddingTaskSettings
 from bertkit.tasks.embeddings.task import EmbeddingTask
 from bertkit.tasks.workflow import SettingsT
 
@@ -59,7 +60,8 @@ def check_start(folder: Path, settings: ReadingSettings) -> None:
             f"{folder} lower-cases texts by itself (do_lower_case), which training does not; set that to false if its "
             "tokenizer lower-cases them, too"
         )
-    if not said.include_prompt and (settings.query_prompt or settings.document_prompt):
+    own = settings.of(EmbeddingTaskSettings)
+    if not said.include_prompt and (own.query_prompt or own.document_prompt):
         raise ConfigError(
             f"{folder} leaves its prompts out of the vectors (include_prompt), which training does not; train it "
             "without: query_prompt='' and document_prompt=''"
@@ -88,7 +90,8 @@ def start_training(
 def _as_read(said: SentenceConfig, task: EmbeddingTask, settings: ReadingSettings) -> SentenceConfig:
     prompts = dict(said.prompts)
     if task.compares != "scores":
-        for name, prompt in ((QUERY, settings.query_prompt), (said.document_prompt, settings.document_prompt)):
+        own = settings.of(EmbeddingTaskSettings)
+        for name, prompt in ((QUERY, own.query_prompt), (said.document_prompt, own.document_prompt)):
             if prompt is not None and prompt != said.known_prompts[name]:
                 prompts[name] = prompt
     return said.model_copy(update={"prompts": prompts, "max_length": settings.max_length})
@@ -102,13 +105,13 @@ def _objective(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Ob
     """
     from bertkit.model.text_comparison import Objective
 
-    widths = widths_of(settings)
+    widths, own = widths_of(settings), settings.of(EmbeddingTaskSettings)
     if widths and widths[0] > width:
-        raise ConfigError(f"matryoshka={settings.matryoshka!r}: the model's vectors have {width} numbers; give fewer")
+        raise ConfigError(f"matryoshka={own.matryoshka!r}: the model's vectors have {width} numbers; give fewer")
     return Objective(
         loss_of(task, settings),
-        temperature=settings.temperature or TEMPERATURE,
-        symmetric=settings.symmetric,
-        margin=settings.margin or MARGIN,
+        temperature=own.temperature or TEMPERATURE,
+        symmetric=own.symmetric,
+        margin=own.margin or MARGIN,
         widths=tuple(dict.fromkeys((width, *widths))) if widths else (),
     )

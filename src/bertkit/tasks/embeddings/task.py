@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from bertkit.config.file_columns import Columns
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns, place_of
+from bertkit.tasks.examples import BuiltIn, Located
 
 #: What a row says: these belong together; the second is nearer than the third; so much are they alike.
 Comparison = Literal["pairs", "triplets", "scores"]
@@ -25,7 +26,7 @@ USUAL_COLUMNS = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingExample:
+class EmbeddingExample(Located):
     """Texts that are compared.
 
     texts: as in the file: an anchor, its positive, and any number of negatives; or two texts with a score.
@@ -38,11 +39,6 @@ class EmbeddingExample:
     score: float | None = None
     row: int = 0
     source: str = ""
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:
@@ -61,7 +57,7 @@ class EmbeddingExample:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingTask:
+class EmbeddingTask(BuiltIn):
     """Texts that are compared -> vectors that are near where the texts are alike.
 
     name: as on the command line.
@@ -69,9 +65,6 @@ class EmbeddingTask:
     metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
     columns: ``text`` is where the anchors are, ``text_pair`` the positives, ``label`` the scores.
     negatives: names of the columns of negatives; None: those that are called so, such as ``negative_2``.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -83,9 +76,6 @@ class EmbeddingTask:
     main_metric: str
     columns: Columns = USUAL_COLUMNS
     negatives: tuple[str, ...] | None = None
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, SCORES[self.compares])

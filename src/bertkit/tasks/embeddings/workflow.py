@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from bertkit.tasks.embeddings.objectives import (
 from bertkit.tasks.embeddings.reading import read_embeddings
 from bertkit.tasks.embeddings.report import check_negatives, embedding_report, repeats_note
 from bertkit.tasks.embeddings.scoring import badness_of, column_cosines, resampled, scores_of
+from bertkit.tasks.embeddings.settings import EmbeddingTaskSettings
 from bertkit.tasks.embeddings.start_model import check_start, start_training, with_choices_of
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -65,6 +66,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     task: EmbeddingTask
     model_class = "BertModel"
+    shared_settings: ClassVar[tuple[str, ...]] = ("pooling",)
     default_max_length = 256
     fields = ("text", "text_pair")
     trains_in_bf16 = False
@@ -123,7 +125,7 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         encoded: Mapping[str, TextColumns],
         settings: ReadingSettings,
     ) -> DataReport:
-        if loss_of(self.task, settings) == "triplet" and not settings.mine_negatives:
+        if loss_of(self.task, settings) == "triplet" and not settings.of(EmbeddingTaskSettings).mine_negatives:
             check_negatives(splits["train"], encoded["train"])
         return embedding_report(self.task, splits, encoded, settings)
 
@@ -135,11 +137,12 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         *,
         labelled: bool,
     ) -> TextColumns:
+        own = settings.of(EmbeddingTaskSettings)
         return featurize_columns(
             examples,
             tokenizer,
             max_length=settings.max_length,
-            prompts=(settings.query_prompt or "", settings.document_prompt or ""),
+            prompts=(own.query_prompt or "", own.document_prompt or ""),
             scored=labelled and self.task.compares == "scores",
         )
 
@@ -152,13 +155,14 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         settings: ReadingSettings,
         device: str | None,
     ) -> TextColumns:
-        if settings.mine_negatives is None:
+        own = settings.of(EmbeddingTaskSettings)
+        if own.mine_negatives is None:
             return train
         from bertkit.tasks.embeddings.mining import mine
 
         model = start_training(start, self.task, settings, device).sentences
-        most = settings.max_negative or MAX_NEGATIVE
-        found = mine(train, rows, model, folder, count=settings.mine_negatives, most=most)
+        most = own.max_negative or MAX_NEGATIVE
+        found = mine(train, rows, model, folder, count=own.mine_negatives, most=most)
         if loss_of(self.task, settings) != "triplet" or found.has_negatives.all():
             return found
         say(f"training on the {int(found.has_negatives.sum()):,} rows that have a negative")
@@ -231,9 +235,6 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     def outputs(self, engine: VectorEngine, encoded: TextColumns, *, check: Check = stop_nothing, label: str) -> Floats:
         return engine.shown_vectors(encoded.texts, check=check, label=label)
 
-    def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
-
     def score(self, given: TextsPredicted) -> dict[str, float]:
         return scores_of(self.task, given.outputs, given.encoded)
 
@@ -274,7 +275,8 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     def facts(self, settings: ReadingSettings) -> Row:
         objective = objective_facts(self.task, settings)
-        prompts = {"query_prompt": settings.query_prompt, "document_prompt": settings.document_prompt}
+        own = settings.of(EmbeddingTaskSettings)
+        prompts = {"query_prompt": own.query_prompt, "document_prompt": own.document_prompt}
         return {"what_it_predicts": "vectors", **objective, **{name: text for name, text in prompts.items() if text}}
 
 

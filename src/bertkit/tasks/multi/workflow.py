@@ -28,8 +28,8 @@ from bertkit.tasks.multi.task import MEAN, HeadExample, MultiTask
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
 from bertkit.tasks.run_rows import sets_of
+from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import (
-    SPECIAL_SETTINGS,
     AnyWorkflow,
     Card,
     Decision,
@@ -133,9 +133,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
 
     def settings_of(self, name: str, settings: SettingsT) -> SettingsT:
         """The settings as a head takes them: without those that are for other kinds of tasks."""
-        defaults, own = ReadingSettings(), self.heads[name].own_settings(settings)
-        others = {each: getattr(defaults, each) for each in SPECIAL_SETTINGS if each not in own}
-        return settings.model_copy(update=others)
+        return self.heads[name].leave_out(settings)
 
     def encode(
         self,
@@ -223,7 +221,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         super().write_decision(folder, decision, settings)
         for name, head in self.heads.items():
             own = self.settings_of(name, settings)
-            reading = {key: value for key, value in own.model_dump().items() if key in ReadingSettings.model_fields}
+            reading = {key: value for key, value in own.model_dump().items() if key in TaskSettings.model_fields}
             own_folder, chosen = folder / HEADS / name, decision.get(name)
             head.write_decision(own_folder, chosen if isinstance(chosen, Mapping) else {}, own)
             write_json(own_folder / RUN_SETTINGS, {"task": task_to_dict(head.task), "config": reading})

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.examples import Columns, place_of
+from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of

@@ -13,6 +13,7 @@ from bertkit.ragged import Ints
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, shares
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.rerank.comparison import nothing_to_order
+from bertkit.tasks.rerank.settings import RerankTaskSettings
 from bertkit.tasks.rerank.task import RerankExample, RerankTask
 from bertkit.tasks.text.report import add_lengths
 
@@ -42,7 +43,7 @@ def rerank_report(
         facts.count(
             "without_order", orderless, "query", "with documents that are all equally relevant", mark="NO ORDER"
         )
-        if orderless == len(examples) and (name == "dev" or settings.rank_loss != "pointwise"):
+        if orderless == len(examples) and (name == "dev" or settings.of(RerankTaskSettings).rank_loss != "pointwise"):
             raise DataError(nothing_to_order(examples, f"the {name}"))
         add_lengths(facts, lengths[name], settings.max_length)
     overlap, leaks = find_leaks(splits, lambda example: plain_text(example.query), "query")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RankLoss
 from bertkit.errors import ConfigError, InputError
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns, place_of
+from bertkit.tasks.examples import BuiltIn, Located
 
 #: The scores, see :mod:`bertkit.metrics.ranking`.
 METRICS = ("ndcg@10", "mrr@10", "recall@1", "recall@10")
@@ -31,7 +32,7 @@ BM25_SEARCH = "bm25"
 
 
 @dataclass(frozen=True, slots=True)
-class RerankExample:
+class RerankExample(Located):
     """One query with its documents.
 
     query, documents: as in the file; no document stands there twice.
@@ -64,11 +65,6 @@ class RerankExample:
         return cls(asked["query"], texts)
 
     @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
-
-    @property
     def text(self) -> str:
         """What rows are compared by."""
         return self.query
@@ -90,7 +86,7 @@ class RerankExample:
 
 
 @dataclass(frozen=True, slots=True)
-class RerankTask:
+class RerankTask(BuiltIn):
     """A query and documents -> the documents by falling relevance.
 
     name: as on the command line.
@@ -99,9 +95,6 @@ class RerankTask:
         relevant.
     searcher: what finds them: :data:`BM25_SEARCH`, or the folder or Hub name of a model, by the cosine of its vectors.
     metrics: names as in :mod:`bertkit.metrics.ranking`; ``main_metric``, one of them, chooses the best checkpoint.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -113,9 +106,6 @@ class RerankTask:
     searcher: str = BM25_SEARCH
     metrics: tuple[str, ...] = METRICS
     main_metric: str = METRICS[0]
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, METRICS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from bertkit.tasks.rerank.comparison import comparison_table, means, query_value
 from bertkit.tasks.rerank.features import featurize_candidates, gains_of
 from bertkit.tasks.rerank.reading import read_rerank
 from bertkit.tasks.rerank.report import rerank_report
+from bertkit.tasks.rerank.settings import RerankTaskSettings
 from bertkit.tasks.rerank.task import HIGHEST_LABEL, RerankExample, RerankTask
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -51,10 +52,8 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     model_class = "BertForSequenceClassification"
     fields = ("query", "documents")
     trains_in_bf16 = False
+    shared_settings = ("pooling",)
     default_max_length = 512
-
-    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("pooling", "rank_loss")
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
         """With negatives, unlike :meth:`read_file`, by whose documents a file is predicted as it is."""
@@ -104,7 +103,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     ) -> GroupSet:
         gains = gains_of(examples) if labelled else None
         if gains is not None and len(gains):
-            _check_labels(float(gains.max()), settings.rank_loss)
+            _check_labels(float(gains.max()), settings.of(RerankTaskSettings).rank_loss)
         return featurize_candidates(examples, tokenizer, settings.max_length, gains=gains)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
@@ -157,16 +156,16 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         from bertkit.model.reranker import Reranker
 
         assert isinstance(model, Reranker)
-        model.rank_loss = settings.rank_loss
+        model.rank_loss = settings.of(RerankTaskSettings).rank_loss
 
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
         import torch
 
         from bertkit.model.reranker import RANK_LOSSES
 
-        loss, gains = RANK_LOSSES[settings.rank_loss], torch.from_numpy(np.asarray(train.sequences.labels))
+        kind, gains = settings.of(RerankTaskSettings).rank_loss, torch.from_numpy(np.asarray(train.sequences.labels))
         share = float(gains.mean())
-        level = np.log(share / (1 - share)) if settings.rank_loss == "pointwise" else 0.0
+        level = np.log(share / (1 - share)) if kind == "pointwise" else 0.0
         generator = torch.Generator().manual_seed(0)
         total = count = 0.0
         for first in [*range(0, len(train), FLOOR_QUERIES)] * FLOOR_DRAWS:
@@ -174,7 +173,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             own = gains[groups[0] : groups[-1]]
             # All scores the same, in a random order, which the lambda loss looks at; in the data's it may be right.
             scores = level + 1e-6 * torch.rand(own.shape, generator=generator)
-            term = loss(scores, own, torch.from_numpy(groups - groups[0]))
+            term = RANK_LOSSES[kind](scores, own, torch.from_numpy(groups - groups[0]))
             total, count = total + float(term.total), count + term.num_targets
         return total / count
 
@@ -183,9 +182,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
         return values[:, 0]
-
-    def decide(self, given: RerankPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
 
     def score(self, given: RerankPredicted) -> dict[str, float]:
         found = means(query_values(self.task, given.examples, given.outputs))
@@ -243,7 +239,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         return {
             "what_it_predicts": "relevance",
             "text_pairs": True,
-            "rank_loss": settings.rank_loss,
+            "rank_loss": settings.of(RerankTaskSettings).rank_loss,
             "negatives": self.task.negatives,
             "searcher": self.task.searcher if self.task.negatives else None,
         }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from bertkit.config.file_columns import Columns
 from bertkit.metrics.rouge import ROUGE
 from bertkit.metrics.scores import check_metrics
-from bertkit.tasks.examples import Columns, place_of
+from bertkit.tasks.examples import BuiltIn, Located
 
 #: The share of targets that are written word for word; blanks count as one.
 EXACT_MATCH = "exact_match"
@@ -19,7 +20,7 @@ USUAL_COLUMNS = Columns(text=SOURCE_NAMES, label=TARGET_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Seq2SeqExample:
+class Seq2SeqExample(Located):
     """One source with its target.
 
     text: the source, as in the file. target: None in an unlabelled test file.
@@ -33,11 +34,6 @@ class Seq2SeqExample:
     source: str = ""
 
     @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
-
-    @property
     def text_pair(self) -> None:
         """There is no second text that rows are compared by."""
         return None
@@ -49,7 +45,7 @@ class Seq2SeqExample:
 
 
 @dataclass(frozen=True, slots=True)
-class Seq2SeqTask:
+class Seq2SeqTask(BuiltIn):
     """A text -> another text.
 
     name: as on the command line.
@@ -57,9 +53,6 @@ class Seq2SeqTask:
     prefix: put before each source; T5 reads its task from it.
     lead: the baseline is the first so many sentences of the source; None: the source itself.
     metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -71,9 +64,6 @@ class Seq2SeqTask:
     lead: int | None = None
     metrics: tuple[str, ...] = SCORES
     main_metric: str = EXACT_MATCH
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.name, self.metrics, self.main_metric, SCORES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.seq2seq.features import TextPairs, featurize_seq2seq
 from bertkit.tasks.seq2seq.reading import read_seq2seq
 from bertkit.tasks.seq2seq.scoring import copy_baseline, text_scores
+from bertkit.tasks.seq2seq.settings import Seq2SeqTaskSettings
 from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
 from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
@@ -67,9 +68,6 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
     model_class = "ConditionalGeneration"
     default_max_length = 512
     fields = ("text",)
-
-    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("max_target_length", "num_beams")
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)
@@ -155,7 +153,9 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
         model = AutoModelForSeq2SeqLM.from_pretrained(start, device=device)
         model.generation_settings = model.generation_settings.replace(
-            max_new_tokens=target_length(settings), num_beams=settings.num_beams, num_return_sequences=1
+            max_new_tokens=target_length(settings),
+            num_beams=settings.of(Seq2SeqTaskSettings).num_beams,
+            num_return_sequences=1,
         )
         return model
 
@@ -260,7 +260,7 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
         )
 
     def facts(self, settings: ReadingSettings) -> Row:
-        beams = settings.num_beams
+        beams = settings.of(Seq2SeqTaskSettings).num_beams
         return {
             "what_it_predicts": "text",
             "prefix": self.task.prefix,
@@ -275,4 +275,4 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
 def target_length(settings: ReadingSettings) -> int:
     """Most tokens of a target, special tokens included."""
-    return settings.max_target_length or USUAL_TARGET_LENGTH
+    return settings.of(Seq2SeqTaskSettings).max_target_length or USUAL_TARGET_LENGTH

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable

@@ -8,14 +8,14 @@ any (Rajpurkar et al. 2018), and right is then the empty text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import DataError, InputError, TextError
-from bertkit.tasks.examples import place_of
+from bertkit.tasks.examples import BuiltIn, place_of
 from bertkit.tasks.spans.metrics import answer_points, best_threshold, with_threshold
 
 #: What an example is called where a file has no lines.
@@ -91,15 +91,12 @@ def is_question(item: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SpanTask:
+class SpanTask(BuiltIn):
     """Question answering by a span of the context.
 
     name: as on the command line.
     no_answers: questions may have no answer; the metrics are then those of v2.0.
     version: what file names of this task say, where a folder holds both.
-    folders: names a data folder of this task may have.
-    about: one line for people.
-    notes: remarks for the data report, one sentence each.
     """
 
     form: ClassVar[str] = "span"
@@ -107,9 +104,6 @@ class SpanTask:
     name: str
     no_answers: bool
     version: str
-    folders: tuple[str, ...] = ()
-    about: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def metrics(self) -> tuple[str, ...]:

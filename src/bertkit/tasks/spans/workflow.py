@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +27,7 @@ from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_sp
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
 from bertkit.tasks.spans.reading import hold_out, question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
+from bertkit.tasks.spans.settings import SpanTaskSettings
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -74,9 +75,6 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     of_tokens = True
     fields = ("question", "context")
     default_max_length = 384
-
-    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("doc_stride", "max_query_length", "max_answer_length")
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -281,7 +279,8 @@ def span_loss_of(windows: SpanWindows, logits: Floats) -> float:
 
 def _span_settings(settings: ReadingSettings) -> SpanSettings:
     assert settings.max_length is not None, "settings must be resolved"
-    return SpanSettings(settings.max_length, settings.doc_stride, settings.max_query_length, settings.max_answer_length)
+    own = settings.of(SpanTaskSettings)
+    return SpanSettings(settings.max_length, own.doc_stride, own.max_query_length, own.max_answer_length)
 
 
 def _best_answers(given: AnswersPredicted) -> tuple[list[str], npt.NDArray[np.float64]]:

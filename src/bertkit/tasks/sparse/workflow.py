@@ -25,6 +25,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.features import TextColumns
 from bertkit.tasks.embeddings.workflow import EmbeddingWorkflow
 from bertkit.tasks.examples import Row
+from bertkit.tasks.sparse.settings import SparseTaskSettings
 from bertkit.tasks.sparse.task import WORDS, SparseTask
 from bertkit.tasks.sparse.word_vectors import SparseEngine
 from bertkit.tasks.workflow import Card, SettingsT, Workflow
@@ -42,9 +43,10 @@ class SparseWorkflow(EmbeddingWorkflow):
 
     task: SparseTask
     model_class = "BertForMaskedLM"
+    shared_settings = ()
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("query_flops", "document_flops")
+        return Workflow.own_settings(self, settings)  # and none of those of dense vectors
 
     def check_settings(self, settings: ReadingSettings) -> None:
         super().check_settings(settings)
@@ -70,11 +72,12 @@ class SparseWorkflow(EmbeddingWorkflow):
 
         path = resolve(start)
         reading = replace(_start_settings(path), max_length=settings.max_length)
+        own = settings.of(SparseTaskSettings)
         return SparseComparison(
             BertForMaskedLM.from_pretrained(path, device=None if device is None else find_device(device)),
             reading,
-            query_flops=QUERY_FLOPS if settings.query_flops is None else settings.query_flops,
-            document_flops=DOCUMENT_FLOPS if settings.document_flops is None else settings.document_flops,
+            query_flops=QUERY_FLOPS if own.query_flops is None else own.query_flops,
+            document_flops=DOCUMENT_FLOPS if own.document_flops is None else own.document_flops,
             num_words=_num_words(path),
             max_tokens=settings.max_tokens,
         )
@@ -118,7 +121,8 @@ class SparseWorkflow(EmbeddingWorkflow):
         )
 
     def facts(self, settings: ReadingSettings) -> Row:
-        given = (settings.query_flops, settings.document_flops)
+        own = settings.of(SparseTaskSettings)
+        given = (own.query_flops, own.document_flops)
         strengths = [
             usual if own is None else own for own, usual in zip(given, (QUERY_FLOPS, DOCUMENT_FLOPS), strict=True)
         ]

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from bertkit.config.file_columns import Columns, Quoting
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
-from bertkit.tasks.examples import Columns, Quoting
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bertkit.tasks.examples import Columns
+from bertkit.config.file_columns import Columns
 from bertkit.tasks.text.task import TextTask
 
 _SENTENCES = Columns(text=("sentence1",), text_pair=("sentence2",), quoting="none")

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config.any_config import AnyConfig
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy, check_metrics
 from bertkit.ragged import Labels
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import is_missing, whole_text
 
 _LARGEST = float(np.finfo(np.float32).max)

@@ -22,6 +22,7 @@ from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, Units, label_places, no_labels
 from bertkit.tasks.text.features import TextRows
+from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.unlabelled import fresh_texts
 from bertkit.tasks.text.workflow import TextWorkflow
@@ -38,7 +39,7 @@ class TextTaught(TaughtWorkflow, TextWorkflow):
         self.problem = task.problem_type
 
     def check_settings(self, settings: ReadingSettings) -> None:
-        if settings.long_texts == "windows":
+        if settings.of(TextTaskSettings).long_texts == "windows":
             raise ConfigError(
                 "long_texts='windows': a student learns what its teacher says of a whole text, not of a window; use "
                 "'cut' or 'head_tail' (the teacher itself may read windows)"

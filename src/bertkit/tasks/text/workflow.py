@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
-from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
@@ -39,6 +39,7 @@ from bertkit.tasks.text.decoding import (
 from bertkit.tasks.text.features import TextRows, encode_texts, sequences_of, values_of
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
+from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from bertkit.model.auto import AnyModel
 
 _Counts = npt.NDArray[np.float64]
+#: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
+LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 TextsPredicted = Predicted[Example, TextRows, Floats]
 
 
@@ -63,6 +66,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     task: TextTask
     model_class = "BertForSequenceClassification"
+    shared_settings = ("pooling", "class_weights", "few_shot", "few_shot_method", "few_shot_pairs", "unlabelled")
     reads_vectors = True
     reads_texts = True
     fields = ("text", "text_pair")
@@ -78,7 +82,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):
             own += ["tune_thresholds"]
         if not task.is_pair:
-            own += ["long_texts", *(["overlap"] if settings.long_texts == "windows" else [])]
+            own += ["long_texts", *(["overlap"] if settings.of(TextTaskSettings).long_texts == "windows" else [])]
         return own
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
@@ -104,6 +108,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def has_labels(self, examples: Sequence[Example]) -> bool:
         return examples[0].label is not None
 
+    @property
+    def has_one_label(self) -> bool:
+        return type(self) is TextWorkflow and self.task.kind == "classification"  # a subclass may have a teacher
+
     def train_fault(self, train: Examples[Example]) -> str:
         if len({example.label for example in train}) > 1:
             return ""
@@ -114,14 +122,15 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], settings: ReadingSettings
     ) -> DataReport:
         lengths = {name: features.num_tokens_before for name, features in encoded.items()}
-        limit = None if settings.long_texts == "windows" else settings.max_length
+        limit = None if settings.of(TextTaskSettings).long_texts == "windows" else settings.max_length
         return data_report(self.task, splits, lengths=lengths, max_length=limit)
 
     def encode(
         self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> TextRows:
         texts = [(example.text, example.text_pair) for example in examples]
-        rows = encode_texts(texts, tokenizer, settings.max_length, settings.long_texts, settings.overlap)
+        own = settings.of(TextTaskSettings)
+        rows = encode_texts(texts, tokenizer, settings.max_length, own.long_texts, own.overlap)
         if not labelled:
             return rows
         return replace(rows, labels=self.task.label_array([example.label for example in examples]))
@@ -166,13 +175,13 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return values_of(encoded, values)
 
     def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
-        reading = reading_of(settings)
-        if self.task.is_regression or not (settings.calibrate or settings.tune_thresholds):
+        reading, own = reading_of(settings), settings.of(TextTaskSettings)
+        if self.task.is_regression or not (own.calibrate or own.tune_thresholds):
             return reading
         labels, names, metric = given.encoded.labels, self._names, self.task.main_metric
         assert labels is not None
         decision = decide_labels(
-            given.outputs, labels, names, metric=metric, calibrate=settings.calibrate, tune=settings.tune_thresholds
+            given.outputs, labels, names, metric=metric, calibrate=own.calibrate, tune=own.tune_thresholds
         )
         if "thresholds" in decision:
             ways = {
@@ -252,13 +261,14 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def facts(self, settings: ReadingSettings) -> Row:
         what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
+        own = settings.of(TextTaskSettings)
         return {
             "what_it_predicts": what[self.task.kind],
             "text_pairs": self.task.is_pair,
-            "long_texts": settings.long_texts,
-            **({"overlap": settings.overlap} if settings.long_texts == "windows" else {}),
-            "calibrated": settings.calibrate,
-            "thresholds_tuned": settings.tune_thresholds,
+            "long_texts": own.long_texts,
+            **({"overlap": own.overlap} if own.long_texts == "windows" else {}),
+            "calibrated": own.calibrate,
+            "thresholds_tuned": own.tune_thresholds,
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
@@ -288,9 +298,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
 def reading_of(settings: ReadingSettings) -> Row:
     """How texts are read, for ``decision.json``; a pipeline reads them the same way by default."""
-    windows = settings.long_texts == "windows" and settings.overlap is not None
-    known: Row = {"max_length": settings.max_length, "long_texts": settings.long_texts}
-    return {**known, "overlap": settings.overlap} if windows else known
+    own = settings.of(TextTaskSettings)
+    known: Row = {"max_length": settings.max_length, "long_texts": own.long_texts}
+    return {**known, "overlap": own.overlap} if own.long_texts == "windows" and own.overlap is not None else known
 
 
 def text_logits(

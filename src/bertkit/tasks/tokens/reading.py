@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.config.any_config import read_config_for
-from bertkit.config.config_file import config_path
+from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
 from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
-from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, types_of
+from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
 #: More types than this in a user's file are a sign that the tag column is another one.
 MANY_TYPES = 200
@@ -107,17 +106,6 @@ def ner_task(
     if not found:
         raise DataError(f"{data}: every word is tagged {OUTSIDE}, so there is no entity to learn from")
     return TokenTask(name, tuple(sorted(found)), columns, joiner, about=about, notes=tuple(notes))
-
-
-def ner_task_of_model(
-    data: str | Path, model: Path, known: object, *, on_error: OnError = "raise", **columns: Any
-) -> TokenTask:
-    """As :func:`ner_task`, with the entity types of a model; columns that are not named are those of ``known``."""
-    shape = read_config_for("BertForTokenClassification", config_path(model))
-    if isinstance(known, TokenTask):
-        own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
-        columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
-    return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
 
 
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.scores import check_metrics
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, write_tags
-from bertkit.tasks.examples import Examples, place_of
+from bertkit.tasks.examples import Examples, Located
 from bertkit.tasks.tokens.conll import ConllColumns
 from bertkit.tasks.tokens.metrics import entity_scores, tag_accuracy
 
@@ -17,7 +17,7 @@ METRICS = ("f1", "precision", "recall", "macro_f1", "strict_f1", "tag_accuracy")
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedExample:
+class TaggedExample(Located):
     """A sentence, or any other stretch of words that is tagged as one.
 
     words: as in the file.
@@ -35,11 +35,6 @@ class TaggedExample:
     source: str = ""
     document: int = 0
     joiner: str = " "
-
-    @property
-    def where(self) -> str:
-        """``file:row`` for error messages."""
-        return place_of(self.source, self.row)
 
     @property
     def text(self) -> str:

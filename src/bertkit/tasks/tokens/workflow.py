@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, window
 from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
 from bertkit.tasks.tokens.report import tagged_report
+from bertkit.tasks.tokens.settings import TokenTaskSettings
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -49,9 +50,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     model_class = "BertForTokenClassification"
     of_tokens = True
     fields = ("tokens",)
-
-    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        return ("label_all_pieces",)
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -111,7 +109,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             tokenizer,
             max_length=settings.max_length,
             labels=[self.task.numbers_of(example.tags) for example in examples] if labelled else None,
-            inner_labels=self._inner_labels() if settings.label_all_pieces else None,
+            inner_labels=self._inner_labels() if settings.of(TokenTaskSettings).label_all_pieces else None,
         )
 
     def _inner_labels(self) -> list[int]:
@@ -154,9 +152,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def pipeline_options(self, decision: Decision) -> Row:
         return {"aggregation_strategy": "first"}
-
-    def decide(self, given: TagsPredicted, settings: ReadingSettings) -> Row:
-        return {"max_length": settings.max_length}
 
     def score(self, given: TagsPredicted) -> dict[str, float]:
         predicted, right = self._tags(given), [example.tags for example in given.examples]
@@ -237,11 +232,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return ("types.png",)
 
     def facts(self, settings: ReadingSettings) -> Row:
+        every = settings.of(TokenTaskSettings).label_all_pieces
         return {
             "what_it_predicts": "entities",
             "tagging": "BIO",
             "entity_scores": "seqeval default (conlleval); strict_f1: seqeval strict, IOB2",
-            "labelled_pieces": "all of a word" if settings.label_all_pieces else "first of a word",
+            "labelled_pieces": "all of a word" if every else "first of a word",
             "predicted_pieces": "first of a word",
             "window_overlap": OVERLAP,
         }

@@ -205,9 +205,7 @@ class _Job:
         """The settings of the student, with nothing left open."""
         shape = self.taught.start_shape(self.start, self.config)
         longest, kind = self.taught.default_max_length, self.taught.network(shape).kind
-        return self.config.resolved(
-            task=self.taught.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
-        )
+        return self.config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
         """Variants of the training texts, made once for the same texts and settings, and kept in the folder."""
@@ -309,7 +307,7 @@ def _lengths_of_runs(
     if num_labelled == num_texts:
         return config, config
     if config.epochs is None:
-        suits = config.resolved(task="", model=read_any_config(config_path(start)), num_train_rows=num_texts)
+        suits = config.resolved(model=read_any_config(config_path(start)), num_train_rows=num_texts)
         return config.model_copy(update={"epochs": suits.epochs}), config
     size = config.batch_size * config.accumulation
     updates = config.epochs * math.ceil(num_texts / size)

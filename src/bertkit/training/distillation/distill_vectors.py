@@ -29,6 +29,7 @@ import numpy as np
 from bertkit.batch import Batch, collate
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
+from bertkit.config.file_columns import Columns
 from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
@@ -48,7 +49,6 @@ from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
-from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts

@@ -127,7 +127,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings = self._settings(start)
             model = workflow_of(task).new_model(start, seed=self.seed, device=self.device, settings=settings)
             self.tokenizer_ = AutoTokenizer.from_pretrained(checkpoint_folder(start))
-            self.config_ = settings.resolved(task="text", model=model.config, num_train_rows=len(texts))
+            self.config_ = settings.resolved(model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)
             features = replace(features, labels=numbers.astype(np.int64))

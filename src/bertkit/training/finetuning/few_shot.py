@@ -18,7 +18,6 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Ragged
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal, text_key
-from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions
@@ -46,7 +45,7 @@ def check_few_shot(workflow: AnyWorkflow, config: FinetuneConfig, *, encoder: bo
     """Refuse (ConfigError) what cannot be learned this way; ``encoder``: the start checkpoint is one."""
     if not config.few_shot:
         return
-    if not _has_one_label(workflow):
+    if not workflow.has_one_label:
         raise ConfigError(
             f"few_shot is for texts or pairs of texts with one label each; task {workflow.task.name} has scores, "
             "several labels per text, something else than texts, or a teacher. Leave it out"
@@ -55,14 +54,9 @@ def check_few_shot(workflow: AnyWorkflow, config: FinetuneConfig, *, encoder: bo
         raise ConfigError("few_shot compares vectors of texts, which an encoder-decoder does not have; leave it out")
 
 
-def _has_one_label(workflow: AnyWorkflow) -> bool:
-    """Whether texts have one label each, and nothing beside it to learn from, as a subclass may have."""
-    return type(workflow) is TextWorkflow and workflow.task.kind == "classification"
-
-
 def advice_on(workflow: AnyWorkflow, rows: Sequence[Example], config: FinetuneConfig) -> str:
     """A line on ``few_shot`` for a run that has few labels and might be better with it; empty for others."""
-    if config.few_shot or not _has_one_label(workflow) or len(rows) > FEW_ROWS:
+    if config.few_shot or not workflow.has_one_label or len(rows) > FEW_ROWS:
         return ""
     counts = Counter(row.label for row in rows)
     if statistics.median(counts.values()) > FEW_OF_LABEL:

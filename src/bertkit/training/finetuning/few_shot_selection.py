@@ -15,6 +15,7 @@ from bertkit.system.console import Progress, aligned, clock, say
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import deal
 from bertkit.tasks.run_rows import sets_of
+from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.workflow import Predicted
 from bertkit.training.finetuning.few_shot import can_cross_validate
 from bertkit.training.finetuning.few_shot_parts import HeldOut
@@ -114,7 +115,8 @@ def select_method(job: Job) -> tuple[Job, Selection]:
         names = [name for name in names if name != "pseudo"]
     possible = _possible(names, rows, folds)
     if not possible:
-        if job.data.rows.cross_validated and (config.calibrate or config.tune_thresholds):
+        own = config.of(TextTaskSettings)
+        if job.data.rows.cross_validated and (own.calibrate or own.tune_thresholds):
             raise ConfigError(
                 "calibrate and tune_thresholds need labelled rows that the model has not seen: here is no dev file, "
                 "and there are too few different texts to leave some out. Leave them out, or add rows"

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
@@ -25,9 +25,9 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import TextTask, task_of
+from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
-from bertkit.tasks.registry import Task, task_to_dict
+from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import read_rows, sets_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
@@ -52,6 +52,9 @@ from bertkit.training.finetuning.seed_run import (
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
@@ -179,7 +182,7 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     saved = read_json(path, RunSettings)
     free = (SEARCHED.keys() - set(saved.given)) | {"keep"}
     values = {name: value for name, value in saved.config.items() if name not in free or value != defaults.get(name)}
-    if "pooling" not in saved.config and saved.task.get("kind", "text") == "text":
+    if "pooling" not in saved.config and "pooling" in workflow_of(task_from_dict(saved.task)).shared_settings:
         values["pooling"] = "cls"  # a run of the first release, which had no other, whatever the checkpoint says
     return parsed(values, FinetuneConfig, str(path))
 
@@ -188,11 +191,11 @@ def _judged_by(task: Task, metric: str | None) -> Task:
     """The task with another main metric."""
     if metric is None or metric == task.main_metric:
         return task
-    changeable = cast(TextTask, task)  # or another dataclass; of some kinds the main metric is fixed
+    changeable = cast("DataclassInstance", task)  # of some kinds the main metric is fixed
     known = task.metrics if any(part.name == "main_metric" for part in fields(changeable)) else (task.main_metric,)
     if metric not in known:
         raise ConfigError(f"metric_for_best={metric!r}: task {task.name} can be judged by {', '.join(known)}")
-    return replace(changeable, main_metric=metric)
+    return cast(Task, replace(changeable, main_metric=metric))
 
 
 def _prepare(
@@ -229,9 +232,7 @@ def _prepare(
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest, kind = workflow.default_max_length, workflow.network(shape).kind
-        return config.resolved(
-            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
-        )
+        return config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)

@@ -12,8 +12,8 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
-from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
+from bertkit.tasks.task_settings import TaskSettings
 
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
 #: epochs that this rule asks for.
@@ -42,7 +42,7 @@ NOT_WITH_FEW_SHOT: dict[str, object] = {
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
 
-class FinetuneConfig(ReadingSettings):
+class FinetuneConfig(TaskSettings):
     """Settings of one fine-tuning run. ``None`` means "choose for me"; :meth:`resolved` shows the choice.
 
     Raises:
@@ -203,17 +203,16 @@ class FinetuneConfig(ReadingSettings):
         return self.protocol != "original"
 
     def resolved(
-        self, *, task: str, model: AnyConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
+        self, *, model: AnyConfig, num_train_rows: int, longest: int = 128, head: str = "sequence"
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
         ``num_train_rows`` are those after any cut; an example of several rows counts as all of them. ``longest`` is
-        ``max_length`` where nothing is set (None: by the name of the task). ``head`` is the kind of head; one that is
+        ``max_length`` where nothing is set. ``head`` is the kind of head; one that is
         more than a linear layer has another rate on a frozen encoder. A ``precision`` that is not set is that of a CPU.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
-        default = longest or LONG_TEXT_TASKS.get(task, 128)
-        max_length = self.max_length or min(default, model.max_input_length)
+        max_length = self.max_length or min(longest, model.max_input_length)
         if max_length > model.max_input_length:
             raise ConfigError(
                 f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"

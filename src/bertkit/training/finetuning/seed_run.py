@@ -29,6 +29,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
 from bertkit.tasks.examples import Encoded, Example
 from bertkit.tasks.run_rows import Rows, Scored, score_set
+from bertkit.tasks.task_settings import uses
 from bertkit.tasks.workflow import AnyWorkflow, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.few_shot import fit_few_labels
@@ -109,11 +110,6 @@ SHORT_RUN = (
 )
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
-#: Settings that the first release did not have, where nothing is what it did.
-_LATER = set(
-    """metric_for_best max_target_length num_beams loss temperature symmetric margin matryoshka mine_negatives
-    max_negative query_prompt document_prompt query_flops document_flops""".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +197,9 @@ class Job:
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
-    unset = {name for name in _LATER if getattr(config, name) in (None, False)}
-    unset |= {"pooling"} if config.pooling in (None, "cls") else set()
-    unset |= {"rank_loss"} if config.rank_loss == FinetuneConfig().rank_loss else set()
+    later = {name: use.as_before for name, use in uses().items() if use.as_before is not None} | {"metric_for_best": ()}
+    usual = {name: field.default for name, field in FinetuneConfig.model_fields.items()}
+    unset = {name for name, values in later.items() if getattr(config, name) in (usual[name], *values)}
     unset |= set() if config.few_shot else set(FEW_SHOT_FIELDS)
     unset |= set(LORA_FIELDS) if config.lora is None else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)

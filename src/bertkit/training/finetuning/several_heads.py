@@ -36,7 +36,7 @@ from bertkit.system.paths import user_path
 from bertkit.tasks import task_of
 from bertkit.tasks.multi.task import MultiTask, check_heads
 from bertkit.tasks.registry import Task
-from bertkit.tasks.workflow import SPECIAL_SETTINGS, workflow_of
+from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
@@ -168,22 +168,15 @@ def _one_by_one(
     found = {}
     for name, (task, data) in tasks.items():
         own, workflow = folder / HEADS / name, workflow_of(task)
-        usual, understood = FinetuneConfig(), workflow.own_settings(config)
         say(f"head {name}: task {task.name}")
-        others = {each: getattr(usual, each) for each in _special(config) if each not in understood}
         found[name] = finetune(
-            task, data, model, own, config.model_copy(update=others), resume=resume and own.is_dir(), **options
+            task, data, model, own, workflow.leave_out(config), resume=resume and own.is_dir(), **options
         )
         if not (folder / WEIGHTS).is_file():
             AutoTokenizer.from_pretrained(checkpoint_folder(start)).save_pretrained(folder)
             save_encoder(BertModel.from_pretrained(start), folder)  # last: where it is, nothing is missing
         _take_out(folder, name, workflow.model_class)
     return found
-
-
-def _special(config: FinetuneConfig) -> list[str]:
-    """The settings that only some kinds of tasks have a use for."""
-    return [name for name in SPECIAL_SETTINGS if hasattr(config, name)]
 
 
 def _take_out(run: Path, name: str, model_class: str) -> None:

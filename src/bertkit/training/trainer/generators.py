@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from threading import local
+from contextlib import contextmanager
 from typing import TypedDict
 
 import numpy as np
@@ -54,8 +53,6 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
 
 #: Held while a block of :func:`seeded` has the generators, of which a process has one of each kind.
 _lock = ForkSafeLock()
-#: Whether this thread is in such a block, in which it may begin another.
-_here = local()
 
 
 @contextmanager
@@ -64,13 +61,10 @@ def seeded(seed: int) -> Iterator[None]:
 
     Blocks in several threads come one after another, so that none draws from what another has seeded.
     """
-    inner = getattr(_here, "seeded", False)
-    with nullcontext() if inner else _lock:
+    with _lock:
         tensors, values = capture_generators()
-        _here.seeded = True
+        seed_generators(seed)
         try:
-            seed_generators(seed)
             yield
         finally:
-            _here.seeded = inner
             restore_generators(tensors, values)

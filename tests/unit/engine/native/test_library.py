@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -164,10 +165,20 @@ def test_threads_that_need_it_at_once_build_it_once(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_forked_while_a_thread_builds_it_has_its_own_attempt(no_compiler: None) -> None:
-    with library._lock:
+    held, done_with = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with library._lock:
+            held.set()
+            done_with.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(build)
+        held.wait()
         child = os.fork()
         if not child:
             os._exit(library.why_not() is None)
+        done_with.set()
     deadline = time.monotonic() + 30
     while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.cli.task_options import ComparedColumns, FileColumns, LabelledColumns
-from bertkit.config.reading_settings import ReadingSettings
+from bertkit.cli.file_options import FileColumns
+from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import check_task, get_task
 from bertkit.tasks.embeddings.reading import read_embeddings
 from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, TRIPLETS, EmbeddingTask
-from bertkit.tasks.examples import Columns, Split
+from bertkit.tasks.examples import Split
+from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
 from embedding_data import write_data
@@ -49,14 +50,14 @@ def test_lists_of_negatives(tmp_path: Path) -> None:
 
 
 def test_columns_by_option(tmp_path: Path) -> None:
-    columns = FileColumns(LabelledColumns(text="q", text_pair="p"), compared=ComparedColumns(negative="n,m"))
-    task = columns.task("pairs", tmp_path, "raise")
+    columns = FileColumns(text="q", text_pair="p", negative="n,m")
+    task = columns.of("pairs").task("pairs", tmp_path)
     assert isinstance(task, EmbeddingTask)
     assert read(task, tmp_path / "a.csv", "m,n,p,q\n4,3,2,1\n") == [(("1", "2", "3", "4"), None)]
     task = replace(task, negatives=("missing",))
     with pytest.raises(DataError, match="no negative column 'missing'"):
         read(task, tmp_path / "a.csv", "m,n,p,q\n4,3,2,1\n")
-    scored = FileColumns(compared=ComparedColumns(score="s")).task("scored-pairs", tmp_path, "raise")
+    scored = FileColumns(score="s").of("scored-pairs").task("scored-pairs", tmp_path)
     assert isinstance(scored, EmbeddingTask)
     assert scored.columns.label == ("s",)
 
@@ -66,22 +67,22 @@ def test_columns_by_option(tmp_path: Path) -> None:
     [
         (
             "scored-pairs",
-            FileColumns(compared=ComparedColumns(negative="n")),
+            FileColumns(negative="n"),
             "does not take --negative, but task pairs does",
         ),
-        ("pairs", FileColumns(compared=ComparedColumns(score="s")), "does not take --score, but task scored-pairs"),
+        ("pairs", FileColumns(score="s"), "does not take --score, but task scored-pairs"),
         (
             "pairs",
-            FileColumns(LabelledColumns(label="y")),
+            FileColumns(label="y"),
             "does not take --label, but task csv does",
         ),
-        ("sst2", FileColumns(LabelledColumns(text="y")), "does not take --text, but task csv does"),
-        ("csv", FileColumns(compared=ComparedColumns(score="s")), "task csv does not take --score"),
+        ("sst2", FileColumns(text="y"), "does not take --text, but task csv does"),
+        ("csv", FileColumns(score="s"), "task csv does not take --score"),
     ],
 )
 def test_options_of_other_tasks(task: str, columns: FileColumns, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        columns.task(task, tmp_path, "raise")
+        columns.of(task)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_the_report(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"]) + "\n")
-    workflow, settings = workflow_of(SCORED_PAIRS), ReadingSettings(max_length=3, loss="cosine")
+    workflow, settings = workflow_of(SCORED_PAIRS), TaskSettings(max_length=3, loss="cosine")
     splits = {name: workflow.read(tmp_path, name) for name in ("train", "dev")}  # type: ignore[arg-type]
     tokenizer = BertTokenizer(tmp_path / "vocab.txt")
     encoded = {name: workflow.encode(rows, tokenizer, settings, labelled=True) for name, rows in splits.items()}
@@ -149,7 +150,7 @@ def test_prompts_stand_before_texts(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abqd"]) + "\n")
     tokenizer = BertTokenizer(tmp_path / "vocab.txt")
     rows = read_embeddings(PAIRS, _write(tmp_path / "x.csv", "anchor,positive\na,b\n"), "train")
-    settings = ReadingSettings(query_prompt="q ", document_prompt="d d ", max_length=9)
+    settings = TaskSettings(query_prompt="q ", document_prompt="d d ", max_length=9)
     found = workflow_of(PAIRS).encode(rows, tokenizer, settings, labelled=True)
     assert [tokenizer.decode(ids) for ids in found.texts] == ["[CLS] q a [SEP]", "[CLS] d d b [SEP]"]
     assert found.scores is None
@@ -178,4 +179,4 @@ def test_a_missing_column_is_told_with_all_columns_of_the_file(tmp_path: Path) -
 
 
 def columns_of(path: Path, task: str) -> None:
-    read_embeddings(FileColumns().task(task, path, "raise"), path, "train")
+    read_embeddings(FileColumns().of(task).task(task, path), path, "train")

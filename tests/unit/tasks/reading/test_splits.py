@@ -107,5 +107,5 @@ def test_task_names() -> None:
     assert get_task("rte") is TASKS["rte"]
     with pytest.raises(ConfigError, match=r"unknown task 'stt2' \(did you mean 'sst2'\?\)"):
         get_task("stt2")
-    with pytest.raises(ConfigError, match="csv_task"):
+    with pytest.raises(ConfigError, match=r"made from files: use bertkit.tasks.task_of\(.csv., data\)"):
         get_task("csv")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import check_task
 from bertkit.tasks.examples import Examples
@@ -19,6 +18,7 @@ from bertkit.tasks.rerank.negatives import add_negatives
 from bertkit.tasks.rerank.reading import read_rerank
 from bertkit.tasks.rerank.report import rerank_report
 from bertkit.tasks.rerank.task import RERANK, RerankExample, RerankTask
+from bertkit.tasks.task_settings import TaskSettings
 from pipeline_helpers import save_tiny
 
 A, B = RerankExample("q a", ("x", "y"), (1.0, 0.0)), RerankExample("q b", ("z", "x"), (0.0, 2.0))
@@ -176,7 +176,7 @@ def test_what_cannot_be_ordered_is_refused() -> None:
     lengths = {"train": np.arange(1, 13), "dev": np.arange(1, 13)}
     for splits, loss in (({"dev": given}, "pointwise"), ({"train": given}, "listwise")):
         with pytest.raises(DataError, match=r"none of the (dev|train) 12 queries.*negatives=N"):
-            rerank_report(RERANK, splits, lengths, ReadingSettings(rank_loss=loss))
-    rerank_report(RERANK, {"train": given}, lengths, ReadingSettings(rank_loss="pointwise"))
+            rerank_report(RERANK, splits, lengths, TaskSettings(rank_loss=loss))
+    rerank_report(RERANK, {"train": given}, lengths, TaskSettings(rank_loss="pointwise"))
     with pytest.raises(ConfigError, match="none are asked for"):
         RerankTask("rerank", searcher="folder")

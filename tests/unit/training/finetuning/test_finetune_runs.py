@@ -30,9 +30,10 @@ from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import worst_rows
+from bertkit.tasks.task_settings import uses
 from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits
 from bertkit.tasks.tokens.task import TokenTask
-from bertkit.tasks.workflow import SPECIAL_SETTINGS, Predicted, Workflow, workflow_of
+from bertkit.tasks.workflow import Predicted, Workflow, workflow_of
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import notes_on
@@ -332,7 +333,14 @@ def test_settings_that_a_task_understands_are_taken() -> None:
     both = {"class_weights": "balanced", "calibrate": True, "tune_thresholds": True}
     workflow_of(get_task("imdb")).check_settings(FinetuneConfig(**both, long_texts="windows", overlap=3))
     workflow_of(get_task("mrpc")).check_settings(FinetuneConfig(**both))
-    assert set(SPECIAL_SETTINGS) <= set(FinetuneConfig.model_fields)
+    workflow_of(get_task("sparse-pairs")).check_settings(FinetuneConfig(query_flops=0.3, document_flops=0.3))
+    workflow_of(get_task("text2text")).check_settings(FinetuneConfig(max_target_length=9, num_beams=2))
+    workflow_of(get_task("rerank")).check_settings(FinetuneConfig(rank_loss="lambda", pooling="mean"))
+    workflow_of(get_task("pairs")).check_settings(FinetuneConfig(mine_negatives=2, max_negative=0.5, pooling="cls"))
+    for other in ({"temperature": 0.1}, {"pooling": "mean"}):
+        with pytest.raises(ConfigError, match="has no effect in task sparse-pairs: it is for "):
+            workflow_of(get_task("sparse-pairs")).check_settings(FinetuneConfig(**other))
+    assert set(uses()) <= set(FinetuneConfig.model_fields)
 
 
 def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertFor
 from bertkit.model.seq2seq.reading_heads import BartForSequenceClassification
 from bertkit.optim import AdamW, AdamWeightDecay
 from bertkit.ragged import Ragged
-from bertkit.tasks.text.workflow import class_weights, label_entropy, score_logits, text_logits
+from bertkit.tasks import get_task
+from bertkit.tasks.text.workflow import TextWorkflow, class_weights, label_entropy, score_logits, text_logits
 from bertkit.training.finetuning import feature_cache
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
@@ -152,7 +153,7 @@ def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:
     turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)
     for patience, epochs in ((None, 4), (0, 12)):
         given = toy_config(epochs=12, learning_rate=1e-2, patience=patience)
-        config = given.resolved(task="text", model=tiny_model().config, num_train_rows=120)
+        config = given.resolved(model=tiny_model().config, num_train_rows=120)
         done = fit_classifier(tiny_model(), toy_task(), TRAIN, turned, config, seed=0).progression
         assert done.best_step == 8
         assert len(done.epochs) == epochs
@@ -488,7 +489,7 @@ BART_BASE = BartConfig(
     ],
 )
 def test_default_learning_rates(shape: BertConfig, changes: dict[str, object], rate: float) -> None:
-    assert FinetuneConfig(**changes).resolved(task="sst2", model=shape, num_train_rows=10_000).learning_rate == rate
+    assert FinetuneConfig(**changes).resolved(model=shape, num_train_rows=10_000).learning_rate == rate
 
 
 @pytest.mark.parametrize(
@@ -505,7 +506,7 @@ def test_default_learning_rates(shape: BertConfig, changes: dict[str, object], r
 def test_default_learning_rates_of_encoder_decoders(
     shape: BartConfig | T5Config, head: str, changes: dict[str, object], rate: float
 ) -> None:
-    chosen = FinetuneConfig(**changes).resolved(task="x", model=shape, num_train_rows=10_000, head=head)
+    chosen = FinetuneConfig(**changes).resolved(model=shape, num_train_rows=10_000, head=head)
     assert (chosen.learning_rate, chosen.pooling) == (rate, None)
 
 
@@ -522,17 +523,18 @@ def test_default_learning_rates_of_encoder_decoders(
     ],
 )
 def test_default_epochs(rows: int, changes: dict[str, object], epochs: int) -> None:
-    assert FinetuneConfig(**changes).resolved(task="x", model=BASE, num_train_rows=rows).epochs == epochs
+    assert FinetuneConfig(**changes).resolved(model=BASE, num_train_rows=rows).epochs == epochs
 
 
 def test_default_lengths() -> None:
     def length(task: str, shape: BertConfig = BASE) -> int | None:
-        return FinetuneConfig().resolved(task=task, model=shape, num_train_rows=10).max_length
+        longest = TextWorkflow(replace(get_task("imdb"), name=task)).default_max_length
+        return FinetuneConfig().resolved(model=shape, num_train_rows=10, longest=longest).max_length
 
     assert (length("sst2"), length("imdb"), length("csv")) == (128, 512, 256)
     assert length("imdb", TINY) == 40
     with pytest.raises(ConfigError, match="max_length=50 but the model has 40 positions"):
-        FinetuneConfig(max_length=50).resolved(task="x", model=TINY, num_train_rows=10)
+        FinetuneConfig(max_length=50).resolved(model=TINY, num_train_rows=10)
 
 
 def test_wrong_settings_are_named() -> None:

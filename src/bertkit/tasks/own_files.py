@@ -1,0 +1,94 @@
+"""How files of one's own hold a kind's data: plain classes, of whose fields the command line makes its options.
+
+A kind that has such options has its class in ``tasks/KIND/columns.py``. It makes the task, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from bertkit.config.file_columns import EncodedOptions, FileOptions, Option, TextTable
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished model, as far as the task of some files depends on it.
+
+    path: of its checkpoint. task: that of its run, if it is known. learned: the files are those that it learned from.
+    """
+
+    path: Path
+    task: Task | None
+    learned: bool
+
+
+@dataclass(frozen=True)
+class OwnFiles(FileOptions):
+    """Files of a kind of task, and how tasks are made of them; by default they are read without being told how."""
+
+    def task(self, name: str, data: Path, on_error: OnError = "raise") -> Task:
+        """The task of that name for these files; ConfigError for options that contradict each other."""
+        return get_task(name)
+
+    def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
+        """The task of that name for files that a finished model is scored on: by default that of its run."""
+        return model.task if model.task is not None and model.task.name == name else self.task(name, data, on_error)
+
+
+@dataclass(frozen=True)
+class EncodedFiles(EncodedOptions, OwnFiles):
+    """Tasks whose columns say how files are encoded."""
+
+    def task(self, name: str, data: Path, on_error: OnError = "raise") -> Task:
+        return self._encoded(self.with_columns(get_task(name)))
+
+    def with_columns(self, task: Any) -> Any:
+        """A built-in task of the kind with these options."""
+        return task
+
+    def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
+        """As always, but by the encoding of another file UTF-8 would be misread without an error."""
+        if model.task is None or model.task.name != name or self.given:
+            return self.task(name, data, on_error)
+        task = cast(Any, model.task)
+        return self._encoded(task if model.learned else replace(task, columns=replace(task.columns, encoding=None)))
+
+    def _encoded(self, task: Any) -> Task:
+        columns = task.columns if self.encoding is None else replace(task.columns, encoding=self.encoding)
+        return cast(Task, replace(task, columns=columns))
+
+
+@dataclass(frozen=True)
+class LabelledTable(TextTable, EncodedFiles):
+    """Tables of texts and labels."""
+
+    label: Annotated[
+        str | None,
+        Option("Column; default: inferred from the file and reported. Several (a,b,c) hold 1 or 0 for one label each."),
+    ] = None
+
+
+def files_of(form: str) -> type[OwnFiles]:
+    """The options of a kind."""
+    return cast("type[OwnFiles]", part_of(form, "columns") or OwnFiles)
+
+
+def task_of(name: str, data: str | Path) -> Task:
+    """The task of that name; one that is made from files, such as ``csv`` or ``ner``, is made from ``data``.
+
+    Raises:
+        ConfigError: an unknown name, with the nearest known one.
+        DataError: files from which no task can be made, as :func:`csv_task` and :func:`ner_task`.
+    """
+    return files_of(form_of(name))().task(name, Path(data))
+
+
+def who_takes(option: str) -> str:
+    """A task that takes an option, one that is made from files if there is such a task."""
+    made = [(name, form) for form, kind in KINDS.items() for name in kind.from_files]
+    known = [(name, form) for form, kind in KINDS.items() for name in kind.built_in]
+    return next(name for name, form in (*made, *known) if option in files_of(form).taken_by(name))

@@ -1,0 +1,79 @@
+"""How files of one's own hold texts and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from bertkit.config.any_config import read_any_config
+from bertkit.config.config_file import config_path
+from bertkit.config.file_columns import Option
+from bertkit.errors import ConfigError
+from bertkit.tasks.own_files import Finished, LabelledTable, OwnFiles
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.registry import Task
+from bertkit.tasks.text.csv_task import csv_task
+from bertkit.tasks.text.task import TextTask
+
+#: The task that is made from a file.
+MADE = "csv"
+
+
+@dataclass(frozen=True)
+class TextFiles(LabelledTable):
+    """Tables of texts and labels; built-in tasks know theirs."""
+
+    remarks = (
+        "With --few-shot a handful of labelled texts is enough: the best way to learn from them is found by "
+        "cross-validation, and without a dev file all are trained on."
+    )
+
+    multi_label: Annotated[bool, Option("The label column holds several labels, as in 'news|sport'.")] = False
+    label_separator: Annotated[str, Option("Separator of labels, with --multi-label.", everyday=False)] = "|"
+
+    @classmethod
+    def taken_by(cls, name: str) -> Collection[str]:
+        return super().taken_by(name) if name == MADE else ("encoding",)
+
+    def task(self, name: str, data: Path, on_error: OnError = "raise", **known: Any) -> Task:
+        """``known``, of a task made from a file: as in :func:`bertkit.tasks.csv_task`."""
+        return self.from_table(data, on_error, **known) if name == MADE else super().task(name, data, on_error)
+
+    def from_table(self, data: Path, on_error: OnError, **known: Any) -> TextTask:
+        """The task that a table is made for."""
+        if "label_separator" in self.given and not self.multi_label:
+            raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")
+        if self.multi_label:
+            known = {**known, "problem": "multi_label"}
+        return csv_task(
+            data,
+            text=self.text,
+            text_pair=self.text_pair,
+            label=self.label.split(",") if self.label and "," in self.label else self.label,
+            label_separator=self.label_separator,
+            delimiter=self.separator,
+            quoting=self.quoting,
+            encoding=self.encoding,
+            on_error=on_error,
+            **known,
+        )
+
+    def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
+        """The same, with the labels of the model."""
+        same = model.task is not None and model.task.name == name and not self.given
+        if name != MADE or same:
+            return super().task_for(name, data, on_error, model)
+        shape = read_any_config(config_path(model.path))
+        if shape.problem_type == "regression" or shape.num_labels == 1:
+            return self.from_table(data, on_error, problem="regression")
+        problem = "multi_label" if shape.problem_type == "multi_label_classification" else "classification"
+        return self.from_table(data, on_error, problem=problem, labels=list(shape.id2label.values()))
+
+
+def text_task(files: OwnFiles, name: str, data: Path, on_error: OnError, *, refusal: str, **known: Any) -> TextTask:
+    """The task of texts of that name; ConfigError with ``refusal`` where it is of another kind."""
+    if not isinstance(files, TextFiles):
+        raise ConfigError(refusal)
+    return cast(TextTask, files.task(name, data, on_error, **known))
