@@ -1,7 +1,6 @@
-"""Folders with an adapter: low-rank matrices that are added to those of another model, and whole layers for its head.
+"""Folders with an adapter: low-rank matrices added to those of another model, and whole layers for its head.
 
-An adapter is read as a checkpoint whose tensors are those of the other model, sums, or its own. The names of its
-tensors are those of ``peft``.
+Read as a checkpoint whose tensors are those of the other model, sums, or its own; named as by ``peft``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
-Also the vocabulary that lies beside them, each token of which must have a row in the embedding table. Only headers are
-looked at, so no weights are allocated.
+Also the vocabulary beside them, each token of which must have a row in the embedding table. Only headers are read.
 """
 
 from __future__ import annotations
