@@ -1,4 +1,4 @@
-"""Tasks: reading their files, scoring, reports, baselines. Imports no torch."""
+"""Tasks: reading their files, scoring, reports, baselines."""
 
 from __future__ import annotations
 

@@ -28,11 +28,7 @@ OutputsT = TypeVar("OutputsT")
 
 @dataclass(frozen=True, slots=True)
 class Predicted(Generic[ExampleT, EncodedT, OutputsT]):
-    """What a model said of some examples, and how that is read.
-
-    examples: what was asked. encoded: the same as token ids. outputs: see :meth:`Answering.outputs`.
-    decision: what was chosen on dev; empty where nothing was, or not yet.
-    """
+    """What a model said of some examples; ``decision`` is how that is read, empty where nothing was chosen on dev."""
 
     examples: Sequence[ExampleT]
     encoded: EncodedT
@@ -64,28 +60,18 @@ class Answering(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def encode(
         self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> EncodedT:
-        """Token ids of one example or more, and with ``labelled`` what the loss compares with.
-
-        Without, as for prediction, targets are left out whether the examples have them or not. ``max_length`` of the
-        settings is set.
-        """
+        """Token ids of one example or more, and if ``labelled`` what the loss compares with. ``max_length`` is set."""
 
     def sequences(self, encoded: EncodedT) -> Ragged:
         """What a back-end computes; by default the rows themselves."""
         return cast(Ragged, encoded)
 
     def arrange(self, encoded: EncodedT, values: Floats, config: AnyConfig) -> OutputsT:
-        """The outputs of the values ``(S, width)`` of the sequences, or ``(T, width)`` of their tokens.
-
-        ``config`` is the model's, whose labels say what the values are of.
-        """
+        """The outputs of the values ``(S, width)`` of the sequences, or ``(T, width)`` of their tokens."""
         return cast(OutputsT, values)
 
     def outputs(self, engine: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What a model says of every row, in numpy, as the engine's ``row_outputs``.
-
-        ``engine`` is that of ``scoring_engine`` or ``open_engine``.
-        """
+        """What a model says of every row, in numpy, as the ``row_outputs`` of its scoring or open engine."""
         read = engine.token_outputs if self.of_tokens else engine.row_outputs
         values = read(self.sequences(encoded), self.wanted, check=check, label=label)
         return self.arrange(encoded, values, engine.config)

@@ -20,10 +20,7 @@ ValueT = TypeVar("ValueT", bound=Hashable)
 
 
 class SplitFacts:
-    """Facts about one split, as values fit for JSON and as lines of text.
-
-    ``unit`` is what an example is called; ``about`` is more for the first line.
-    """
+    """Facts about one split, as values fit for JSON and as lines of text; ``unit`` is what an example is called."""
 
     def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:
         path = getattr(rows, "path", None)
@@ -48,10 +45,7 @@ class SplitFacts:
         self.add((f"{mark}: {line}" if mark else line) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning.
-
-        ``what`` says in words what keys and meanings are.
-        """
+        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning."""
         found = grouped(keys, meanings)
         several = sum(len(found[key]) > 1 for key in keys)
         duplicates = len(keys) - len(found)

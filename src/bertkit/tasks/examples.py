@@ -30,10 +30,7 @@ def place_of(source: str | Path, row: int, unit: str = "object") -> str:
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line or record where it begins, counted from 1.
-
-    An example that inherits from it needs nothing but the two fields.
-    """
+    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1."""
 
     __slots__ = ()
 
@@ -118,12 +115,7 @@ Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIn:
-    """What a built-in task says of itself, whatever its kind.
-
-    folders: names a data folder of the task may have.
-    about: one line for people.
-    notes: remarks for readers of its data report and its scores, one sentence each.
-    """
+    """What a built-in task says of itself: ``about`` is a line for people, ``notes`` are for readers of its scores."""
 
     folders: tuple[str, ...] = ()
     about: str = ""

@@ -105,8 +105,7 @@ def shuffled(groups: Sequence[list[int]], seed: int) -> list[list[int]]:
 def take_groups(order: Sequence[Sequence[int]], share: float, *, or_smallest: bool = True) -> set[int]:
     """Rows of whole groups, as near to a share of all rows as groups allow; never those of the last group.
 
-    If every group is too large, the smallest one is taken, because an empty part could not be evaluated; with
-    ``or_smallest=False`` none is.
+    If all are too large, the smallest one, because an empty part could not be evaluated, unless ``or_smallest=False``.
     """
     wanted = sum(map(len, order)) * share
     taken: set[int] = set()

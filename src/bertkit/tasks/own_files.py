@@ -16,10 +16,7 @@ from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished model, as far as the task of some files depends on it.
-
-    path: of its checkpoint. task: that of its run, if it is known. learned: the files are those that it learned from.
-    """
+    """A finished model, and the task of its run if known; ``learned``: from the files whose task is made."""
 
     path: Path
     task: Task | None

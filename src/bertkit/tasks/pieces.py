@@ -1,4 +1,4 @@
-"""Word pieces of texts with the characters that each stands for. Imports no torch."""
+"""Word pieces of texts with the characters that each stands for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ TEXTS_AT_ONCE = 256
 class Pieces:
     """Word pieces of E texts end to end, P in all, without special tokens.
 
-    texts: the texts.
-    ids: int32 ``(P,)``.
     boundaries: int64 ``(E + 1,)``; text e owns the pieces ``boundaries[e] : boundaries[e + 1]``.
     starts, ends: int64 ``(P,)``, the characters of its own text that each piece stands for.
     words: int64 ``(P,)``, number of the word of its text that each piece belongs to, as the tokenizer sees words; -1
@@ -54,8 +52,7 @@ class Pieces:
 def find_pieces(texts: Sequence[str], tokenizer: PreTrainedTokenizer, *, strip: bool = False) -> Pieces:
     """Cut one text or more into word pieces and say which characters each stands for.
 
-    ``strip`` leaves white space at the edges of a piece out of its characters: pieces of some tokenizers include the
-    blank before them.
+    ``strip`` leaves white space at the edges of a piece out of them: some tokenizers include the blank before.
     """
     ids, offsets, words = [], [], []
     for first in range(0, len(texts), TEXTS_AT_ONCE):

@@ -21,7 +21,6 @@ from bertkit.system.json_files import parsed
 class Kind(NamedTuple):
     """Where a kind of task is.
 
-    folder: its package.
     prefix: what the names of its classes begin with: ``SpanTask``, ``SpanWorkflow``, ``SpanBattery``.
     built_in: its tasks by name, each as ``module:CONSTANT`` in the folder.
     from_files: its tasks that are made from a user's files, by name, each with a line for people.

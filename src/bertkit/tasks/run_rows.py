@@ -29,8 +29,7 @@ class Rows:
 
     held_out: dev was taken out of the training file, because the task has none.
     num_before_cut: training examples before ``max_train_rows``, held-out ones not among them.
-    hashes: of what the examples of each part hold, in their order, and of train and dev together (:data:`ALL`): the
-        same for two copies of the same data.
+    hashes: of what the examples of each part hold, in their order, and of train and dev together (:data:`ALL`).
     more: further labelled sets that finished models are scored on, by name.
     """
 
@@ -57,9 +56,8 @@ def read_rows(
 ) -> Rows:
     """Read train and dev; hold dev out of train where there is no file for it; cut train to ``max_train_rows``.
 
-    With ``cross_validated`` nothing is held out: see :attr:`Rows.cross_validated`.
-
-    Hold-out and cut depend on ``settings.seed`` and not on the seed of a single run, so all runs see the same examples.
+    With ``cross_validated`` nothing is held out: see :attr:`Rows.cross_validated`. Hold-out and cut depend on
+    ``settings.seed`` and not on the seed of a single run, so all runs see the same examples.
     """
     train = workflow.read(data, "train", on_error=settings.on_error)
     has_dev = "dev" in workflow.splits(data)
@@ -82,7 +80,7 @@ def held_out_again(
 ) -> Examples[Located] | None:
     """The dev rows that a run held out of its training file; None where it held none out, or this is other data.
 
-    ``facts`` is the part ``data`` of the run's protocol, ``data`` what is now said to be the run's data.
+    ``facts`` is the part ``data`` of the run's protocol.
     """
     if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
         return None
@@ -119,12 +117,10 @@ def _content(workflow: AnyWorkflow, examples: Sequence[Located]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A scored set.
+    """A scored set: metrics, lines for the examples, and the content of files by name.
 
-    scores: metrics by name. rows: a line for each example. files: what is written, content by name.
     decision: under which it was scored. bootstrap: the main metric of resampled examples; None where not known.
     interval: of the main metric; None where there is none, or too few examples for one, which ``remarks`` says then.
-    table: more for people. remarks: what no score should hide.
     """
 
     scores: dict[str, float]

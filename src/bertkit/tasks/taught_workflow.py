@@ -42,9 +42,8 @@ USELESS: Mapping[str, tuple[object, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaughtRows:
-    """Encoded examples, some without labels, with the teacher's outputs.
+    """Encoded examples, some without labels, with the teacher's logits ``(U, C)``; NaN where it says nothing.
 
-    teacher: float32 ``(U, C)``, logits; NaN where it says nothing.
     boundaries: int64 ``(R + 1,)``; row r owns the units ``boundaries[r] : boundaries[r + 1]``.
     """
 
@@ -84,7 +83,6 @@ class TaughtRows:
 class Lesson:
     """What a student is taught with.
 
-    temperature: what logits are divided by before both softmaxes.
     soft_weight: share of the soft targets in the loss of a unit with a label; the rest is its label.
     unlabelled: examples beside those of the training file.
     ask: from examples, and how the student reads them, to the teacher's logits ``(U, C)``, in the order of the task's
@@ -137,10 +135,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
         return False
 
     def read_unlabelled(self, file: Path, seen: Collection[Hashable]) -> tuple[Sequence[Any], int]:
-        """The different examples of a file whose :meth:`texts` were not seen, and how many it has.
-
-        No answer is read.
-        """
+        """The different examples of a file whose :meth:`texts` were not seen, without answers, and how many it has."""
         read = self.read_file(file, "test")
         fresh = {self.texts(example): example for example in reversed(read) if self.texts(example) not in seen}
         return list(fresh.values())[::-1], len(read)
@@ -171,11 +166,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
     @abstractmethod
     def places(self, teacher: Any, shape: AnyConfig, name: str) -> tuple[int, ...]:
-        """For each output of the task the number of that of a teacher: a model with its task and its shape.
-
-        Raises:
-            ConfigError: it has other outputs; ``name`` says whose they are.
-        """
+        """For each output of the task the number of that of a teacher: a model with its task, shape and ``name``."""
 
     @abstractmethod
     def judge(self, output: ModelOutput, batch: Batch) -> Judged:
@@ -240,11 +231,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
 
 
 def taught_workflow(task: Task, lesson: Lesson) -> TaughtWorkflow:
-    """The workflow of a task with a teacher.
-
-    Raises:
-        ConfigError: a kind of task that no teacher teaches.
-    """
+    """The workflow of a task with a teacher; ConfigError for a kind that no teacher teaches."""
     taught = [form for form, kind in KINDS.items() if find_spec(f"{kind.folder}.taught") is not None]
     if task.form not in taught:
         raise ConfigError(
@@ -258,12 +245,9 @@ def taught_workflow(task: Task, lesson: Lesson) -> TaughtWorkflow:
 def label_places(
     theirs: Sequence[str], ours: Sequence[str], name: str, task: str, several: tuple[bool, bool] = (False, False)
 ) -> tuple[int, ...]:
-    """Where the labels of a task are among those of the teacher ``name``.
+    """Where the labels of a task are among those of the teacher ``name``; ConfigError if they are not the same.
 
     ``several``: whether any number of labels belong to a text, by the teacher, and in the task.
-
-    Raises:
-        ConfigError: they are not the same labels.
     """
     if sorted(theirs) != sorted(ours) or several[0] != several[1]:
         said = [" (any number of them)" if any_number else "" for any_number in several]

@@ -55,10 +55,8 @@ class Head(TypedDict, total=False):
 class Card:
     """What the model card says of a kind of task.
 
-    pipeline: name of the pipeline that uses the model, also the Hub's tag.
     predicts: what comes out and for what, as the end of a sentence: "one of: `a`, `b` for a text".
-    call: a line of Python that uses ``pipe``.
-    limits: a sentence on what happens to long input.
+    call: a line of Python that uses ``pipe``. limits: a sentence on what happens to long input.
     """
 
     pipeline: str
@@ -180,10 +178,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         return train
 
     def steps(self, train: EncodedT, size: int, seed: int, settings: ReadingSettings) -> Steps | None:
-        """Which rows belong together, where the rows of a step are compared, or are all of one head.
-
-        None: every row counts by itself; steps of ``size`` rows are drawn in any order and split to fit the memory.
-        """
+        """Which rows belong together in a step; None: each counts by itself, in any order, split to fit the memory."""
         return None
 
     @abstractmethod
@@ -233,10 +228,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         return InferenceEngine.load(path, self.model_class, device=device, precision=precision, threads=threads)
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> AnyConfig:
-        """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have.
-
-        ConfigError for a setting that the family has no use for.
-        """
+        """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have."""
         from bertkit.model.loading import pooling_of
 
         file = self.read_shape(start)
@@ -262,10 +254,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float | None:
-        """Training loss of the best answer that ignores the text: what a run has to get below to have learned.
-
-        None: there is no such bound, and no run is called dead.
-        """
+        """Training loss of the best answer that ignores the text, which a run must get below; None: there is none."""
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""

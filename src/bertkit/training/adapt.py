@@ -43,7 +43,7 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune, with_precision
-from bertkit.training.finetuning.finetune_results import FinetuneResult
+from bertkit.training.finetuning.finetune_results import FinetuneResult, scores_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
@@ -55,13 +55,7 @@ ONE_PROCESS_BYTES = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class AdaptResult:
-    """The outcome of adapting.
-
-    folder: see the module.
-    adapted: the fine-tuning run from the adapted model. plain: the one from the original model; None if not asked for.
-    text: training texts, further files, tokens, optimizer steps and unigram entropy of the masked-LM training, and its
-        last training loss.
-    """
+    """The outcome of adapting: the fine-tuning runs from the adapted and, if asked for, from the original model."""
 
     folder: Path
     adapted: FinetuneResult
@@ -74,12 +68,7 @@ class AdaptResult:
 
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
-        runs = {"with": self.adapted, "without": self.plain}
-        scores = {
-            name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
-            for name, run in runs.items()
-            if run is not None
-        }
+        scores = scores_of(self.adapted, self.plain)
         return {"task": self.adapted.task, "main_metric": self.adapted.main_metric, **scores, "text": dict(self.text)}
 
     def render(self) -> str:
@@ -147,17 +136,13 @@ def adapt(
     Args:
         task: a name, or a task of any kind that has texts: texts, sentences, contexts with their questions; for
             multiple choice only the context, because the correct choice next to it would reveal the label.
-        data: as in :func:`bertkit.training.finetuning.finetune.finetune`. Rows that become dev are not read here.
+        data: as in :func:`finetune`. Rows that become dev are not read here.
         model: start checkpoint. One without a masked-LM head gets a new one, which needs more steps to be useful.
         out: the folder; new, or that of the same call, perhaps with fewer seeds, which is continued.
         config: settings of both fine-tuning runs.
         settings: settings of the masked-LM training.
         texts: further files of unlabelled text of the same kind, as in ``bertkit prepare``.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-
-    Raises:
-        ConfigError: ``out`` holds something else; a kind of task without text.
-        Everything that preparing text, pre-training and fine-tuning raise.
+        device: None is the CPU.
     """
     task = task_of(task, data) if isinstance(task, str) else task
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)

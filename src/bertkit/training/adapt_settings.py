@@ -1,4 +1,4 @@
-"""The settings for adapting a model to a task's text. Imports no torch."""
+"""The settings for adapting a model to a task's text."""
 
 from __future__ import annotations
 

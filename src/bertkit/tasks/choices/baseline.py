@@ -17,9 +17,8 @@ from bertkit.tasks.text.baseline import INVERSE_PENALTY, pair_features
 def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample], task: ChoiceTask) -> Row:
     """Fit on train, score on dev. The same input gives the same numbers.
 
-    Every choice is an example of its own, right or wrong, with the features of a pair of texts (see
-    :func:`bertkit.tasks.text.baseline.tfidf_baseline`); of a question the choice is taken that logistic regression
-    finds likeliest to be right, of equal ones the first.
+    Every choice is an example of its own, right or wrong, with the features of a pair of texts. Of a question the one
+    is taken that logistic regression finds likeliest to be right, of equal ones the first.
     """
     from sklearn.linear_model import LogisticRegression
 

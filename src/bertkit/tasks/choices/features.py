@@ -1,4 +1,4 @@
-"""Questions with their choices as token ids: one sequence for each choice. Imports no torch."""
+"""Questions with their choices as token ids: one sequence for each choice."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ def featurize_choices(
     Where a pair does not fit, its context is cut at the end and the choice stays whole, so that no choice is lost or
     becomes equal to another; only where a choice alone does not fit, the longer of the two is cut. Deviates from the
     original, which always cuts the longer one.
-
-    ``max_length`` None: the tokenizer's ``model_max_length``. With ``labelled`` the labels are kept, which all examples
-    must then have, or none.
     """
     if not examples:
         raise InputError("there are no examples to encode")

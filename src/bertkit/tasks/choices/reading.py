@@ -48,7 +48,6 @@ CODAH_COLUMNS = ("category", "prompt", "ending0", "ending1", "ending2", "ending3
 class ChoiceColumns:
     """Where a file holds its questions.
 
-    context, label: columns. start: a column, or None.
     choices: one column a choice; or, with ``listed``, the one column that holds a list of them.
     lettered: the label is the letter of a choice. one_more: what the column of one choice more would be called.
     """
@@ -63,11 +62,7 @@ class ChoiceColumns:
 
 
 def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
-    """The questions of one file.
-
-    ``split`` is train, dev or test; labels may be absent from test alone (no column, or -1 throughout). All questions
-    have the same number of choices, counted from 0. With ``on_error="skip"`` bad rows are listed in ``.skipped``.
-    """
+    """The questions of one file, all with the same number of choices; labels may be absent from test alone."""
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)
     searched = columns_to_search(table, LABELS) if split == "test" else table.columns

@@ -13,15 +13,7 @@ from bertkit.tasks.examples import BuiltIn, Located
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample(Located):
-    """One question.
-
-    context: the first text of every pair, as in the file.
-    start: the beginning of each second text (SWAG's ``sent2``), or empty.
-    choices: the continuations or answers, two or more.
-    label: number of the right one, or None in an unlabelled test file.
-    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
-    source: the file it came from.
-    """
+    """A question: two choices or more, after a ``context``, each perhaps with the same ``start`` (SWAG's ``sent2``)."""
 
     context: str
     start: str
@@ -72,13 +64,7 @@ class ChoiceExample(Located):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTask(BuiltIn):
-    """A context and some choices -> the number of the right one.
-
-    Which columns hold what is read off each file; see :mod:`bertkit.tasks.choices.reading`.
-
-    name: as on the command line.
-    metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
-    """
+    """A context and some choices -> the number of the right one; columns are read off each file, see :mod:`reading`."""
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
     form: ClassVar[str] = "choice"

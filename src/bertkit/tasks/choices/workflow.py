@@ -37,10 +37,7 @@ ChoicesPredicted = Predicted[ChoiceExample, GroupSet, Floats]
 
 
 class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
-    """Questions of :class:`bertkit.tasks.choices.task.ChoiceTask`; outputs are the logits ``(R, choices)``.
-
-    A row is a question with all of its choices, as in the original: a batch of 16 has 64 sequences of SWAG.
-    """
+    """Rows are questions with all their choices, as in the original; outputs are the logits ``(R, choices)``."""
 
     task: ChoiceTask
     model_class = "BertForMultipleChoice"

@@ -1,4 +1,4 @@
-"""Which rows are compared with each other in a step: a pure function of seed and epoch. Numpy only.
+"""Which rows are compared with each other in a step: a pure function of seed and epoch.
 
 Where every text of a batch is a negative for the others, the same text twice would be its own negative, so no text
 stands in two rows of a batch, on whichever side.
@@ -22,7 +22,7 @@ MOST_STEPS = 2
 def num_steps(texts: Ints, size: int) -> int:
     """Steps of an epoch: as many as the rows fill, and as the most frequent text needs, within :data:`MOST_STEPS`.
 
-    ``texts`` ``(R, C)``: the number of each text of each row, that of equal texts the same. ``size``: rows of a step.
+    ``texts`` ``(R, C)``: the number of each text of each row, that of equal texts the same.
     """
     needed = math.ceil(len(texts) / size)
     return max(needed, min(int(_rows_of_text(texts).max()), MOST_STEPS * needed))
@@ -31,8 +31,7 @@ def num_steps(texts: Ints, size: int) -> int:
 def epoch_batches(texts: Ints, size: int, *, seed: int, epoch: int) -> list[Ints]:
     """The rows of each step, of which no two share a text: :func:`num_steps` arrays of nearly equal lengths.
 
-    Rows for which there is no place are left out; in another epoch it may be others. ``texts`` and ``size`` as in
-    :func:`num_steps`.
+    Rows for which there is no place are left out; in another epoch it may be others.
     """
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     order = generator.permutation(len(texts))

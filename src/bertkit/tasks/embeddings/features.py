@@ -1,4 +1,4 @@
-"""Texts that are compared as token ids, each text once. Imports no torch."""
+"""Texts that are compared as token ids, each text once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ NONE = -1
 class TextColumns:
     """R rows of texts that are compared: U texts, each once as an anchor and once as another.
 
-    texts: token ids of the U texts.
     columns: int64 ``(R, C)``, the number of each text: of the anchor, the positive, the negatives; :data:`NONE` where a
         row has no such negative.
     same: int64 ``(U,)``, equal for texts that differ in case and blanks at most, on whichever side they stand.
-    scores: float32 ``(R,)``, as in the file; None where there are none.
+    scores: float32 ``(R,)``, as in the file.
     """
 
     texts: Ragged
@@ -76,10 +75,7 @@ class TextColumns:
 
 @dataclass(frozen=True, slots=True)
 class NumberedTexts:
-    """The texts of some examples, each once on a side.
-
-    texts: U texts, anchors and others mixed. is_anchor: bool ``(U,)``. columns, same: as in :class:`TextColumns`.
-    """
+    """U texts, anchors and others mixed, each once on a side; ``columns`` and ``same`` as in :class:`TextColumns`."""
 
     texts: list[str]
     is_anchor: Flags
@@ -112,10 +108,7 @@ def featurize_columns(
     prompts: tuple[str, str] = ("", ""),
     scored: bool = False,
 ) -> TextColumns:
-    """Token ids of the texts of examples, each behind its prompt and cut at its end.
-
-    ``prompts`` are that of anchors and that of other texts; ``scored`` takes the scores along.
-    """
+    """Token ids of the texts of examples, behind the prompt of anchors or of others, and cut at the end."""
     numbered = number_texts(examples)
     texts = [prompts[not first] + text for text, first in zip(numbered.texts, numbered.is_anchor.tolist(), strict=True)]
     rows = featurize_texts(texts, None, tokenizer, max_length=max_length)

@@ -43,10 +43,7 @@ FOLDER, FOUND = "mining", "mined-negatives.jsonl"
 
 
 class Negatives(NamedTuple):
-    """Negatives of R rows: numbers of texts and their cosines with the anchor, ``(R, N)``, nearest first.
-
-    :data:`NONE` and 0 where a row has fewer.
-    """
+    """Numbers of the negatives of R rows and their cosines ``(R, N)``, nearest first; :data:`NONE` and 0 for fewer."""
 
     numbers: Ints
     cosines: Floats
@@ -64,18 +61,7 @@ def mine(
     """The rows with up to ``count`` more negatives each, out of the texts that anchors are compared with.
 
     A killed call goes on where it was, and a finished one is not repeated, for the same weights, rows and settings.
-
-    Args:
-        rows: the encoded rows.
-        examples: the same, for the listing in the run folder.
-        model: what finds them, as it is.
-        folder: of the run; a listing of the negatives is left there.
-        count: negatives a row.
-        most: share of the positive's cosine that a negative may have.
-
-    Raises:
-        DataError: nothing was found for any row.
-        Interrupted: Ctrl-C or SIGTERM; the vectors so far are kept.
+    ``most`` is the share of the positive's cosine that a negative may have. A listing is left in the run ``folder``.
     """
     of_vectors = _key(model, rows)
     done = folder / FOLDER / f"{of_vectors}-{count}-{most:g}.npy"
@@ -100,7 +86,6 @@ def find_negatives(
 
     A text is left out if it says the same as the anchor, as any positive or as a negative of the row, or if its cosine
     is above ``most`` times that of the row's positive (of a positive below 0, by as much further below).
-    ``vectors_UD`` are those of ``rows.texts``; ``check`` is called between blocks of the search.
     """
     queries, unit_UD, documents = Queries.of(rows.columns), directions(vectors_UD), rows.documents
     taken = [{int(rows.same[anchor])} for anchor in queries.anchors]

@@ -1,4 +1,4 @@
-"""From a table of texts that are compared to examples. Imports no torch."""
+"""From a table of texts that are compared to examples."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 def read_embeddings(
     task: EmbeddingTask, path: Path, split: Split, *, on_error: OnError = "raise"
 ) -> Examples[EmbeddingExample]:
-    """The examples of one file; scores may be absent from test alone.
-
-    Raises:
-        DataError: a missing column, no rows, or rows with an empty text, a score that is no finite number, or a
-            negative that is the positive: each with file, line, what was found, what was expected.
-    """
+    """The examples of one file; scores may be absent from test alone."""
     bad = BadRows(on_error, gather=True)
     table = open_table(path, task.columns, bad)
     texts, negatives, score = _columns_of(task, path, table, split)

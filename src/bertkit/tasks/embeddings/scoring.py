@@ -1,4 +1,4 @@
-"""How well vectors say which texts are alike. Imports no torch.
+"""How well vectors say which texts are alike.
 
 Letters of the array shapes: R rows, U texts, D width of a vector, Q different anchors.
 """
@@ -41,11 +41,7 @@ Vectors = Floats | WordVectors
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The different anchors of some rows, and what is to be found for each among all other texts.
-
-    anchors: int64 ``(Q,)``, numbers of their texts. of_row: int64 ``(R,)``, which of them each row has.
-    positives: Q sets of the numbers of texts.
-    """
+    """The different anchors ``(Q,)`` of some rows, that of each row ``(R,)``, and the texts to be found for each."""
 
     anchors: Ints
     of_row: Ints
@@ -107,9 +103,9 @@ def scores_of(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns) ->
 
 
 def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, draws: Draws) -> Values:
-    """The main metric ``(K,)`` of K sets of rows.
+    """The main metric ``(K,)`` of K sets of rows; what is searched stays the same.
 
-    What is searched stays the same. An anchor of several rows counts once in all, as it does in the score.
+    An anchor of several rows counts once in all, as it does in the score.
     """
     if task.compares == "pairs":
         queries = Queries.of(encoded.columns)

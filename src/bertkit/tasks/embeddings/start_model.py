@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def said_by(folder: Path) -> SentenceConfig | None:
-    """The settings of a sentence model; None for any other checkpoint.
-
-    Raises:
-        CheckpointError: a module or a value that bertkit does not have.
-    """
+    """The settings of a sentence model; None for any other checkpoint."""
     shape = BertConfig.from_json_file(config_path(folder))
     parts = read_sentence_parts(folder, shape.hidden_size)
     return None if parts is None else parts.config
@@ -98,11 +94,7 @@ def _as_read(said: SentenceConfig, task: EmbeddingTask, settings: ReadingSetting
 
 
 def _objective(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Objective:
-    """The loss of a model with vectors of ``width`` numbers; matryoshka's widths and whole vectors are both trained.
-
-    Raises:
-        ConfigError: shorter vectors that are not shorter.
-    """
+    """The loss of a model with vectors of ``width`` numbers; matryoshka's widths and whole vectors are both trained."""
     from bertkit.model.text_comparison import Objective
 
     widths, own = widths_of(settings), settings.of(EmbeddingTaskSettings)

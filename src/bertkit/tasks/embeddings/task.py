@@ -1,4 +1,4 @@
-"""What an embedding task is: its columns, what its rows say of texts, its scores. Imports no torch."""
+"""What an embedding task is: its columns, what its rows say of texts, its scores."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ USUAL_COLUMNS = Columns(ANCHOR_NAMES, POSITIVE_NAMES, SCORE_NAMES)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingExample(Located):
-    """Texts that are compared.
-
-    texts: as in the file: an anchor, its positive, and any number of negatives; or two texts with a score.
-    score: how alike they are, as in the file; None where the task has no scores, and in an unlabelled test file.
-    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
-    source: the file it came from.
-    """
+    """An anchor, its positive and any number of negatives, as in the file; or two texts with a score."""
 
     texts: tuple[str, ...]
     score: float | None = None
@@ -60,9 +54,6 @@ class EmbeddingExample(Located):
 class EmbeddingTask(BuiltIn):
     """Texts that are compared -> vectors that are near where the texts are alike.
 
-    name: as on the command line.
-    compares: what a row says.
-    metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
     columns: ``text`` is where the anchors are, ``text_pair`` the positives, ``label`` the scores.
     negatives: names of the columns of negatives; None: those that are called so, such as ``negative_2``.
     """

@@ -1,4 +1,4 @@
-"""Rows of several heads as one set, and which of them make a step. Imports no torch."""
+"""Rows of several heads as one set, and which of them make a step."""
 
 from __future__ import annotations
 

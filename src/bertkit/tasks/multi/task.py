@@ -42,10 +42,8 @@ class HeadExample:
 
 @dataclass(frozen=True, slots=True)
 class MultiTask:
-    """Several tasks by the names of their heads.
+    """Several tasks, as :func:`task_to_dict` returns them, and their data by the names of their heads.
 
-    heads: each head's task, as :func:`bertkit.tasks.task_to_dict` returns it; see :meth:`of`.
-    data: where each head's files are.
     alpha: a step is drawn from a head with a probability proportional to (its training rows) ** alpha.
     """
 

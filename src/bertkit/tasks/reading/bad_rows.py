@@ -30,8 +30,7 @@ class RowError(Exception):
 class BadRows:
     """Collects the bad rows of one file, so far ``skipped``.
 
-    With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names them
-    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out. ``unit``: see :func:`place_of`.
+    With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names all.
     """
 
     def __init__(self, on_error: OnError = "raise", *, gather: bool = False, unit: str = "object") -> None:
@@ -43,10 +42,7 @@ class BadRows:
         self.at_once = self._raises and not gather
 
     def report(self, path: Path, row: int, kind: str, message: str, advice: str = "") -> None:
-        """Note a row that cannot be used, or raise DataError if the first one is to raise.
-
-        ``advice``, a sentence, is given once where many rows have the same.
-        """
+        """Note a row that cannot be used, or raise DataError. Of ``advice`` that many rows have, one is shown."""
         where = place_of(path, row, self._unit)
         found = SkippedRow(where, row, kind, f"{where}: {message}", advice)
         if self.at_once:
@@ -54,10 +50,7 @@ class BadRows:
         self.skipped.append(found)
 
     def finish(self, path: Path, usable: int, nothing: str) -> None:
-        """At the end of a file raise DataError if there are bad rows that are not to be skipped, or no usable ones.
-
-        ``nothing`` is what to say of a file without any row, good or bad.
-        """
+        """At the end of a file raise DataError if there are bad rows not to skip, or no usable ones (``nothing``)."""
         count = len(self.skipped)
         if self.skipped and self._raises:
             shown = self.skipped[:SHOWN]

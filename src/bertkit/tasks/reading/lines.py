@@ -102,11 +102,10 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 
 class Lines:
-    """The lines of a file, plain or compressed, with their ends.
+    """The lines of a file, plain or compressed, with their ends; ``number`` of them read so far.
 
-    encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 takes precedence and is removed.
-    number: lines read so far.
-    damaged: kind, message and advice of lines with wrong bytes, until :meth:`report_damage` reports them.
+    A byte order mark of UTF-8 or UTF-16 takes precedence over the encoding and is removed. ``damaged`` has the lines
+    with wrong bytes, until :meth:`report_damage` reports them.
     """
 
     def __init__(self, path: Path, bad: BadRows, encoding: str | None = None) -> None:

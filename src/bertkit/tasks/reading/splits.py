@@ -205,10 +205,7 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
 
 
 def _rank(path: Path, rules: FileRules, *, at_end: bool = False) -> tuple[Split, int] | None:
-    """Split, and how directly the name says so (0 best).
-
-    With ``at_end`` a name may also end with the split's; of a file that a user names, that says too little.
-    """
+    """Split, and how directly the name says so (0 best); with ``at_end`` a name may also end with the split's."""
     if rules.loose:
         return _loose_rank(path)
     stem = _stem(path, rules.suffixes)

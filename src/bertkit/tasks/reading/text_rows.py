@@ -46,11 +46,7 @@ class FileRow(NamedTuple):
 
 
 def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRow]]:
-    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
-
-    Raises:
-        DataError: no file, a damaged one, or a row without a text; names file and line.
-    """
+    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""
     check_file(source)
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)

@@ -30,10 +30,7 @@ RANKS = 10
 def query_values(
     task: RerankTask, examples: Sequence[RerankExample], scores: npt.ArrayLike, seed: int = 0
 ) -> dict[str, Values]:
-    """Each metric of the task for each query ``(Q,)``, nan for one without an order.
-
-    ``scores`` are those of all documents, query after query; ``seed`` orders equal ones.
-    """
+    """Each metric of the task for each query ``(Q,)``, nan for one without an order; ``seed`` orders equal scores."""
     groups = boundaries_of([len(example.documents) for example in examples])
     ordered = np.array([example.has_order for example in examples])
     if not ordered.any():

@@ -1,4 +1,4 @@
-"""Queries with their documents as token ids. Imports no torch."""
+"""Queries with their documents as token ids."""
 
 from __future__ import annotations
 
@@ -23,13 +23,8 @@ def featurize_candidates(
 ) -> GroupSet:
     """Token ids of queries: one sequence, [CLS] query [SEP] document [SEP], for each document.
 
-    Of a pair that does not fit the longer text is cut at its end, as cross-encoders elsewhere read it.
-
-    Args:
-        examples: queries, each with one document or more.
-        tokenizer: of the model.
-        max_length: None: the tokenizer's ``model_max_length``.
-        gains: of all documents, query after query; they become ``sequences.labels``.
+    Of a pair that does not fit the longer text is cut at its end, as cross-encoders elsewhere read it. ``gains`` are of
+    all documents, query after query.
     """
     sizes = np.array([len(example.documents) for example in examples], dtype=np.int64)
     if not len(sizes) or not sizes.all():

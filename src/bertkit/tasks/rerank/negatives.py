@@ -37,10 +37,7 @@ Search = Callable[[int, Sequence[int], int], Ints]
 
 
 def add_negatives(examples: Examples[RerankExample], count: int, searcher: str) -> Examples[RerankExample]:
-    """The examples, each with up to ``count`` more documents of the others as not relevant; unlabelled ones unchanged.
-
-    There are fewer where no others are near: by BM25, where none has a word of the query.
-    """
+    """The examples, labelled ones each with up to ``count`` more documents of the others as not relevant."""
     if not count or any(example.gains is None for example in examples):
         return examples
     numbers: dict[str, int] = {}

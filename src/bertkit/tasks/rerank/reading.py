@@ -1,4 +1,4 @@
-"""From a table of queries and documents to examples. Imports no torch.
+"""From a table of queries and documents to examples.
 
 Rows are one of these, and rows with the same query belong together wherever they stand:
 
@@ -35,12 +35,7 @@ Graded = tuple[str, float | None]
 
 
 def read_rerank(task: RerankTask, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[RerankExample]:
-    """The queries of one file with all of their documents; labels may be absent from test alone.
-
-    Raises:
-        DataError: a missing column, no rows, a row without a query, document or label, or with a document that its
-            query has already: each with file, line, what was found, what was expected.
-    """
+    """The queries of one file with all of their documents; labels may be absent from test alone."""
     bad = BadRows(on_error, gather=True)
     table = open_table(path, task.columns, bad)
     places = _find_places(task, path, table, split)

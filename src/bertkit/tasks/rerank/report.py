@@ -24,12 +24,7 @@ def rerank_report(
     lengths: Mapping[str, Ints],
     settings: ReadingSettings,
 ) -> DataReport:
-    """Count queries, documents, labels and overlap; ``lengths`` are the tokens of every pair before truncation.
-
-    Raises:
-        DataError: no query of dev has an order, so that nothing could be scored; or none of train, where the loss
-            learns nothing else.
-    """
+    """Count queries, documents, labels and overlap; DataError where no query has an order to be learned or scored."""
     reports = {}
     for name, examples in splits.items():
         reports[name] = facts = SplitFacts(examples, "query")

@@ -33,13 +33,7 @@ BM25_SEARCH = "bm25"
 
 @dataclass(frozen=True, slots=True)
 class RerankExample(Located):
-    """One query with its documents.
-
-    query, documents: as in the file; no document stands there twice.
-    gains: how relevant each document is, 0 or more; None in an unlabelled test file.
-    row: line where the query begins first, counted from 1; in Parquet the record, counted from 1.
-    source: the file it came from.
-    """
+    """One query with its documents, none of them twice; ``gains`` say how relevant each is, 0 or more."""
 
     query: str
     documents: tuple[str, ...]
@@ -89,12 +83,10 @@ class RerankExample(Located):
 class RerankTask(BuiltIn):
     """A query and documents -> the documents by falling relevance.
 
-    name: as on the command line.
     columns: ``text`` is where the queries are, ``text_pair`` the documents, ``label`` how relevant they are.
     negatives: so many documents of the file that are not among a query's own, but near to it, are added to it as not
         relevant.
     searcher: what finds them: :data:`BM25_SEARCH`, or the folder or Hub name of a model, by the cosine of its vectors.
-    metrics: names as in :mod:`bertkit.metrics.ranking`; ``main_metric``, one of them, chooses the best checkpoint.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.

@@ -43,10 +43,7 @@ RerankPredicted = Predicted[RerankExample, GroupSet, Floats]
 
 
 class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
-    """Queries of :class:`bertkit.tasks.rerank.task.RerankTask`; outputs are the scores ``(N,)`` of all documents.
-
-    A row is a query with all of its documents: a batch of 8 may have a hundred sequences.
-    """
+    """Rows are queries with all their documents, perhaps a hundred in a batch of 8; outputs are all scores ``(N,)``."""
 
     task: RerankTask
     model_class = "BertForSequenceClassification"
@@ -135,10 +132,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         return super().start_shape(start, self._pooled(start, settings))
 
     def _pooled(self, start: str | Path, settings: ReadingSettings) -> ReadingSettings:
-        """The settings with a pooling: that of the checkpoint's own config, whatever it pools for vectors of texts.
-
-        Other software knows no other for a classifier.
-        """
+        """The settings with the pooling of the checkpoint's config: other software knows no other for a classifier."""
         own = settings.pooling or self.read_shape(resolve(start)).pooling
         return settings.model_copy(update={"pooling": own})
 

@@ -1,4 +1,4 @@
-"""Sources and targets as token ids. Imports no torch."""
+"""Sources and targets as token ids."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from bertkit.tokenization.features import featurize_texts
 
 @dataclass(frozen=True, slots=True)
 class TextPairs:
-    """Sources as token ids, with their targets or without.
-
-    tokenizer: of both; it turns what is generated into text.
-    """
+    """Sources as token ids, with their targets or without. The tokenizer turns what is generated into text."""
 
     sources: Ragged
     targets: Ragged | None
@@ -58,11 +55,7 @@ def featurize_seq2seq(
     max_target_length: int,
     labelled: bool,
 ) -> TextPairs:
-    """Token ids of ``prefix`` and source, and of the target, each cut at its end.
-
-    Raises:
-        DataError: a text that contains a special token, which would be read as one; names the row.
-    """
+    """Token ids of ``prefix`` and source, and of the target, each cut at its end; none may hold a special token."""
     sources = featurize_texts([prefix + example.text for example in examples], None, tokenizer, max_length=max_length)
     _check(sources, examples, "source", tokenizer)
     if not labelled:

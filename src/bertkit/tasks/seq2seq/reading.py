@@ -1,4 +1,4 @@
-"""From a table of sources and targets to examples. Imports no torch."""
+"""From a table of sources and targets to examples."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
 def read_seq2seq(
     task: Seq2SeqTask, path: Path, split: Split, *, on_error: OnError = "raise"
 ) -> Examples[Seq2SeqExample]:
-    """The examples of one file; targets may be absent from test alone.
-
-    Raises:
-        DataError: a missing column, no rows, or rows without a source or a target: each with file, line, what was
-            found, what was expected.
-    """
+    """The examples of one file; targets may be absent from test alone."""
     bad = BadRows(on_error, gather=True)
     table = open_table(path, task.columns, bad)
     names = [find_column(path, table.columns, task.columns.text, "source", "choose one with --source")]

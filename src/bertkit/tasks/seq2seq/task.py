@@ -21,12 +21,7 @@ USUAL_COLUMNS = Columns(text=SOURCE_NAMES, label=TARGET_NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Seq2SeqExample(Located):
-    """One source with its target.
-
-    text: the source, as in the file. target: None in an unlabelled test file.
-    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
-    source: the file it came from.
-    """
+    """One source with its target, as in the file."""
 
     text: str
     target: str | None = None
@@ -48,11 +43,9 @@ class Seq2SeqExample(Located):
 class Seq2SeqTask(BuiltIn):
     """A text -> another text.
 
-    name: as on the command line.
     columns: ``text`` is where the sources are, ``label`` where the targets are.
     prefix: put before each source; T5 reads its task from it.
     lead: the baseline is the first so many sentences of the source; None: the source itself.
-    metrics: names in :data:`SCORES`; ``main_metric``, one of them, chooses the best checkpoint.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.

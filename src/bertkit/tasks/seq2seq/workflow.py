@@ -47,10 +47,9 @@ USUAL_TARGET_LENGTH = 128
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a model wrote for each of R rows, and how likely it found the targets.
+    """What a model wrote for each of R rows, and how likely it found the targets if there are any.
 
-    texts: R texts. losses: cross-entropy of each target, the mean over its tokens ``(R,)``; None without targets.
-    loss: the mean over all tokens of all targets; None without targets.
+    losses: cross-entropy of each target, the mean over its tokens ``(R,)``. loss: the mean over all tokens.
     """
 
     texts: list[str]

@@ -95,9 +95,7 @@ def _answer(example: SpanExample, rarity: Mapping[str, float], read: dict[str, _
 
 
 def _candidates(context: _Context, asked: set[str]) -> list[tuple[int, int]]:
-    """Runs of words without words of the question, stop words at either end, or punctuation; each run as a whole, and
-    its runs of capitals and of numbers.
-    """
+    """Runs of words without those of the question, outer stop words, punctuation; and their capitals and numbers."""
     found: dict[tuple[int, int], None] = {}
     begin: int | None = None
     for place in range(len(context.words) + 1):

@@ -1,4 +1,4 @@
-"""From start and end logits to answers: the best spans of a context, and whether it has an answer at all. Numpy only.
+"""From start and end logits to answers: the best spans of a context, and whether it has an answer at all.
 
 A span is a start and an end token with ``start <= end``, at most ``max_answer_length`` tokens. Its score is the sum of
 the two logits (Devlin et al. 2019, section 4.2). Where windows of a context overlap, a token begins an answer only in
@@ -39,12 +39,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a model says about one question.
+    """The best spans for a question, best first, no two the same piece of the context; none without tokens.
 
-    spans: the best ones, best first; no two are the same piece of the context. Empty only for a context without tokens.
     null_score: start logit + end logit of the first token, the lowest of all windows; -inf where "no answer" was not
-        asked for.
-    null_probability: of "no answer"; 0 where it was not asked for.
+        asked for. null_probability: of "no answer", then 0.
     """
 
     spans: tuple[Span, ...]
@@ -53,9 +51,7 @@ class Answers:
 
     @property
     def margin(self) -> float:
-        """How much "no answer" is preferred to the best span: what is compared with the threshold (the original's
-        ``score_diff``). +inf without any span.
-        """
+        """How much "no answer" is preferred to the best span (the original's ``score_diff``). +inf without any span."""
         return self.null_score - self.spans[0].score if self.spans else float("inf")
 
     def is_null(self, threshold: float) -> bool:
@@ -65,9 +61,8 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class SpanSearch:
-    """Which answers are looked for: the ``n_best`` spans of at most ``max_answer_length`` tokens.
+    """Which answers are looked for. ``with_null``: "no answer" takes part in the probabilities.
 
-    with_null: "no answer" is possible: it takes part in the probabilities.
     align_to_words: a span that begins or ends inside a word is extended to whole words.
     """
 
@@ -130,10 +125,7 @@ def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[Flags]:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The n tokens of a context that one window shows, from number ``begin`` of the context on.
-
-    logits: of starts ``(n,)`` and of ends ``(n,)``. may_start: see :func:`max_context`.
-    """
+    """The n tokens of a context, from ``begin`` on, that one window shows: logits ``(n,)``; see :func:`max_context`."""
 
     begin: int
     logits: tuple[Floats, Floats]

@@ -1,4 +1,4 @@
-"""Questions about contexts as model input: ``[CLS] question [SEP] part of the context [SEP]``. Imports no torch.
+"""Questions about contexts as model input: ``[CLS] question [SEP] part of the context [SEP]``.
 
 A context that does not fit is read in several windows. Each begins ``doc_stride`` tokens after the one before, as in
 the original code (google-research/bert ``run_squad.py``); nothing of a context is ever left out. A context that many
@@ -22,13 +22,11 @@ from bertkit.windows import WindowRows, cut_windows
 
 @dataclass(frozen=True, slots=True)
 class SpanSettings:
-    """How questions and contexts are cut into windows, and how long an answer may be.
+    """How questions and contexts are cut into windows, and how many tokens an answer that is looked for may have.
 
-    max_length: most tokens of a window, special tokens included.
     doc_stride: context tokens from the beginning of a window to that of the next. (The option ``doc_stride`` of
         ``transformers`` counts the tokens that two windows share.)
     max_query_length: a longer question loses its end.
-    max_answer_length: most tokens of an answer that is looked for in the windows.
     """
 
     max_length: int = 384
@@ -47,7 +45,6 @@ class SpanSettings:
 class SpanWindows(WindowRows):
     """Windows of Q questions: R rows, in the order of the questions.
 
-    rows: the token ids; only a question that is too long is truncated.
     question: int64 ``(R,)``, the number of the question.
     first_rows: int64 ``(Q + 1,)``; question q owns the rows ``first_rows[q] : first_rows[q + 1]``.
     context_at: int64 ``(R,)``, position in the row of its first context token.
@@ -58,7 +55,6 @@ class SpanWindows(WindowRows):
         token, where the window does not hold the whole answer. None without labels.
     lost: questions with an answer that no window holds whole.
     too_long: questions whose answer has more tokens than an answer may have, so that it is learned and never given.
-    settings: how the windows were cut.
     """
 
     question: Ints
@@ -85,7 +81,7 @@ def featurize_spans(
     """Windows of questions and their contexts.
 
     With ``labelled`` also the tokens of the first answer of each question; one without answers points at the first
-    token ([CLS]) in all of its windows. ``settings`` None: the paper's.
+    token ([CLS]) in all of its windows.
     """
     if not examples:
         raise InputError("no questions to turn into features")

@@ -43,11 +43,7 @@ class Raw(NamedTuple):
 def read_questions(
     task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise", labelled: bool = True
 ) -> Examples[SpanExample]:
-    """The questions of one file, in its order.
-
-    ``split`` is train, dev or test; answers may be absent from test alone. ``labelled=False`` ignores them. With
-    ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
-    """
+    """The questions of one file, in its order; answers may be absent from test, and are ignored unless ``labelled``."""
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True, unit=QUESTION)
     raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
@@ -204,9 +200,7 @@ def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves
     """Hold out whole articles, or whole contexts where there are fewer than three articles.
 
     So no context has questions on both sides: articles that share one stay together. A context without a title is an
-    article by itself. A pure function of its arguments.
-
-    The result is as near to the share as groups allow. Both parts keep the order of the questions.
+    article by itself. A pure function of its arguments; both parts keep the order of the questions.
     """
     check_share(share)
     if any(example.answers is None for example in examples):

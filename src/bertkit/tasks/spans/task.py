@@ -36,13 +36,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpanExample:
-    """One question about one context.
+    """One question about one context; ``title`` is of the article, which groups contexts, and may be empty.
 
-    id: as in the file; no two questions share one.
     answers: in the file's order; empty where the question has no answer, None where the file does not say (test).
     row: number of the question in the file, from 1; in JSONL the line, in Parquet the record.
-    source: the file it came from.
-    title: of the article, which groups contexts; may be empty.
     """
 
     id: str
@@ -92,10 +89,8 @@ def is_question(item: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpanTask(BuiltIn):
-    """Question answering by a span of the context.
+    """Question answering by a span of the context. With ``no_answers`` the metrics are those of v2.0.
 
-    name: as on the command line.
-    no_answers: questions may have no answer; the metrics are then those of v2.0.
     version: what file names of this task say, where a folder holds both.
     """
 
@@ -134,11 +129,7 @@ SQUAD2 = SpanTask(
 
 
 class AnswerScores(NamedTuple):
-    """Scores of predicted answers, from 0 to 1, and the threshold they were made with.
-
-    scores: by the names in :attr:`SpanTask.metrics`; a half without a question is absent.
-    threshold: a null score above it meant "no answer"; None where that is not asked.
-    """
+    """Scores from 0 to 1, and the threshold above which a null score meant "no answer"; None if that is not asked."""
 
     scores: dict[str, float]
     threshold: float | None = None

@@ -41,11 +41,7 @@ N_BEST = 20
 
 @dataclass(frozen=True, slots=True)
 class SpanOutputs:
-    """What a model says of Q questions.
-
-    logits: float32 ``(T, 2)``, start and end logits of the windows' tokens, end to end.
-    answers: the best spans of each question, and its null score.
-    """
+    """Start and end logits ``(T, 2)`` of the windows' tokens, end to end, and the answers of Q questions."""
 
     logits: Floats
     answers: list[Answers]
@@ -64,7 +60,7 @@ AnswersPredicted = Predicted[SpanExample, SpanWindows, SpanOutputs]
 
 
 class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
-    """Answers of :class:`bertkit.tasks.spans.task.SpanTask`; a row is a window.
+    """Answers of :class:`SpanTask`; a row is a window.
 
     The decision holds how windows are cut and how long answers may be, and for ``squad2`` the ``null_threshold``.
     """

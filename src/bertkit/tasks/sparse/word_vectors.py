@@ -53,10 +53,7 @@ class SparseVectors:
 
 @dataclass(frozen=True, slots=True)
 class SparseEngine:
-    """Computes the weights of texts by a masked LM, whose later changes are followed where it is a model object.
-
-    ``num_words``: tokens of its tokenizer, which alone get weights; None: every row of the table of words.
-    """
+    """Computes the weights of texts by a masked LM; ``num_words`` of its tokenizer get weights; None: all its rows."""
 
     engine: InferenceEngine
     settings: SparseSettings

@@ -36,10 +36,7 @@ QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5
 
 
 class SparseWorkflow(EmbeddingWorkflow):
-    """Rows of :class:`bertkit.tasks.sparse.task.SparseTask`; outputs are :class:`SparseVectors` of the texts.
-
-    What it has in common with dense vectors is how files are read, which rows make a batch, and the scores.
-    """
+    """Files, batches and scores are those of dense vectors; outputs are :class:`SparseVectors` of the texts."""
 
     task: SparseTask
     model_class = "BertForMaskedLM"

@@ -38,9 +38,8 @@ NUMBERS_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class LabelDecision:
-    """How logits of C labels become probabilities and labels.
+    """How logits of C labels become probabilities (after division by ``temperature``) and labels.
 
-    temperature: what logits are divided by.
     thresholds: from which probability on a label is given, one for each of several labels that do not exclude each
         other; of two labels that do, the one of the second. None: half of the probability, or the likeliest label.
     """
@@ -83,10 +82,7 @@ class LabelDecision:
 def ranked_labels(
     logits: Floats32, scores: Floats32, count: int, decision: LabelDecision | None, *, several: bool
 ) -> Iterator[list[tuple[int, float]]]:
-    """The ``count`` labels of the highest scores ``(n, C)``, best first, each with its score.
-
-    With a ``decision`` only those of them that it gives.
-    """
+    """The ``count`` labels of the highest scores ``(n, C)``, best first; of a ``decision`` only those that it gives."""
     ranking, best = (array.tolist() for array in top_k(scores, count))
     chosen = [None] * len(ranking) if decision is None else decision.labels(logits, several=several).tolist()
     for numbers, values, own in zip(ranking, best, chosen, strict=True):
@@ -135,10 +131,7 @@ def fit_thresholds(
 def cross_fitted_labels(
     logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], metric: str
 ) -> npt.NDArray[np.number]:
-    """Labels by thresholds that were chosen on other rows, as :meth:`LabelDecision.labels` gives them.
-
-    Thresholds do not depend on a temperature: probabilities of one label keep their order.
-    """
+    """Labels by thresholds that were chosen on other rows. A temperature changes none: it keeps the order."""
     several = labels.ndim == 2
 
     def fit_and_apply(fit_on: Ints, apply_to: Ints) -> npt.NDArray[np.number]:
@@ -165,8 +158,7 @@ def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], 
 def prediction_rows(
     logits: npt.NDArray[np.floating], config: AnyConfig, truncated: Flags, decision: LabelDecision | None = None
 ) -> list[Row]:
-    """``predicted`` (a label name, a list of them where a row may have several, or a number), for labels
-    ``probabilities`` by name, and ``truncated`` (as given, ``(n,)``) of each row of logits ``(n, C)``.
+    """``predicted``, for labels ``probabilities`` by name, and ``truncated`` of each of the logits ``(n, C)``.
 
     Of more than :data:`MOST_SHARES` labels the likeliest have their probabilities there, the likeliest first.
     """

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as the rows of a classifier. Imports no torch."""
+"""Texts and pairs of texts as the rows of a classifier."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ def encode_texts(
     long_texts: LongTexts = "cut",
     overlap: int | None = None,
 ) -> TextRows:
-    """Token ids of one or more texts and pairs.
-
-    ``overlap`` is that of windows, see :func:`bertkit.tokenization.features.featurize_windows`. A pair that would be
-    read in windows, or cut in the middle, is an InputError.
-    """
+    """Token ids of one or more texts and pairs; a pair to be read in windows, or cut in the middle, is refused."""
     if long_texts != "windows":
         return featurize_mixed(texts, tokenizer, max_length, "longest_first" if long_texts == "cut" else long_texts)
     if any(pair is not None for _, pair in texts):

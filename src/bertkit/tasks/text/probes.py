@@ -1,6 +1,6 @@
 """What vectors of texts know of labels without training the encoder: neighbours, a linear classifier, clusters.
 
-Each takes dense vectors or the sparse ones of TF-IDF, so that both are judged by the same means. Imports no torch.
+Each takes dense vectors or the sparse ones of TF-IDF, so that both are judged by the same means.
 """
 
 from __future__ import annotations

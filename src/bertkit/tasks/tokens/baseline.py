@@ -13,10 +13,7 @@ from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 
 
 class MajorityTagger:
-    """The most frequent tag of each word; of a word that train lacks, that of its lower-case form, else ``O``.
-
-    Of equally frequent tags ``O`` wins, then the one that comes first in the alphabet.
-    """
+    """The most frequent tag of each word; of a word that train lacks, that of its lower-case form, else ``O``."""
 
     def __init__(self, train: Sequence[TaggedExample]) -> None:
         exact: dict[str, Counter[str]] = {}

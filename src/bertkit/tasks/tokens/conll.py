@@ -33,11 +33,7 @@ _TAG = re.compile(r"O|[BIESLUMW]-\S.*")
 
 @dataclass(frozen=True, slots=True)
 class ConllColumns:
-    """The columns of words and tags, counted from 1, or from the end with -1.
-
-    delimiter: None means a tab where the first line of data has one, else runs of blanks.
-    encoding: of the file; None means UTF-8.
-    """
+    """The columns of words and tags, counted from 1, or from the end with -1; ``delimiter`` None: see the module."""
 
     word: int = 1
     tag: int = -1
@@ -51,11 +47,7 @@ class ConllColumns:
 
 @dataclass(slots=True)
 class Sentence:
-    """A sentence as the file has it.
-
-    tags: as written, or empty where the file has words alone. lines: the line of each word, from 1.
-    document: number of ``-DOCSTART-`` lines before it.
-    """
+    """A sentence as the file has it, perhaps without tags, after so many ``-DOCSTART-`` lines."""
 
     words: list[str]
     tags: list[str]
@@ -64,10 +56,9 @@ class Sentence:
 
 
 def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Iterator[Sentence]:
-    """The sentences of a file, as a stream.
+    """The sentences of a file, as a stream; the whole sentence of a bad line is left out.
 
-    The whole sentence of a bad line is left out. ``tagged``: whether tags are required; None: a file with a single
-    column has none.
+    ``tagged``: whether tags are required; None: a file with a single column has none.
     """
     lines = Lines(path, bad, columns.encoding)
     parser = _Parser(path, columns, bad, tagged)
@@ -96,10 +87,7 @@ def _tabs_at_end(path: Path, columns: ConllColumns) -> int:
 
 
 class _Parser:
-    """Lines to sentences. ``spoiled``: the sentence at hand has a bad line and is left out.
-
-    ``ending``: of every line, not looked at.
-    """
+    """Lines to sentences. ``spoiled``: the sentence at hand has a bad line. ``ending``: of lines, not looked at."""
 
     def __init__(self, path: Path, columns: ConllColumns, bad: BadRows, tagged: bool | None) -> None:
         self.spoiled, self.ending = False, ""

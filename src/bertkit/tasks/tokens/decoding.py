@@ -147,10 +147,8 @@ def word_labels(
     """Label number of each word of each text: that of its first piece; ``outside`` for a word without a piece.
 
     Words that begin in one piece (no-space scripts, unknown text) have one label between them, so that those after the
-    first go on with what it begins. A word without a piece between two words of an entity belongs to it.
-
-    ``outside`` is the number of the label ``O``; ``inner`` has for each label that of a further word, ``I-PER`` for
-    ``B-PER`` and for itself; None repeats the label. ``logits_PC``: of all pieces, ``(P, C)``.
+    first go on with what it begins. A word without a piece between two words of an entity belongs to it. ``inner`` has
+    for each label that of a further word, ``I-PER`` for ``B-PER`` and for itself; None repeats the label.
     """
     assert windows.first_pieces is not None, "windows were made without words"
     assert windows.word_boundaries is not None, "windows were made without words"

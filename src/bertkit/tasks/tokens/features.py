@@ -32,13 +32,11 @@ OVERLAP = 0.25
 class TokenWindows(WindowRows):
     """E texts as R rows, and where each piece and each word is read.
 
-    rows: the token ids; truncated only where first windows alone are read.
-    pieces: what the rows were made from.
     row_texts: int64 ``(R,)``, the text of each row.
     places: int64 ``(P,)``, the token of ``rows`` where each piece is read.
     first_pieces: int64 ``(W,)``, the piece of each word, -1 for a word without any; None where no words were given.
     word_boundaries: int64 ``(E + 1,)``; text e owns words ``word_boundaries[e] : word_boundaries[e + 1]``.
-    labels: int64 ``(T,)``, what each token's label is, -100 where the loss does not look; None without labels.
+    labels: int64 ``(T,)``, what each token's label is, -100 where the loss does not look.
     """
 
     pieces: Pieces
@@ -57,10 +55,9 @@ def windows_of_texts(
     overlap: int | None = None,
     truncate: bool = False,
 ) -> TokenWindows:
-    """Rows of at most ``max_length`` tokens for texts of any length.
+    """Rows of at most ``max_length`` tokens for texts of any length; with ``truncate`` the first row of each.
 
-    ``overlap``: pieces that neighbouring rows of a text share; None means a quarter of a row. ``truncate`` reads only
-    the first row of each text.
+    ``overlap``: pieces that neighbouring rows of a text share; None means a quarter of a row.
     """
     if not texts:
         raise InputError("there are no texts to encode")
@@ -93,14 +90,11 @@ def windows_of_words(
     labels: Sequence[Sequence[int]] | None = None,
     inner_labels: Sequence[int] | None = None,
 ) -> TokenWindows:
-    """The same for texts whose words are known, with a label for the first piece of each word.
+    """The same for texts with ``(start, end)`` of their words, with a label for the first piece of each word.
 
     Each word is labelled in one row only, the one in which it is read. A piece that begins several words (where they
-    are written without blanks) has the label of the first.
-
-    ``words`` has ``(start, end)`` of the words of each text, in order, not overlapping; ``labels`` the label numbers of
-    the words of each text, None for prediction. ``inner_labels`` has for each label number the one that the further
-    pieces of a word get (``I-PER`` for ``B-PER``); None leaves them out of the loss.
+    are written without blanks) has the label of the first. ``inner_labels`` has for each label number the one that the
+    further pieces of a word get (``I-PER`` for ``B-PER``); None leaves them out of the loss.
     """
     windows = windows_of_texts(texts, tokenizer, max_length=max_length, overlap=overlap)
     pieces = windows.pieces

@@ -101,11 +101,7 @@ class EntityScores:
 def entity_scores(
     predictions: Sentences, references: Sentences, *, mode: Mode = "default", scheme: Literal["BIO", "BIOES"] = "BIO"
 ) -> EntityScores:
-    """Compare the tags of n sentences.
-
-    ``mode`` is explained in the module: ``seqeval``'s ``mode=None`` and ``mode="strict"``. ``scheme`` is that of strict
-    mode, ``seqeval``'s ``IOB2`` and ``IOBES``; a tag outside it is an InputError.
-    """
+    """Compare the tags of n sentences in ``seqeval``'s ``mode=None`` or ``mode="strict"``, of this scheme."""
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}{did_you_mean(str(mode), MODES)}; use default or strict")
     check_tags(predictions, references)

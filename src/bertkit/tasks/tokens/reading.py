@@ -51,9 +51,7 @@ NER = _Ner()
 
 
 def tagged_files(data: str | Path) -> dict[Split, Path]:
-    """The files of a dataset by split: those of a folder with the split in their names (``train.conll``, ``eng.testb``,
-    ``wnut17train.conll.xz``), or one file. Raises as :func:`bertkit.tasks.splits_of`.
-    """
+    """The files of a dataset by split: those of a folder with it in their names (``eng.testb``), or one file."""
     return splits_of(NER, data, RULES)
 
 
@@ -109,11 +107,7 @@ def ner_task(
 
 
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-    """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
-
-    ``split`` is train, dev or test; a test file may have words alone. With ``on_error="skip"`` sentences that hold bad
-    lines are left out, and the lines listed in ``.skipped`` of the result.
-    """
+    """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`."""
     bad = BadRows(on_error, gather=True)
     sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
     spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None

@@ -1,4 +1,4 @@
-"""Named entities: sentences of words with tags, and what a task of this kind is. Imports no torch."""
+"""Named entities: sentences of words with tags, and what a task of this kind is."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ METRICS = ("f1", "precision", "recall", "macro_f1", "strict_f1", "tag_accuracy")
 
 @dataclass(frozen=True, slots=True)
 class TaggedExample(Located):
-    """A sentence, or any other stretch of words that is tagged as one.
+    """A sentence, or any other stretch of words that is tagged as one; ``entities`` are by numbers of words.
 
-    words: as in the file.
-    entities: what is to be found, by numbers of words; None in a test file without tags.
-    row: line of the first word, from 1.
-    source: the file it came from.
     document: number of its document in the file, 0 where the file has none.
     joiner: placed between two words of the text. A file of words does not say how its text was spaced; a blank makes no
         difference to BERT's tokenizer except inside words such as ``don't``, which it splits anyway.
@@ -59,11 +55,7 @@ class TaggedExample(Located):
 
 
 class TaggedExamples(Examples[TaggedExample]):
-    """The sentences of one split.
-
-    Attributes:
-        spelling: how the file was tagged; None where it has no tags.
-    """
+    """The sentences of one split; ``spelling`` is how the file was tagged."""
 
     spelling: Spelling | None = None
 

@@ -41,10 +41,7 @@ TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
 
 
 class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
-    """Sentences of :class:`bertkit.tasks.tokens.task.TokenTask`; outputs are the logits of all pieces ``(P, C)``.
-
-    A row is a window: one for most sentences. Each word counts once, in the loss and in the scores.
-    """
+    """Rows are windows; outputs are the logits of all pieces ``(P, C)``. Each word counts once, in loss and scores."""
 
     task: TokenTask
     model_class = "BertForTokenClassification"

@@ -38,15 +38,8 @@ def augmented(
 ) -> list[tuple[str, ...]]:
     """Variants of texts and pairs, each once, none of the originals; a pure function of its arguments.
 
-    Args:
-        texts: each a text or a pair. Of a pair one text is varied at a time.
-        copies: attempts for each text; fewer variants come out where words have few candidates.
-        vectors: what finds words near to another: its vectors of single words, of those in ``texts``.
-        masked: what guesses words that are one token, from the text with the word masked and then the whole text; None:
-            nearest words for all.
-        candidates: for each word.
-        share: probability that a word is replaced.
-        seed: of the draws.
+    Each text is tried ``copies`` times; of a pair one text is varied at a time. ``masked`` guesses words that are one
+    token, from the text with the word masked and then the whole text; None: nearest words for all.
 
     Deviates from the published code: words near to another are those of the texts and not GloVe's, and their vectors
     come from the encoder; scikit-learn's stop words; blanks, capitals elsewhere and marks stay as they are; the other

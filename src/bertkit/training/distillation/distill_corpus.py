@@ -69,14 +69,7 @@ PREDICTS = {"distilbert": "BertForMaskedLM"}
 
 @dataclass(frozen=True, slots=True)
 class CorpusResult:
-    """The outcome of :func:`distill_corpus`.
-
-    folder: see the module. method: key of ``METHODS``. steps: optimizer steps.
-    losses: each term of the training loss at the last step.
-    scores: of held-out text, of a student with a masked-LM head; empty without such text.
-    parameters: of the encoders of teacher and student.
-    megaflops: operations of these for a text of 128 tokens, in millions.
-    """
+    """The outcome of :func:`distill_corpus`: scores of held-out text; weights and operations of the encoders."""
 
     folder: Path
     method: str
@@ -111,18 +104,8 @@ def distill_corpus(
 ) -> CorpusResult:
     """Train a student on a corpus, on what its teacher makes of the same batches.
 
-    Args:
-        teacher: an encoder; for DistilBERT with a masked-LM head. Its tokenizer must be that of the store.
-        store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
-        out: the folder; new, or that of the same call, which is continued.
-        recipe: a recipe of method ``distilbert``, ``minilmv2`` or ``tinybert``, or its name or file.
-        dev: held-out text, for a student with a masked-LM head (distilbert).
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-
-    Raises:
-        ConfigError: another tokenizer; widths, heads or layers that cannot be compared; several processes.
-        CheckpointError: a teacher without the head that the method needs.
-        Everything that pre-training raises.
+    The teacher has the store's tokenizer and, for DistilBERT, a masked-LM head. ``dev`` is held-out text, for a student
+    with such a head. ``out`` is new, or that of the same call, which is continued.
     """
     given = recipe_of(recipe, "distilbert", "minilmv2", "tinybert")
     place, config = str(find_device(device, "cpu")), given.training

@@ -53,10 +53,7 @@ class DistillFolder(RunFolder):
 
 @dataclass(frozen=True, slots=True)
 class DistillRun:
-    """A distillation in its folder, which it has claimed.
-
-    teacher: the (first) teacher. facts: what a resumed run must agree with, and ``distill.json`` has.
-    """
+    """A distillation in its claimed folder. A resumed run must agree with the facts, which ``distill.json`` has."""
 
     folder: DistillFolder
     recipe: DistillRecipe
@@ -97,11 +94,7 @@ def recipe_of(recipe: DistillRecipe | str | Path, *methods: str) -> DistillRecip
 def distilling(
     out: str | Path, recipe: DistillRecipe, teacher: str | Path, device: str, facts: Mapping[str, Json]
 ) -> Iterator[DistillRun]:
-    """Claim a folder for a run with these facts beside the recipe, new or continued.
-
-    Raises:
-        ConfigError, CheckpointError: it holds something else, or a run with other settings.
-    """
+    """Claim a folder for a run with these facts beside the recipe, new or continued."""
     folder = DistillFolder(out)
     run = DistillRun(folder, recipe, teacher, device, {"recipe": recipe.name, **recipe.to_dict(), **facts})
     with folder.claimed():

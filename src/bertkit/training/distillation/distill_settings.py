@@ -1,4 +1,4 @@
-"""Settings of distillation, and recipes, which are such runs as TOML files. Imports no torch.
+"""Settings of distillation, and recipes, which are such runs as TOML files.
 
 A recipe has three tables. ``[distillation]`` has the method and its settings: the fields of one of the classes of
 :data:`METHODS`. ``[student]`` says with what the student begins: ``layers`` of the teacher, a new ``shape``, or a
@@ -221,12 +221,7 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True, slots=True)
 class DistillRecipe:
-    """A distillation to repeat.
-
-    name: of the file, without its suffix. summary: the comment in its first line.
-    distillation, training: of the classes in :data:`METHODS`.
-    student: what it begins with; None: whoever uses the recipe says so.
-    """
+    """A distillation to repeat; without a ``student``, whoever uses it says what it begins with."""
 
     name: str
     summary: str
@@ -240,11 +235,7 @@ class DistillRecipe:
         return str(self.distillation.method)
 
     def changed(self, settings: Sequence[str] = (), student: str | None = None) -> DistillRecipe:
-        """The recipe with another student, and with ``NAME=VALUE`` settings, values as in TOML or plain words.
-
-        Raises:
-            ConfigError: no such setting in the three tables, or a value out of bounds.
-        """
+        """The recipe with another student, and with ``NAME=VALUE`` settings, values as in TOML or plain words."""
         start = self.student if student is None else Student.parse(student)
         parts = {"distillation": self.distillation, "training": self.training, "student": start or Student()}
         tables = {name: part.model_dump(exclude_unset=True) for name, part in parts.items()}

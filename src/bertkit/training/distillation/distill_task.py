@@ -71,7 +71,7 @@ from bertkit.training.distillation.teachers import (
     read_unlabelled,
     task_of_teacher,
 )
-from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune import finetune, resolved
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -95,23 +95,17 @@ def distill_task(
     """Train a student on what teachers say of the task's examples, and on its labels.
 
     Args:
-        teachers: runs of ``finetune`` on texts, pairs, words or choices, of any family and with any tokenizer; on
-            questions with a context, then with the student's tokenizer; or other checkpoints with such a head. Of
-            several the mean is learned. Layers and shapes are taken of the first.
+        teachers: runs of ``finetune``, of any family and with any tokenizer (on questions with a context, with the
+            student's), or other checkpoints with such a head. Of several the mean is learned. Layers and shapes are
+            taken of the first.
         data: labelled files of the task; None: those of the first teacher's run.
         out: the folder; new, or that of the same call, which is continued.
-        recipe: a recipe of method ``task``, or its name or file.
+        recipe: of method ``task``, or its name or file.
         task: of the student; None: as the first teacher's run says.
-        texts: files without labels: for a task of texts ``.txt``, a text per line, or tables with the task's text
-            columns; for other kinds of tasks files as those that are trained on, whose answers are not read.
+        texts: files without labels, see :func:`read_unlabelled`.
         compare: also train the same student without the teachers.
         outputs: where what the teachers say is kept; None: in ``out``. Calls with other students may share it.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-
-    Raises:
-        ConfigError: ``out`` holds something else; teachers of another task or with other labels; settings that have no
-            meaning.
-        Everything that fine-tuning raises.
+        device: None is the CPU.
     """
     given = recipe_of(recipe, "task")
     if not teachers:
@@ -203,9 +197,7 @@ class _Job:
 
     def _resolved(self, num_rows: int) -> FinetuneConfig:
         """The settings of the student, with nothing left open."""
-        shape = self.taught.start_shape(self.start, self.config)
-        longest, kind = self.taught.default_max_length, self.taught.network(shape).kind
-        return self.config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
+        return resolved(self.taught, self.taught.start_shape(self.start, self.config), self.config, num_rows)
 
     def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
         """Variants of the training texts, made once for the same texts and settings, and kept in the folder."""

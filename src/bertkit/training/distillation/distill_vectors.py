@@ -87,15 +87,12 @@ from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 @dataclass(frozen=True, slots=True)
 class VectorsResult:
-    """The outcome of :func:`distill_vectors`.
+    """What :func:`distill_vectors` found.
 
-    folder: see the module.
     student, start: how near the vectors of held-out texts are to the teacher's, of the student and of the model that it
         began with. Nearest neighbours are compared with the teacher's whole vectors.
-    kept: share of the squared length of the teacher's vectors that the student's width can hold, at most 1.
-    masked_lm: see :func:`bertkit.training.distillation.taught_vectors.masked_words`, of held-out texts; None without a
-        masked-LM head.
-    costs: of teacher and student. texts: trained on, and held out.
+    kept: share of the squared length of the teacher's vectors that the student's width can hold.
+    masked_lm: see :func:`masked_words`, of held-out texts; None without a masked-LM head.
     """
 
     folder: Path
@@ -137,22 +134,16 @@ def distill_vectors(
     outputs: str | Path | None = None,
     device: Device = None,
 ) -> VectorsResult:
-    """Train a small encoder to give a large one's vectors.
+    """Train a small encoder to give a large one's vectors. Each reads a text with its own tokenizer.
 
     Args:
         teacher: any model of :class:`bertkit.SentenceEncoder`; texts are read with its default prompt, if it has one,
             which the student does not need.
         data: a file with one text per line, or a table with a column ``text``; or texts.
         out: the folder; new, or that of the same call, which is continued.
-        recipe: a recipe of method ``vectors``, or its name or file. Student and teacher each read a text with their own
-            tokenizer.
+        recipe: of method ``vectors``, or its name or file.
         outputs: where the teacher's vectors are kept; None: in ``out``. Calls with other students may share it.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-
-    Raises:
-        ConfigError: ``out`` holds something else; a student whose own last steps do not fit the teacher.
-        DataError: fewer than 20 different texts.
-        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+        device: None is the CPU.
     """
     given = recipe_of(recipe, "vectors")
     place, config = str(find_device(device, "cpu")), given.training
@@ -266,10 +257,7 @@ class _Job:
         return WordMeans.of(self.run.teacher, self.texts[some], self.vectors[some], config.max_length)
 
     def _targets(self, means: WordMeans | None, weight: float, width: int) -> tuple[Floats, float]:
-        """The teacher's vectors with ``weight`` times the words beside them, cut to the student's width.
-
-        Also what share of the squared length that keeps.
-        """
+        """The teacher's vectors, with ``weight`` times the words beside them, cut to ``width``; the share kept."""
 
         def wanted(chosen: slice) -> Floats:
             if means is None or not weight:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
-from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.operations import encoder_flops
 
 #: Texts that are measured, one at a time, in so many turns; in each after some that are not.
@@ -19,41 +18,30 @@ MEASURED, TURNS, WARM_UP = 50, 5, 3
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a model costs on a machine.
-
-    parameters: all of them. megaflops: operations of the encoder for a text, in millions, on average; None for an
-    encoder-decoder. milliseconds: median for a text by itself.
-    """
+    """What a model costs on a machine: millions of operations of its encoder for a text, and median milliseconds."""
 
     parameters: int
     megaflops: float | None
     milliseconds: float
 
-    def to_dict(self) -> dict[str, Json]:
-        """Plain data."""
-        return asdict(self)
-
-    def cells(self) -> tuple[str, str, str]:
-        """For a table with the columns of :data:`HEADINGS`."""
-        flops = "" if self.megaflops is None else f"{self.megaflops:,.1f}"
-        return f"{self.parameters / 1e6:,.2f}", flops, f"{self.milliseconds:.2f}"
-
 
 def costs_table(costs: Mapping[str, Costs]) -> list[tuple[str, ...]]:
     """Costs of models side by side."""
-    columns = [each.cells() for each in costs.values()]
-    return [("costs", *costs), *zip(HEADINGS, *columns, strict=True)]
-
-
-HEADINGS = ("million weights", "MFLOP a text", "ms a text")
+    flops = ("" if each.megaflops is None else f"{each.megaflops:,.1f}" for each in costs.values())
+    return [
+        ("costs", *costs),
+        ("million weights", *(f"{each.parameters / 1e6:,.2f}" for each in costs.values())),
+        ("MFLOP a text", *flops),
+        ("ms a text", *(f"{each.milliseconds:.2f}" for each in costs.values())),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Measurable:
     """A model and examples to measure it with.
 
-    shape: of the model. parameters: how many it has. lengths: tokens of the rows of each example. run: computes the
-    example with that number. whole: all rows of the top layer are read, not those of [CLS] alone.
+    lengths: tokens of the rows of each example. run: computes the example with that number. whole: all rows of the top
+    layer are read, not those of [CLS] alone.
     """
 
     shape: AnyConfig

@@ -42,10 +42,9 @@ AT_ONCE, CHECKED, COMPUTED = 1000, 1000, 8
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """What was written.
+    """What was written; each pair is before and after.
 
-    tokens, parameters, num_layers: before and after. checked: texts that are split and, without other layers, answered
-    exactly as before.
+    checked: texts that are split and, without other layers, answered exactly as before.
     """
 
     folder: Path
@@ -85,19 +84,8 @@ def shrink(
 
     The new model keeps special and added tokens and all single characters (of byte-level BPE: bytes), so it can read
     any text that the old one can; texts whose tokens are all kept have the same hidden states, bit for bit.
-
-    Args:
-        model: an encoder of any family, with or without a head: a folder, a Hub name or a run folder.
-        out: a new folder.
-        vocab_from: files of texts, as for ``bertkit prepare``; none keeps all tokens.
-        min_count: a token must occur so many times in ``vocab_from``.
-        layers: ``3`` (so many, evenly from first to last) or ``0,2,5``; None: all.
-
-    Raises:
-        ConfigError: nothing to take away; ``min_count`` without texts; ``out`` exists; an encoder-decoder.
-        InputError: layers that are not there; a tokenizer that cannot be cut (Gemma's, which mmBERT has).
-        DataError: no text in the files.
-        CheckpointError: no model there.
+    ``vocab_from`` are files of texts, as for ``bertkit prepare``; ``layers`` are ``3`` (so many, evenly from first to
+    last) or ``0,2,5``. Gemma's tokenizer, which mmBERT has, cannot be cut (InputError).
     """
     target = user_path(out)
     check_new_folder(target)

@@ -42,12 +42,6 @@ def start_of(
 
     Layers and new shapes have the teacher's tokenizer and family. Of layers the heads of ``model_class`` come along;
     new weights, drawn from ``seed``, are of ``new_class``.
-
-    Raises:
-        ConfigError: an encoder-decoder as a teacher of layers or of shapes, a width that heads do not divide, a teacher
-            whose embeddings are asked for and are narrower than the student, a mimetic start of attention that is not
-            BERT's.
-        InputError: layers that the teacher does not have, or that cannot be taken apart.
     """
     if student.model is not None:
         return resolve(student.model)
@@ -122,9 +116,6 @@ def attend_to_like(student: BertModel) -> None:
     training on few examples does not find it. Queries and keys of a layer are one random rotation of the states, cut
     into heads.
     Deviates: the paper adds noise to the diagonal and gives values and output a negative one; here these stay random.
-
-    Raises:
-        ConfigError: attention that is not BERT's.
     """
     if not has_plain_attention(student):
         raise ConfigError(

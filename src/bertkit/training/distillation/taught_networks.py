@@ -53,14 +53,6 @@ class TaughtNetwork(nn.Module):
         """A model of the class that the subclass needs."""
         return self._teacher[0]
 
-    def forward_packed(self, batch: Batch) -> LossOutput:
-        """The terms of the loss, each with its weight."""
-        raise NotImplementedError
-
-    def num_targets(self, batch: Batch) -> dict[str, float]:
-        """What each is divided by."""
-        raise NotImplementedError
-
 
 class TaughtPredictions(TaughtNetwork):
     """DistilBERT: soft predictions, masked words, directions of the last states (Sanh et al. 2019).

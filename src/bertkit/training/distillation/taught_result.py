@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bertkit.system.untrusted_files import Json
 from bertkit.training.distillation.distill_run import WITH, rendered
 from bertkit.training.distillation.model_costs import Costs, costs_table
-from bertkit.training.finetuning.finetune_results import FinetuneResult
+from bertkit.training.finetuning.finetune_results import FinetuneResult, scores_of
 
 #: What makes the comparison with the teacher unfair.
 SEEN = (
@@ -22,12 +22,8 @@ SEEN = (
 class TaughtResult:
     """The outcome of :func:`bertkit.training.distillation.distill_task.distill_task`.
 
-    folder: see there.
-    taught: the run with the teachers. alone: the one without; None if not asked for.
-    teacher: the teachers' own scores on the same dev rows.
-    costs: of the (first) teacher and of the student.
-    texts: training rows, and texts without labels.
-    teacher_has_seen: whether a teacher was trained on dev rows, so that its score is too high.
+    taught, alone: the runs with and, if asked for, without the teachers. teacher: scores on the same dev rows.
+    costs: of the (first) teacher and of the student. teacher_has_seen: it was trained on dev rows.
     """
 
     folder: Path
@@ -40,18 +36,12 @@ class TaughtResult:
 
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
-        runs = {"with": self.taught, "without": self.alone}
-        scores: dict[str, Json] = {
-            name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
-            for name, run in runs.items()
-            if run is not None
-        }
         return {
             "task": self.taught.task,
             "main_metric": self.taught.main_metric,
             "teacher": dict(self.teacher),
-            **scores,
-            "costs": {name: costs.to_dict() for name, costs in self.costs.items()},
+            **scores_of(self.taught, self.alone),
+            "costs": {name: asdict(costs) for name, costs in self.costs.items()},
             "texts": dict(self.texts),
             "teacher_has_seen_dev": self.teacher_has_seen,
         }

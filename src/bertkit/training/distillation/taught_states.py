@@ -49,9 +49,6 @@ def open_pair(
     """A student, of its first weights ``start``, and its teacher, ready to be compared, and the tokenizer of both.
 
     A head of the kind of task is kept and not trained. ``seed`` is that of the projection to the teacher's width.
-
-    Raises:
-        ConfigError: another tokenizer; a family, numbers of layers or heads that cannot be compared.
     """
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
     if tokenizer_digest(tokenizer) != tokenizer_digest(AutoTokenizer.from_pretrained(checkpoint_folder(teacher))):
@@ -74,10 +71,7 @@ def follow_states(
     identity: Mapping[str, Json],
     how_to_resume: str,
 ) -> Path:
-    """Train the student of :func:`open_pair` on ``rows``, texts as it reads them; where it is afterwards.
-
-    ``config`` is resolved. The same call goes on after a stop; it raises what :meth:`Trainer.run` does.
-    """
+    """Train the student of :func:`open_pair` on ``rows``, texts as it reads them; where it is afterwards."""
     taught, tokenizer = pair
     plan = EpochPlan(
         rows.lengths.tolist(),

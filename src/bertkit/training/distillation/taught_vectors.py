@@ -44,10 +44,9 @@ VECTORS = "vectors"
 class TaughtVectors(nn.Module):
     """A sentence encoder in training; the loss of a batch is the mean over its texts.
 
-    sentences: the encoder, and what makes vectors of its states.
     loss: ``mse``: the squared distance from the teacher's vector, summed over its numbers; ``cosine``: 1 - cosine.
-    words_head: the masked-LM head, if masked words are learned as well; ``words_weight`` multiplies their loss. The
-        vectors of texts with masked words are learned like any other.
+    words_head: the masked-LM head, if masked words are learned as well. The vectors of texts with masked words are
+        learned like any other.
     """
 
     def __init__(
@@ -92,11 +91,7 @@ class TaughtVectors(nn.Module):
 
 
 class MaskedTexts(EpochPlan[Batch]):
-    """A plan of texts in some of which words are masked, drawn anew at every step.
-
-    share: of the texts. vocabulary: of the student's tokenizer. masking: of their words. The other arguments are those
-    of :class:`EpochPlan`.
-    """
+    """A plan of texts in some of which, a ``share``, words are masked, drawn anew at every step."""
 
     def __init__(
         self, *args: Any, share: float, vocabulary: MaskVocabulary, masking: Masking | None = None, **options: Any
@@ -156,10 +151,7 @@ class WordMeans:
     """The mean of the teacher's word embeddings of a text, to be learned beside the teacher's vector.
 
     It is what an encoder without layers would say: which words a text has. Less the mean of all texts, and as long as
-    the teacher's vectors, in the mean of squares.
-
-    table: the word embeddings ``(V, E)``. tokenizer: the teacher's. max_length: tokens of a text at most.
-    center: ``(E,)``. scale: what the means are multiplied by.
+    the teacher's vectors, in the mean of squares. ``table`` is ``(V, E)``, ``center`` ``(E,)``.
     """
 
     table: Tensor
@@ -198,11 +190,7 @@ class WordMeans:
 
 
 def num_to_learn(teacher: str | Path, vectors: int, settings: VectorDistillation) -> int:
-    """Numbers of what is to be learned of a text: the teacher's vector, and perhaps the mean of its word embeddings.
-
-    Raises:
-        ConfigError: a teacher without word embeddings of BERT's kind.
-    """
+    """Numbers of what is to be learned of a text: the teacher's vector, and perhaps the mean of its word embeddings."""
     if not (settings.embedding_weight or settings.final_embedding_weight):
         return vectors
     config = read_any_config(config_path(resolve(teacher)))
@@ -229,11 +217,6 @@ def student_head(
     A checkpoint (``start``) of sentence-transformers keeps its pooling and its own dense layers; any other is pooled as
     the teacher is, or as ``settings`` say. Where the teacher's vectors have length 1, the student's have. ``width`` is
     how many numbers are to be learned of a text.
-
-    Raises:
-        ConfigError: a student with dense layers of its own whose vectors are wider than the teacher's, or whose pooling
-            or width is to be another; ``dimensions`` that are more than there is to learn; ``final_embedding_weight``
-            for a student without a new linear layer.
     """
     said = None if start is None else said_by(checkpoint_folder(start))
     if said is not None and has_layers(said):

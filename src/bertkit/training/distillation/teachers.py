@@ -55,10 +55,7 @@ def kept_outputs(
 
     One file for each :data:`PART` texts, named by a hash of the texts and of ``key``, everything else that the outputs
     depend on. ``compute`` gets the numbers of some texts, and what it has to call regularly. ``sizes`` says how many
-    outputs each text has, int64 ``(N,)``, end to end in the result; None: one.
-
-    Raises:
-        Interrupted: Ctrl-C or SIGTERM; the parts so far are kept.
+    outputs each text has, int64 ``(N,)``, end to end in the result; None: one. An interrupt keeps the parts so far.
     """
     found = [np.zeros((0, width), np.float32)]
     with Interrupts() as signals, Progress(len(texts), label=label, unit="texts") as bar:
@@ -84,10 +81,6 @@ def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: 
     For a task of texts its text columns of tables, or each line of other files; for other kinds of tasks files as those
     that are trained on, where the answers may be missing. Left out are blank texts, those that are among the ``known``
     (train and dev), and repetitions.
-
-    Raises:
-        DataError: a file that cannot be read, or has nothing left.
-        ConfigError: a file without columns for a task of pairs.
     """
     seen: set[Hashable] = set(map(taught.texts, known))
     found: list[Any] = []
@@ -146,11 +139,7 @@ _READING = {"max_length", "long_texts", "overlap", "doc_stride", "max_query_leng
 
 
 def task_of_teacher(teacher: str | Path, task: Task | None) -> Task:
-    """The task that students of a teacher learn: the given one, or that of the teacher's run.
-
-    Raises:
-        ConfigError: the teacher is no run of bertkit, and no task is given.
-    """
+    """The task that students of a teacher learn: the given one, or that of the teacher's run."""
     known = task or read_task(checkpoint_folder(resolve(teacher)))
     if known is None:
         raise ConfigError(
@@ -161,14 +150,7 @@ def task_of_teacher(teacher: str | Path, task: Task | None) -> Task:
 
 
 def open_teachers(paths: Sequence[str | Path], taught: TaughtWorkflow, *, device: Device = None) -> tuple[Teacher, ...]:
-    """The teachers of a task.
-
-    Raises:
-        ConfigError: no teacher, one of another kind of task, one that reads pairs where the task has single texts, or
-            the other way round, one that predicts other labels; those in another order are matched by name.
-    """
-    if not paths:
-        raise ConfigError("there is no teacher: give at least one fine-tuned run")
+    """The teachers of a task, checked against it; labels in another order are matched by name."""
     return tuple(_open(path, taught, device) for path in paths)
 
 

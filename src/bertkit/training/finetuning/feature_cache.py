@@ -1,7 +1,7 @@
-"""The features of frozen encoders on disk, so that a second run over the same texts computes nothing. Imports no torch.
+"""The features of frozen encoders on disk, so that a second run over the same texts computes nothing.
 
-One safetensors file per encoder and text set, named by a hash of both, in :func:`cache_folder`. The files used last are
-kept, up to :data:`CACHE_BYTES`; ``bertkit doctor --clear-cache`` deletes all of them.
+One safetensors file per encoder and text set, named by a hash of both. The files used last are kept, up to
+:data:`CACHE_BYTES`; ``bertkit doctor --clear-cache`` deletes all of them.
 """
 
 from __future__ import annotations

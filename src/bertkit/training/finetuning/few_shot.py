@@ -82,10 +82,7 @@ def fit_few_labels(
     seed: int,
     options: FitOptions,
 ) -> Fit:
-    """As :func:`bertkit.training.finetuning.fit.fit`, by a method of ``config``.
-
-    ``rows`` are the labelled examples of ``train``, which with method "pseudo" has more.
-    """
+    """As :func:`fit`, by a method of ``config``; ``train`` has more than the labelled ``rows`` with method "pseudo"."""
     assert isinstance(model, BertForSequenceClassification), "check_few_shot refused the others"
     seed_generators(seed)
     at, log, labels = Progression(step=1, best_step=1), options.log, np.asarray(train.labels)

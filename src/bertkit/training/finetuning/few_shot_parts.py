@@ -29,10 +29,7 @@ GIVES_LABELS = "contrastive"
 
 
 class HeldOut:
-    """The training rows of a job in parts, each of which is answered by models of the others.
-
-    folds: the number of the part of each row ``(N,)``. said: of each method the logits of all rows ``(N, C)``.
-    """
+    """The training rows of a job in parts, each answered by models of the others: logits ``said`` by method."""
 
     def __init__(self, job: Job, folds: Ints) -> None:
         self.job, self.folds = job, folds

@@ -38,13 +38,10 @@ CONTRASTS = ("contrastive", "pseudo")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One method.
+    """One method, scored on all training rows, each predicted by a model that has not seen it.
 
-    score: main metric over all training rows, each predicted by a model that has not seen it. interval: 95 % of its
-    values when rows are drawn with replacement; None where they are too few to tell.
-    below: how much lower it is than the chosen method, and the interval of that, paired by row; of the chosen one 0,
-    without an interval.
-    seconds: of all parts.
+    interval: 95 % when rows are drawn with replacement; None where they are too few to tell.
+    below: how much lower it is than the chosen method, with an interval paired by row; of the chosen one 0 and None.
     """
 
     method: str
@@ -57,10 +54,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was compared on the training rows; the part ``few_shot`` of the protocol block.
-
-    chosen: the method. folds: parts of the rows; 0 where no row could be left out. reason: why it was chosen.
-    """
+    """What was compared on the training rows (in ``folds`` parts, 0: nothing); part ``few_shot`` of the protocol."""
 
     chosen: FewShotMethod
     reason: str
@@ -100,10 +94,7 @@ def _span(value: float, interval: Sequence[float] | None) -> str:
 
 
 def select_method(job: Job) -> tuple[Job, Selection]:
-    """Choose the method that is asked for, or that is best; with what it said of rows that it had not seen.
-
-    The finished parts of an interrupted selection are in the run folder.
-    """
+    """Choose the method that is asked for, or the best one. The parts of an interrupted selection are kept."""
     rows = cast("Sequence[Example]", job.data.rows.train)
     config, metric = job.config, job.workflow.task.main_metric
     asked = config.few_shot_method

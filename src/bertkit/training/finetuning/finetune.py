@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from bertkit.config.any_config import is_encoder_decoder
+from bertkit.config.any_config import AnyConfig, is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.decision import read_decision
@@ -198,6 +198,12 @@ def _judged_by(task: Task, metric: str | None) -> Task:
     return cast(Task, replace(changeable, main_metric=metric))
 
 
+def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, num_rows: int) -> FinetuneConfig:
+    """The settings for a kind of task and a model of this shape, with nothing left open."""
+    longest, kind = workflow.default_max_length, workflow.network(shape).kind
+    return config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
+
+
 def _prepare(
     workflow: AnyWorkflow,
     data: str | Path,
@@ -229,14 +235,9 @@ def _prepare(
         adapters = adapters_of(start.load(workflow, config, seed=config.seed, device=None), config)
     if run.is_of_first_release:  # which never stopped early unless told to
         config = config.model_copy(update={"patience": config.patience or 0})
-
-    def resolved(num_rows: int) -> FinetuneConfig:
-        longest, kind = workflow.default_max_length, workflow.network(shape).kind
-        return config.resolved(model=shape, num_train_rows=num_rows, longest=longest, head=kind)
-
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
-    encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)
-    config = resolved(len(encoded.train))
+    encoded = encode(rows, workflow, tokenizer, resolved(workflow, shape, config, len(rows.train)), data)
+    config = resolved(workflow, shape, config, len(encoded.train))
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")

@@ -1,4 +1,4 @@
-"""The outcome of a fine-tuning run, as data and as text. Imports no torch."""
+"""The outcome of a fine-tuning run, as data and as text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from bertkit.inference.run_files import METRICS
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.console import aligned
 from bertkit.system.json_files import parsed, printable
+from bertkit.system.untrusted_files import Json
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
     """One seed.
 
-    scores: dev scores of the kept epoch. last_scores: those of the last epoch.
-    best_epoch, epochs: the kept epoch and the number of epochs, counted from 1.
+    scores: dev scores of the kept epoch. last_scores: those of the last epoch. Epochs are counted from 1.
     train_loss: mean over the last epoch. label_entropy: the loss of always answering with the label frequencies;
         None for kinds of task that have no such bound.
     dead: ``train_loss`` is not 2 % below ``label_entropy``, so nothing was learned.
     seconds: time in training steps, without evaluation, reading and tokenization.
     interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
-    remarks: what a reader should know beside the scores, for example that all predictions are the same.
     """
 
     seed: int
@@ -51,8 +50,6 @@ class FinetuneResult:
     scores: dev scores of the chosen seed, whose model is in the folder.
     mean, sd, median: over the seeds; sd is the sample standard deviation, None for one seed.
     baseline: dev scores of a simple system without a neural network, by its ``name``; or None.
-    protocol: all that one must know to compare the scores with others.
-    notes: sentences for the reader.
     interval: 95 % bootstrap interval of the mean main metric over seeds and dev examples.
     replaced: dead runs that another seed replaced; their scores are in no mean.
     said: notes that were shown before training, with the report on the data; not kept.
@@ -133,6 +130,15 @@ class FinetuneResult:
         lines.append(f"  {kept}: {self.protocol['selection']}")
         lines += [f"  note: {note}" for note in self.notes if note not in self.said]
         return "\n".join([*lines, f"  {self.shown_folder}"])
+
+
+def scores_of(taught: FinetuneResult, plain: FinetuneResult | None) -> dict[str, Json]:
+    """The scores of a run with something, and of the same run without it, where that was made."""
+    return {
+        name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
+        for name, run in (("with", taught), ("without", plain))
+        if run is not None
+    }
 
 
 def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, float] | None, dict[str, float]]:

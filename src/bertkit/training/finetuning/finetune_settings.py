@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run: plain, frozen, checked data. Imports no torch."""
+"""The settings of a fine-tuning run: plain, frozen, checked data."""
 
 from __future__ import annotations
 

@@ -47,12 +47,11 @@ DEAD_FROM, DEAD_FROM_STEP = 0.5, 300
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A finished training run.
+    """A finished training run; the model has its best weights and is in eval mode.
 
-    model: with the best weights, in eval mode.
-    progression: epochs, best step, whether it stopped early.
-    dead: the training loss never fell below what the label frequencies alone give.
-    label_entropy: that bound (nats; for regression the variance of the scores); None: the kind of task has none.
+    dead: the training loss never fell below ``label_entropy``.
+    label_entropy: loss of the label frequencies alone (nats; for regression the variance of the scores); None: the kind
+        of task has none.
     last_weights: the trained parameters after the last step, where they are not the best ones.
     """
 
@@ -73,11 +72,9 @@ class Dev:
 
 @dataclass(frozen=True, slots=True)
 class FitOptions(RunOptions):
-    """Where a run keeps its state and who follows it.
+    """Where a run keeps its state (``cache``: of a frozen encoder's features) and who follows it.
 
-    cache: folder of the feature cache for a frozen encoder.
-    end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
-        replace it.
+    end_when_dead: a run that is dead in its second half, after 300 updates or more, ends: another seed will replace it.
     """
 
     label: str = "fine-tuning"
@@ -110,10 +107,7 @@ def fit(
     seed: int,
     options: FitOptions = FitOptions(),
 ) -> Fit:
-    """Train a model of :meth:`Workflow.new_model` to the end, in place.
-
-    ``dev`` chooses the best epoch; None keeps the last. ``config`` is resolved; its own ``seed`` is not read.
-    """
+    """Train a model of :meth:`Workflow.new_model` in place. ``dev`` chooses the best epoch; None keeps the last."""
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(train, config)
     seed_generators(seed)

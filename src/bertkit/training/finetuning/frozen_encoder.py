@@ -53,10 +53,7 @@ class VectorBatch:
 
 
 class FrozenHead(nn.Module):
-    """The head of a full model, trained on vectors. It shares the model's parameters, so nothing has to be copied back.
-
-    Its parts are ``dropout`` and ``classifier``, and the pooler where that is the head's own.
-    """
+    """The head of a full model, trained on vectors. It shares the model's parameters: nothing has to be copied back."""
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
@@ -88,10 +85,7 @@ class FrozenHead(nn.Module):
         return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
 
     def logits(self, vectors: Floats, features: Ragged | GroupSet) -> Floats:
-        """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
-
-        ``vectors`` are those of :func:`frozen_vectors` for the rows ``features``.
-        """
+        """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs."""
         self.eval()
         with torch.inference_mode():
             given = torch.from_numpy(vectors).to(next(self.parameters()).device)
@@ -116,8 +110,7 @@ def has_own_pooler(model: AnyModel) -> bool:
 def windows_apart(model: Classifier, features: Ragged | GroupSet) -> GroupSet | None:
     """The rows, if each has one vector per window; None if a row has one vector.
 
-    For a linear head the mean of the logits is the logits of the mean vector, so one vector is enough; a head with a
-    layer of its own needs them all.
+    One is enough for a linear head, whose mean logits are those of the mean vector, but not for a layer of its own.
     """
     return features if isinstance(features, GroupSet) and has_own_pooler(model) else None
 
@@ -131,8 +124,7 @@ def frozen_vectors(
 ) -> Floats:
     """The vector of every row that the head reads, float32 ``(n, D)``; puts the model into eval mode.
 
-    For a row in windows it is the mean over them, or there is one per window; see :func:`windows_apart`. ``cache`` is
-    the folder of :mod:`bertkit.training.finetuning.feature_cache`; None always computes.
+    For a row in windows it is the mean over them, or one per window (:func:`windows_apart`). ``cache``: None computes.
     """
     if isinstance(features, GroupSet):
         vectors = frozen_vectors(model, features.sequences, cache=cache, label=label)

@@ -64,12 +64,7 @@ DIAGNOSTIC_FILES = ("AX.tsv", "diagnostic.tsv", "test.tsv")
 
 @dataclass(frozen=True, slots=True)
 class GlueResult:
-    """The outcome of the whole benchmark.
-
-    results: by task, in the order of the benchmark; only tasks that ran.
-    missing: why the others did not run, by task.
-    submission: names of the submission files written. not_submitted: why others were not, by task.
-    """
+    """The outcome of the whole benchmark: results by task, and why others did not run or have no submission file."""
 
     folder: Path
     results: dict[str, FinetuneResult]
@@ -155,19 +150,14 @@ def finetune_glue(
 
     Args:
         data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is skipped and
-            named; for one without a dev file, rows are held out of train, and the table says so.
+            named; for one without a dev file, rows are held out of train, and the table says so. A wrong test file is
+            reported before training and costs only its submission file.
         model: start checkpoint of every task.
         out: gets a run folder per task, ``glue.json``, and in ``submission`` the predictions for the test files.
-        config: settings of every task; None means all defaults.
+        config: settings of every task; one that a task does not have is refused before training.
         resume: continue; finished tasks are kept.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-        cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetuning.finetune.finetune`.
-
-    Raises:
-        DataError: there is no task, or a train or dev file is wrong; nothing was trained. A wrong test file is
-            reported before training and costs only its submission file.
-        ConfigError: a setting that one of the tasks does not have; nothing was trained.
-        Everything that :func:`bertkit.training.finetuning.finetune.finetune` raises.
+        device: None is the CPU.
+        cache: as of :func:`finetune`.
     """
     config, out = config or FinetuneConfig(), Path(out)
     if out.exists() and any(out.iterdir()) and not resume:
@@ -204,14 +194,10 @@ def finetune_glue(
 def write_submission(
     out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: Device = None
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Predictions for the test files in the format of the GLUE server, in ``out/submission``.
+    """Predictions for the test files in the format of the GLUE server, in ``out/submission``; a zip when all are there.
 
-    Each file has the columns ``index`` and ``prediction``: label names as in the data files, or scores from 0 to 5.
-    When all eleven are there, ``submission.zip`` holds them.
-
-    Returns:
-        Names of the files written, and why others were not, by key of :data:`SUBMISSION_FILES`: no test file, a task
-        that did not run, or an error in a test file, of which no row may be skipped.
+    Columns ``index`` and ``prediction``: label names as in the data files, or scores from 0 to 5. Returns the names of
+    the files written, and why others were not, by key of :data:`SUBMISSION_FILES`.
     """
     folder = Path(out) / "submission"
     written: list[str] = []

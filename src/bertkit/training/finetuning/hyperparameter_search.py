@@ -74,8 +74,7 @@ def given_names(config: FinetuneConfig) -> list[str]:
 def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
     """Train once per setting of ``space``, with the first seed; the best dev score wins, if equal the first.
 
-    ``num_trials``: settings that Optuna tries; None tries all, in order. ``resume`` continues an interrupted search,
-    whose finished trials are in ``search.json``.
+    ``num_trials``: settings that Optuna tries; None tries all, in order. Finished trials are in ``search.json``.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = read_json(file, Search).trials if resume and file.exists() else []

@@ -36,10 +36,7 @@ FEW_LABELS = 8
 
 @dataclass(frozen=True, slots=True)
 class PairStep:
-    """What a step compares.
-
-    rows: the texts, each once. pairs: int64 ``(P, 2)``, places in ``rows``. same: bool ``(P,)``, of one label.
-    """
+    """What a step compares: ``pairs`` int64 ``(P, 2)`` of places in ``rows``; ``same``: bool ``(P,)``, of one label."""
 
     rows: Ints
     pairs: Ints
@@ -51,9 +48,6 @@ def pair_steps(labels_N: Ints, pairs_each: int, seed: int) -> list[PairStep]:
 
     All labels come equally often, and all texts of a label; a pure function of its arguments. A label with one text has
     no pair of its own.
-
-    Raises:
-        ConfigError: no label has two texts.
     """
     _, counts = np.unique(labels_N, return_counts=True)
     assert len(counts) > 1, "training rows of one label were refused"
@@ -111,10 +105,7 @@ def contrast_loss(num_labels: int) -> LossName:
 def contrast_labels(
     model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: RunOptions
 ) -> AnyTrainer:
-    """A trainer of the encoder of ``model`` on the labels of ``train``; the head is left as it is.
-
-    ``config`` is resolved; ``options`` say where the run keeps its state.
-    """
+    """A trainer of the encoder of ``model`` on the labels of ``train``; the head is left as it is."""
     labels = np.asarray(train.labels)
     steps = pair_steps(labels, config.few_shot_pairs, seed)
 

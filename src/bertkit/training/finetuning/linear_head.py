@@ -16,10 +16,7 @@ NEVER = -30.0
 
 
 def fit_linear_head(head: FrozenHead, features_ND: Floats, labels_N: Ints, strength: float) -> float:
-    """Give the classifier of ``head`` the weights of a logistic regression; returns its loss on the rows (nats).
-
-    ``features_ND`` are what the classifier reads (:func:`read_by`); ``strength`` is that of :func:`logistic`.
-    """
+    """Give the classifier of ``head`` the weights of a logistic regression; returns its loss on the rows (nats)."""
     classifier = head.classifier
     assert isinstance(classifier, torch.nn.Linear)
     weights_CD, bias_C = logistic(features_ND, labels_N, strength, num_labels=classifier.out_features)

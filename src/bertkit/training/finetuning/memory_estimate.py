@@ -17,10 +17,7 @@ PARAMETER_BYTES = 16
 
 
 def memory_line(shape: BertConfig, lengths: Sequence[int], config: FinetuneConfig, device: str | None) -> str:
-    """What to say of the memory before training on rows of these lengths, in tokens; empty if there is enough.
-
-    ``config`` is resolved. A frozen encoder keeps nothing for a backward pass, so nothing is said of it.
-    """
+    """What to say of the memory before training on rows of these lengths, in tokens; empty if there is enough."""
     total = _memory(device)
     if total is None or config.freeze_encoder or not lengths:
         return ""

@@ -22,10 +22,7 @@ _ADAPTERS = (
 
 
 def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures: Sequence[str]) -> str:
-    """Markdown with the YAML front matter that the Hub reads. Every number comes from ``result``, a finished run.
-
-    ``card`` has the words of its kind of task; ``decision`` is that of its model; ``pictures`` are file names.
-    """
+    """Markdown with the YAML front matter that the Hub reads. Every number comes from ``result``, a finished run."""
     protocol, data = result.protocol, result.protocol["data"]
     settings = [(name, _plain(value)) for name, value in _settings(protocol, decision).items()]
     held_out = ", held out of the training file" if data["dev_held_out_of_train"] else ""

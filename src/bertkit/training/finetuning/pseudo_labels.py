@@ -29,12 +29,7 @@ SUREST = 0.1
 
 
 def read_unlabelled(task: TextTask, file: str, labelled: Sequence[Example]) -> list[Example]:
-    """The different texts of a file that are not among the labelled ones.
-
-    Raises:
-        ConfigError: a task of pairs.
-        DataError: an unreadable file, or one without another text.
-    """
+    """The different texts of a file that are not among the labelled ones."""
     if task.is_pair:
         raise ConfigError(f"unlabelled={file!r}: task {task.name} has pairs of texts; only single texts get labels")
     found, _ = fresh_texts(task, user_path(file), {text_key(row) for row in labelled}, text_key)
@@ -44,10 +39,7 @@ def read_unlabelled(task: TextTask, file: str, labelled: Sequence[Example]) -> l
 
 
 def sure_enough(logits_NC: Floats, labels_N: Ints) -> float:
-    """The lowest probability from which :data:`RIGHT` of the held-out answers are right.
-
-    Where none is, that of the surest :data:`SUREST` of them.
-    """
+    """The lowest probability from which :data:`RIGHT` of the held-out answers are right, or that of the surest few."""
     sure_N = softmax(logits_NC).max(axis=1)
     order = np.argsort(-sure_N, kind="stable")
     right = logits_NC.argmax(axis=1)[order] == labels_N[order]

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """Examples with their token ids and the report on them; ``train``, ``dev`` and ``more`` are encoded.
+    """Encoded examples and the report on them; ``source`` is where they were, as the user named it.
 
-    source: where the data was, as the user named it.
     held_out_outputs: of rows that are cross-validated, what models that have not seen them said; None where no row
         could be left out.
     """
@@ -145,10 +144,9 @@ def adapters_of(model: AnyModel, config: FinetuneConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that the seeds of one run share.
+    """All that the seeds of one run share; ``identity`` is what a checkpoint must agree with.
 
-    start: the start checkpoint. identity: what a checkpoint must agree with.
-    adapters: what is trained beside it, in words; empty where it is trained itself.
+    adapters: what is trained beside the start checkpoint, in words; empty where it is trained itself.
     """
 
     workflow: AnyWorkflow
@@ -221,8 +219,7 @@ def _check_room(model: AnyModel, folder: Path, config: FinetuneConfig) -> None:
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
     """Train one seed, or read its result if it is finished.
 
-    ``resume`` continues from its newest checkpoint, if there is one. If ``replaceable``, another seed will replace this
-    one if it is dead, so it need not run to its end.
+    If ``replaceable``, another seed will replace this one if it is dead, so it need not run to its end.
     """
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
@@ -313,11 +310,7 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
 def protocol_block(
     job: Job, seeds: Sequence[int], search: dict[str, Json] | None, few_shot: dict[str, Json] | None = None
 ) -> dict[str, Json]:
-    """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
-
-    ``seeds`` are those that ran; ``search`` is what was tried before these settings were chosen, ``few_shot`` the
-    methods that were compared.
-    """
+    """The protocol block of ``metrics.json``: all that went into the scores, without which none can be compared."""
     config, task = job.config, job.workflow.task
     assert config.max_length is not None, "settings must be resolved"
     original = config.protocol == "original"
