@@ -28,7 +28,7 @@ from bertkit.tokenization.vocabulary import (
 
 
 def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for word pieces, and one without special tokens: texts are truncated before the first adds these."""
+    """The engine for word pieces, and one without special tokens, for texts that are cut before the first adds them."""
     model = WordPiece(
         dict(vocabulary.vocab),
         unk_token=vocabulary.unk_token,

@@ -129,7 +129,7 @@ class ExamplePlan(ABC):
     Epochs differ by a few examples, because chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples
     of any epoch are distributed evenly over its steps, so each is seen once and a step has about ``batch_size``.
 
-    ``batch_size`` counts examples of an optimizer step over all ranks, ``max_tokens`` those of one micro-batch.
+    batch_size: examples in an optimizer step, over all ranks. max_tokens: tokens in one micro-batch at most.
     """
 
     unit = "tokens"
