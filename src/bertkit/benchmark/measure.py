@@ -305,7 +305,6 @@ class Session:
             system.note("cold_start", self._cold_start(process.mode))
 
     def _cold_start(self, mode: Mode) -> float:
-        """Seconds from the start of a new process to its first answer."""
         start = time.perf_counter()
         with RuntimeProcess(self._launch, mode) as process:
             process.wait_until_ready()

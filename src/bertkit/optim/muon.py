@@ -43,7 +43,6 @@ def muon(
 
 
 def _cut(group: Group) -> list[Group]:
-    """The hidden matrices of a group and the rest; an empty part is left out."""
     if len(group.get("names", ())) != len(group["params"]):
         raise ConfigError(
             "Muon selects parameters by name: each group needs 'names', one per parameter; use parameter_groups()"

@@ -182,7 +182,6 @@ def http_errors() -> tuple[type[Exception], type[Exception]]:
 
 
 def _elsewhere(name: str, what: str) -> str:
-    """What to do without a connection."""
     kind = "" if what == "repository" else " --repo-type dataset"
     return (
         "Download it on a machine with a connection, and pass the path of the folder:\n"

@@ -203,7 +203,6 @@ def _is_too_tangled(wikitext: str) -> bool:
 
 
 def _words(code: Wikicode, unseen: frozenset[str]) -> str:
-    """Text of all nodes that contain words."""
     return "".join(_node_words(node, unseen) for node in code.nodes)
 
 

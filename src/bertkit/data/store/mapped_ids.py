@@ -237,7 +237,6 @@ def _write(path: Path, content: Content) -> None:
 
 
 def _facts(view: mmap.mmap) -> Facts:
-    """The JSON at the end of the file."""
     size = len(view) - _END.size
     if size < 0:
         raise ValueError("it is too short")

@@ -222,7 +222,6 @@ class TokenStore:
         return int(self.document_boundaries[document]), int(self.document_boundaries[document + 1])
 
     def _find_groups(self) -> None:
-        """Where each row group begins."""
         self._groups: list[tuple[Shard, int]] = []
         group_rows: list[int] = []
         for shard in self.manifest.shards:
@@ -260,7 +259,6 @@ class TokenStore:
             array.setflags(write=False)
 
     def _group(self, group: int) -> StoredIds:
-        """Ids of a row group, cached."""
         with self._lock:
             if group in self._cache:
                 self._cache.move_to_end(group)

@@ -127,7 +127,6 @@ def count_pairs(store: TokenStore) -> Floats:
 
 
 def _to_information(pairs_VC: Floats) -> None:
-    """Replace the counts by positive pointwise mutual information, in place."""
     tokens_V = pairs_VC.sum(1, dtype=np.float64)
     contexts_C = pairs_VC.sum(0, dtype=np.float64) ** _SMOOTHING
     contexts_C /= max(contexts_C.sum(), 1.0)

@@ -143,7 +143,6 @@ class RunFolder:
         return found
 
     def _has_steps(self) -> bool:
-        """Whether the run has taken a step: there is a state, a log, or a result."""
         log = Path(self.states).parent / LOG
         return self.is_finished or any(any(self.path.glob(name)) for name in (f"{self.states}/step-*", str(log)))
 
