@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError, shorten
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import SINGLE, TEACHER, Judged, TaughtModel, hard_losses, soft_losses
-from bertkit.ragged import Flags, Floats, Ids, Ints, Labels, gather
+from bertkit.ragged import Flags, Floats, Ids, Ints, gather
 from bertkit.system.device import Device
 from bertkit.tasks.examples import Encoded, Examples, Row
 from bertkit.tasks.registry import KINDS, Task, load_class
@@ -144,9 +144,11 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     def blank(self, example: Any) -> Any:
         """The example with some label, as an example must have one to be encoded with others that do."""
 
-    @abstractmethod
     def without_labels(self, encoded: Any, first: int) -> Any:
         """The rows with the labels of the examples from number ``first`` on taken away."""
+        labels = np.array(encoded.labels)
+        labels[first:] = -100 if labels.dtype.kind == "i" else np.nan
+        return replace(encoded, labels=labels)
 
     @abstractmethod
     def units(self, examples: Sequence[Any], tokenizer: PreTrainedTokenizer, settings: ReadingSettings) -> Units:
@@ -256,9 +258,3 @@ def label_places(
             "a student cannot learn one from the other. Use a teacher that was trained on these labels"
         )
     return tuple(list(theirs).index(label) for label in ours)
-
-
-def no_labels(like: Labels, count: int) -> Labels:
-    """``count`` labels of this kind that say that there is none."""
-    shape = (count, *like.shape[1:])
-    return np.full(shape, -100, like.dtype) if like.dtype.kind == "i" else np.full(shape, np.nan, like.dtype)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from bertkit.errors import DataError
-from bertkit.tasks.check_task import Battery, spoilt_tables
+from bertkit.tasks.check_task import Battery
 from bertkit.tasks.examples import Example, Split
 from bertkit.tasks.text.task import TextTask, score
 
@@ -41,9 +40,6 @@ class TextBattery(Battery[TextTask, Example]):
         values = score(self.task, right, right)  # type: ignore[arg-type]
         assert tuple(values) == self.task.metrics, f"scores {list(values)} are not the metrics {self.task.metrics}"
         return values
-
-    def spoil(self, lines: list[str], path: Path, first: Example) -> Iterator[tuple[list[str], str]]:
-        return spoilt_tables(lines, path, first.row)
 
     def check_more(self) -> list[str]:
         several = bool(self.task.columns.label_columns)

@@ -18,7 +18,7 @@ from bertkit.errors import ConfigError, InputError, shorten
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -139,9 +139,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         assert train.labels is not None
         counted = train.labels[train.labels != IGNORED]
         return np.bincount(counted, minlength=len(self.task.labels)).astype(np.float64)
-
-    def sequences(self, encoded: TokenWindows) -> Ragged:
-        return encoded.rows
 
     def arrange(self, encoded: TokenWindows, values: Floats, config: AnyConfig) -> Floats:
         number = {name: index for index, name in config.id2label.items()}
