@@ -282,10 +282,7 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Iterable[F
 
 
 def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Collection[str], Iterable[FileRow]]:
-    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content.
-
-    ``places`` where the columns are not looked for under the usual names alone.
-    """
+    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content."""
     from bertkit.tasks.reading import text_rows
     from bertkit.tasks.reading.splits import kind_of
 
@@ -353,12 +350,7 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
 
 def check_format(out: Path, endings: Collection[str]) -> None:
-    """Find what prevents writing this file before any work.
-
-    Raises:
-        ConfigError: its name has none of the endings or is a folder's, or its folder does not exist.
-        ResourceError: nothing can be written to its folder.
-    """
+    """Find what prevents writing this file before any work."""
     if out.suffix not in endings:
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(endings)}")
     if not out.parent.is_dir():

@@ -163,11 +163,7 @@ def _without_duplicates(
 
 
 class _HeldOut:
-    """Holds documents out and counts their words, under each normalization that is compared.
-
-    Whether a document is held out depends on its text alone: not on how the corpus is divided, and the same for all
-    copies.
-    """
+    """Holds documents out, by their text alone, and counts their words under each normalization that is compared."""
 
     def __init__(self, share: float, kinds: Iterable[bool], memory: int) -> None:
         from bertkit.tokenization.learn.word_counts import MIN_MEMORY, WordCounter

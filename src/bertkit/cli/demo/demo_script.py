@@ -115,10 +115,7 @@ def pre_train(out: Path, common: Common, *, quick: bool) -> None:
 
 
 def as_typed(*command: str | Path) -> str:
-    """A command of bertkit as it works in the shell that started this one.
-
-    That is: ``bertkit``, ``.venv/bin/bertkit`` or ``python -m bertkit``, and the words of the command.
-    """
+    """A command of bertkit as it works in the shell that started this one, perhaps ``python -m bertkit ...``."""
     started, found = Path(sys.argv[0]), shutil.which("bertkit")
     if started.name == "__main__.py":
         program = f"{shlex.quote(sys.executable)} -m bertkit"
