@@ -223,7 +223,6 @@ def run_command(tokens: list[str]) -> int:
 
 
 def _options_of(app: App, name: str) -> list[str]:
-    """All options of a command; none without a command."""
     arguments = app[name].assemble_argument_collection() if name else ()
     return [each for argument in arguments for each in argument.names if each.startswith("--")]
 

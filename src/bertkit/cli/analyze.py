@@ -82,7 +82,6 @@ def analyze(
 
 
 def _shown(said: Any) -> str:
-    """What a head says, on a line."""
     if isinstance(said, dict):
         return f"{said['label']} {said['score']:.4f}"
     parts = [f"{each.get('label', each.get('entity_group'))} {each['score']:.4f}{_place(each)}" for each in said]

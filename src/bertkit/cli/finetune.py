@@ -104,7 +104,6 @@ def _train(
     cache: str | None,
     output: Output,
 ) -> FinetuneResult | GlueResult | HeadsResult:
-    """What trains the task, and its result."""
     from bertkit.system.device import find_device
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue

@@ -203,14 +203,12 @@ def _change(
 
 
 def _source(file: str) -> str:
-    """What the index calls a file."""
     from bertkit.inference.retrieval.source_texts import source_name
 
     return "-" if file == STANDARD_STREAM else source_name(Path(file))
 
 
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
-    """The texts of all files with their ids and places."""
     from bertkit.inference.retrieval.index_writer import index_rows
     from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 

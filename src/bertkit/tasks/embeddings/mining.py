@@ -107,7 +107,6 @@ def find_negatives(
 
 
 def _vectors(texts: Ragged, model: SentenceModel, folder: Path, signals: Interrupts) -> Floats:
-    """The vectors of all texts, those of an earlier call among them."""
     engine, parts = VectorEngine(model), []
     with Progress(len(texts), label="vectors for negatives", unit="texts", check=signals.check) as bar:
         for first in range(0, len(texts), PART):
@@ -139,7 +138,6 @@ def _key(model: SentenceModel, rows: TextColumns) -> str:
 
 
 def _listing(examples: Sequence[EmbeddingExample], found: Negatives, positives: Sequence[float]) -> Iterator[Row]:
-    """What was found, for people."""
     texts = number_texts(examples).texts
     for example, numbers, cosines, positive in zip(examples, *found, positives, strict=True):
         near = [

@@ -302,14 +302,12 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         }
 
     def _parts(self, given: HeadsPredicted) -> Iterator[tuple[str, AnyWorkflow, Predicted[Any, Any, Any]]]:
-        """The predictions for each head's examples."""
         for name, rows in _by_head(given.examples).items():
             chosen = given.decision.get(name)
             decision = chosen if isinstance(chosen, Mapping) else {}
             yield name, self.heads[name], Predicted(rows, given.encoded.parts[name], given.outputs[name], decision)
 
     def _facts(self, given: HeadsPredicted) -> dict[str, dict[str, Any]]:
-        """Scores of each head with their interval, for people and for programs."""
         found = {}
         for name, head, own in self._parts(given):
             sets = sets_of(head, own.examples)

@@ -191,7 +191,6 @@ def _preferred(subsets: Iterable[str], prefer: Sequence[str]) -> str | None:
 
 
 def _fetch(source: _Source, folder: Path) -> None:
-    """Download the files of all splits, then move the complete folder into place."""
     from huggingface_hub import hf_hub_download
 
     name, commit, splits = source["repository"], source["commit"], source["splits"]

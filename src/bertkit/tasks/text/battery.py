@@ -50,7 +50,6 @@ class TextBattery(Battery[TextTask, Example]):
         raise AssertionError(f"{self.task.name}: takes the label 'no such label' for {taken!r}")
 
     def _as_written(self, label: int | float | tuple[int, ...]) -> object:
-        """A label as a file of the task holds it."""
         names = self.task.labels or ()
         if not isinstance(label, tuple):
             return names[int(label)]

@@ -184,7 +184,6 @@ def rows_at_once(logits: npt.NDArray[np.floating]) -> int:
 
 
 def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, float]:
-    """The probabilities of a row: all, or the largest."""
     if len(names) <= MOST_SHARES:
         return dict(zip(names, share_C.tolist(), strict=True))
     largest = np.argpartition(share_C, -MOST_SHARES)[-MOST_SHARES:]

@@ -118,7 +118,6 @@ def _of_units(probabilities_VC: Floats, units: Ints, strategy: Strategy) -> Floa
 
 
 def _most_probable(probabilities_UC: Floats) -> tuple[Ints, Floats]:
-    """The label number of each row, and its probability."""
     numbers = probabilities_UC.argmax(axis=-1)
     return numbers, np.take_along_axis(probabilities_UC, numbers[:, None], axis=-1)[:, 0]
 

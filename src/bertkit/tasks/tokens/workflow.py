@@ -256,7 +256,6 @@ def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.ND
 
 
 def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[Row]:
-    """The entities with their places in the text."""
     text, spans = example.text, example.spans
     found: list[Row] = []
     for kind, first, end in read_entities(tags):

@@ -95,7 +95,6 @@ def follow_states(
 
 
 def _student(start: Path, workflow: AnyWorkflow) -> Any:
-    """The encoder, with the head of the kind of task if it has one."""
     shape = read_any_config(config_path(start))
     if not isinstance(shape, BertConfig):
         raise ConfigError(

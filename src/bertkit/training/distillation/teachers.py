@@ -195,7 +195,6 @@ def combined(
 
 
 def _softmax_of_groups(x_KUC: npt.NDArray[np.float64], groups: Ints) -> npt.NDArray[np.float64]:
-    """Softmax over the units of each group."""
     firsts, sizes = groups[:-1], np.diff(groups)
     masses = np.exp(x_KUC - np.repeat(np.maximum.reduceat(x_KUC, firsts, axis=1), sizes, axis=1))
     shares: npt.NDArray[np.float64] = masses / np.repeat(np.add.reduceat(masses, firsts, axis=1), sizes, axis=1)
