@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     Computing,
+    Pairs,
     Source,
     Texts,
     TrainedModel,
@@ -27,9 +28,7 @@ from bertkit.system.console import say
 def analyze(
     *text: Texts,
     model: TrainedModel,
-    pairs: Annotated[
-        bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")
-    ] = False,
+    pairs: Pairs = False,
     out: Annotated[
         Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
     ] = None,

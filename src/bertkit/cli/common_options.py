@@ -46,6 +46,9 @@ Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, o
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or the model's limit.")
 ]
+LongestText = Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")]
+Truncate = Annotated[bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")]
+Pairs = Annotated[bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")]
 Corpus = Annotated[
     str,
     Parameter(
@@ -76,9 +79,7 @@ class Source:
 class Reading(Source):
     """Where texts come from that are not given as arguments, and how much of a text is read."""
 
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False
+    truncate: Truncate = False
     max_length: MaxLength = None
 
     @property
@@ -126,8 +127,7 @@ class CorpusReading:
         Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
     ] = "raise"
     dedup: Annotated[
-        Literal["exact", "near"] | None,
-        Parameter(help="Drop duplicates of earlier documents, or near-duplicates too."),
+        Literal["exact", "near"] | None, Parameter(help="Drop duplicates of earlier documents, or near-duplicates too.")
     ] = None
 
 

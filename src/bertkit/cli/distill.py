@@ -61,8 +61,7 @@ def distill(
         list[str] | None, Parameter(name="--set", negative=(), help="NAME=VALUE overrides a setting of the recipe.")
     ] = None,
     seed: Annotated[
-        int | None,
-        Parameter(group=COMMON_GROUP, help="Seed of new weights, order and dropout; default: the recipe's."),
+        int | None, Parameter(group=COMMON_GROUP, help="Seed of new weights, order and dropout; default: the recipe's.")
     ] = None,
     taught: Taught = Taught(),
     output: Output = Output(),

@@ -34,8 +34,7 @@ class Start:
     """What a training begins with."""
 
     recipe: Annotated[
-        str | None,
-        Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
+        str | None, Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}.")
     ] = None
     preset: Annotated[
         str | None,

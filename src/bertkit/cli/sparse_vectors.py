@@ -56,9 +56,4 @@ def write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, in
 
 
 def _object(text: str, found: SparseEmbedding) -> dict[str, JsonLike]:
-    return {
-        "text": text,
-        "embedding": found.as_dict(),
-        "num_tokens": found.num_tokens,
-        "truncated": found.truncated,
-    }
+    return {"text": text, "embedding": found.as_dict(), "num_tokens": found.num_tokens, "truncated": found.truncated}

@@ -192,13 +192,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
         super().check_settings(settings)
 
     def prepare_training(
-        self,
-        rows: Examples[Any],
-        train: Any,
-        start: Path,
-        folder: Path,
-        settings: ReadingSettings,
-        device: str | None,
+        self, rows: Examples[Any], train: Any, start: Path, folder: Path, settings: ReadingSettings, device: str | None
     ) -> TaughtRows:
         more = self.lesson.unlabelled
         if more:

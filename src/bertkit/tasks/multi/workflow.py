@@ -29,16 +29,7 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
 from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.task_settings import TaskSettings
-from bertkit.tasks.workflow import (
-    AnyWorkflow,
-    Card,
-    Decision,
-    Predicted,
-    SettingsT,
-    Steps,
-    Workflow,
-    workflow_of,
-)
+from bertkit.tasks.workflow import AnyWorkflow, Card, Decision, Predicted, SettingsT, Steps, Workflow, workflow_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:

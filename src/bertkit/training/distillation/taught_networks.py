@@ -28,11 +28,7 @@ from bertkit.training.distillation.corpus_losses import (
     relation_loss,
     state_loss,
 )
-from bertkit.training.distillation.distill_settings import (
-    PredictionDistillation,
-    RelationDistillation,
-    StateLoss,
-)
+from bertkit.training.distillation.distill_settings import PredictionDistillation, RelationDistillation, StateLoss
 from bertkit.training.trainer.generators import seeded
 
 Student = BertForPreTraining | BertForMaskedLM

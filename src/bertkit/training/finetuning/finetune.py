@@ -202,12 +202,7 @@ def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, nu
 
 
 def _prepare(
-    workflow: AnyWorkflow,
-    data: str | Path,
-    start: StartModel,
-    config: FinetuneConfig,
-    run: FinetuneFolder,
-    device: str,
+    workflow: AnyWorkflow, data: str | Path, start: StartModel, config: FinetuneConfig, run: FinetuneFolder, device: str
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow.check_settings(config)
@@ -282,11 +277,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
 
 
 def _finish(
-    job: Job,
-    seeds: list[SeedResult],
-    replaced: list[SeedResult],
-    found: Search | None,
-    selection: Selection | None,
+    job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None, selection: Selection | None
 ) -> FinetuneResult:
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
     workflow, config, rows, run = job.workflow, job.config, job.data.rows, job.run
