@@ -93,8 +93,5 @@ class Answering(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return False
 
     def pipeline_options(self, decision: Decision) -> Row | None:
-        """The keywords with which the kind's pipeline reads a bare text as in training and returns what was decided.
-
-        None: it is asked something beside the text.
-        """
+        """With what keywords the kind's pipeline reads a bare text as in training; None: it is asked more than that."""
         return None

@@ -241,10 +241,7 @@ def taught_workflow(task: Task, lesson: Lesson) -> TaughtWorkflow:
 def label_places(
     theirs: Sequence[str], ours: Sequence[str], name: str, task: str, several: tuple[bool, bool] = (False, False)
 ) -> tuple[int, ...]:
-    """Where the labels of a task are among those of the teacher ``name``; ConfigError if they are not the same.
-
-    ``several``: whether any number of labels belong to a text, by the teacher, and in the task.
-    """
+    """Where a task's labels are among the teacher's. ``several``: of both, whether a text has any number of them."""
     if sorted(theirs) != sorted(ours) or several[0] != several[1]:
         said = [" (any number of them)" if any_number else "" for any_number in several]
         raise ConfigError(

@@ -61,10 +61,7 @@ class HubData:
 
 
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
-    """A path unchanged; for a name on the Hub, the folder that its files are downloaded to.
-
-    Without a subset in the name, the first of ``prefer`` (names of the task) that is a subset is taken.
-    """
+    """A path unchanged, or where a dataset of the Hub is downloaded to: its subset, or the first of ``prefer``."""
     return fetch_dataset(str(data), tuple(prefer)) if str(data).startswith(PREFIX) else Path(data)
 
 

@@ -1,7 +1,4 @@
-"""From logits to labels, and to rows of files, under a decision that was made on dev: a temperature, thresholds.
-
-In numpy; for evaluation, files and pipelines alike.
-"""
+"""From logits to labels, and to rows of files, under a decision that was made on dev: a temperature, thresholds."""
 
 from __future__ import annotations
 

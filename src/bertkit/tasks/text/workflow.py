@@ -309,10 +309,7 @@ def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np
 def score_logits(
     task: TextTask, logits: Floats, labels: Labels, predicted: npt.NDArray[np.number] | None = None
 ) -> dict[str, float]:
-    """Every metric of the task, and ``loss``, the mean loss without class weights.
-
-    ``predicted`` is what is scored of the logits ``(n, C)``; None means the likeliest labels.
-    """
+    """Every metric of the task, by default of the likeliest labels, and ``loss``, the mean without class weights."""
     import torch
 
     from bertkit.model.losses import class_loss

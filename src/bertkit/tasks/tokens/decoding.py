@@ -123,10 +123,7 @@ def _most_probable(probabilities_UC: Floats) -> tuple[Ints, Floats]:
 
 
 def _groups(numbers_U: Ints, texts_U: Ints, id2label: Mapping[int, str]) -> tuple[list[str], Ints]:
-    """Types of neighbours that are one entity, by the rule of :mod:`bertkit.metrics.tags`, and the first unit of each.
-
-    Runs of ``O`` are groups as well, of the type "".
-    """
+    """Types of neighbours that are one entity, also ``O`` as "", by :mod:`bertkit.metrics.tags`; their first units."""
     notation = notation_of(id2label.values())
     split = [notation.split(id2label[number]) for number in range(len(id2label))]
     letters_C, types = np.array([letter for letter, _ in split]), [kind for _, kind in split]

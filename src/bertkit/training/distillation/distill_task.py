@@ -289,10 +289,7 @@ def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:
 def _lengths_of_runs(
     config: FinetuneConfig, start: Path, num_labelled: int, num_texts: int
 ) -> tuple[FinetuneConfig, FinetuneConfig]:
-    """The settings with and without the teacher: as many updates, although the labelled texts may be few of all.
-
-    Where the number of epochs is not given, each has what suits its texts.
-    """
+    """With and without the teacher: as many updates, or what suits the texts if the number of epochs is open."""
     if num_labelled == num_texts:
         return config, config
     if config.epochs is None:
