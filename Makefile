@@ -74,7 +74,7 @@ computing:
 
 # Bytecode is written: the tests start hundreds of commands, and each would otherwise compile the package again.
 tests: setup
-	PYTHONDONTWRITEBYTECODE= $(PYTEST)
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) --durations-to build/test-durations.md
 
 test: lint types imports tests
 

@@ -295,12 +295,13 @@ def compare(squad: Squad, halves: Sequence[Mapping[str, Cell]], chosen: Sequence
 
 def mean_by_article(values: Any, articles: Ints) -> tuple[float, float, float]:
     """Mean over the questions, with its 95 % interval, for which whole articles are drawn."""
-    from bertkit.metrics.scores import bootstrap_draws, interval_of
+    from bertkit.metrics.intervals import bootstrap_draws, interval_of
 
     _, of_article = np.unique(articles, return_inverse=True)
     sums, counts = np.bincount(of_article, values), np.bincount(of_article)
     draws = bootstrap_draws(len(counts))
-    low, high = interval_of((sums[draws].sum(axis=1) / counts[draws].sum(axis=1)).tolist()) or (np.nan, np.nan)
+    means = [float(sums[draw].sum() / counts[draw].sum()) for draw in draws]
+    low, high = interval_of(means, len(counts), None) or (np.nan, np.nan)
     return float(values.mean()), low, high
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from bertkit.data.store.token_store import TokenStore
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-#: Where the slowest tests of the last run stand, and how many.
-DURATIONS, SHOWN = REPOSITORY / "build" / "test-durations.md", 50
+#: Slowest tests that ``--durations-to`` lists.
+SHOWN = 50
 
 hypothesis.settings.register_profile("change", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None)
@@ -38,7 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Write how long files and tests took; of a part of the tests too, but not in their processes."""
+    """Write how long files and tests took."""
+    target: str | None = terminalreporter.config.getoption("--durations-to")
+    if target is None:
+        return
     parts = [part for stat in terminalreporter.stats.values() for part in stat if hasattr(part, "duration")]
     files, tests = Counter[str](), Counter[str]()
     for part in parts:
@@ -47,12 +50,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lines = [f"# {sum(files.values()):.0f} seconds in {len(files)} files, all processes together"]
     for title, found in (("files", files.most_common()), ("tests", tests.most_common(SHOWN))):
         lines += ["", f"## By {title}", "", *(f"{took:8.1f} {name}" for name, took in found if took > 0.05)]
-    DURATIONS.parent.mkdir(exist_ok=True)
-    DURATIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path(target).parent.mkdir(exist_ok=True)
+    Path(target).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle-packs", action="store_true", help="the engine computes packs and rows in another order")
+    parser.addoption("--durations-to", help="a file for the time that files and the slowest tests took")
 
 
 @pytest.fixture(autouse=True)

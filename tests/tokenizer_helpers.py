@@ -6,7 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +15,25 @@ from typing import Any
 import numpy as np
 
 from bertkit.tokenization import BertTokenizer, FullTokenizer
+from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
+from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, DEFAULT_SIZE, vocabulary_from_counts
 
 CASES = ("uncased", "cased")
+
+
+def learn_vocabulary(
+    texts: Iterable[str],
+    size: int = DEFAULT_SIZE,
+    do_lower_case: bool = True,
+    *,
+    extend: Sequence[str] | None = None,
+    memory: int = DEFAULT_MEMORY,
+    workers: int = 1,
+) -> list[str]:
+    """A vocabulary of texts, as ``bertkit vocab`` learns it."""
+    with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
+        counts = words.most_frequent(memory // BYTES_PER_WORD)
+    return vocabulary_from_counts(counts, size, extend=extend)
 
 
 def vocab_file(shared: Path, case: str) -> Path:

@@ -12,12 +12,12 @@ import transformers
 from torch import Tensor
 
 import bertkit
-from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.names import BERT
 from bertkit.checkpoints.rules import NameTable
 
 #: Largest absolute difference allowed between outputs in fp32 (observed here: below 2e-6).
 ATOL = 1e-5
-HEADS = tuple(CLASSES)
+HEADS = tuple(BERT.classes)
 TINY = {
     "vocab_size": 50,
     "hidden_size": 16,

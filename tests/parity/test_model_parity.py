@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import bertkit
 from bertkit.batch import Batch, pack_padded
 from bertkit.checkpoints.apply import to_theirs
-from bertkit.checkpoints.names import CLASSES, TABLES
+from bertkit.checkpoints.names import BERT, TABLES
 
 ATOL = 1e-5
 SIZES = {
@@ -152,7 +152,7 @@ def check_layers(theirs, ours, mask):
 
 def check_gradients(theirs, ours):
     wanted = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.grad is not None}
-    spec = CLASSES[type(ours).__name__]
+    spec = BERT.classes[type(ours).__name__]
     grads = {name: parameter.grad for name, parameter in ours.named_parameters() if parameter.grad is not None}
     got = dict(to_theirs(grads, ours.config, spec, TABLES["bert"]))
     assert got.keys() == wanted.keys()

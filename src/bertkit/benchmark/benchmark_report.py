@@ -52,11 +52,7 @@ class Quality:
 
 @dataclass(slots=True)
 class System:
-    """What is known of one mode.
-
-    figures: name to the value of each round, in seconds; ``memory``: the peak in bytes, once for all rounds.
-    error: why it was left out, perhaps after some rounds.
-    """
+    """What is known of one mode: seconds of each round by name, once the peak ``memory``, why it was left out."""
 
     figures: dict[str, list[float]] = field(default_factory=dict)
     quality: Quality | None = None
@@ -81,12 +77,7 @@ class System:
 
 @dataclass(slots=True)
 class BenchmarkReport:
-    """A benchmark.
-
-    int8: the model in 8 bits, if there is one. texts: of the passes. versions: of the packages of ``bertkit`` and of
-    the ``peers``. absent: peers that are not installed. lengths: tokens of the single texts.
-    systems: what is known of each mode, bertkit's fp32 first. interrupted: the signal that ended it early, if one did.
-    """
+    """A benchmark; ``absent`` are peers that are not installed, ``systems`` the modes, bertkit's fp32 first."""
 
     model: str
     int8: str | None
@@ -139,14 +130,9 @@ class BenchmarkReport:
         }
         whole = {name: [each for each in values if each is not None] for name, values in times.items()}
         whole = {name: values for name, values in whole.items() if len(values) == len(self.bar_groups())}
-        base = whole.get(str(REFERENCE))
-        return (
-            {}
-            if base is None
-            else {
-                name: [value / one for value, one in zip(values, base, strict=True)] for name, values in whole.items()
-            }
-        )
+        if (base := whole.get(str(REFERENCE))) is None:
+            return {}
+        return {name: [value / one for value, one in zip(values, base, strict=True)] for name, values in whole.items()}
 
     def best_mode(self, precisions: Sequence[str] = PRECISIONS) -> Mode:
         """The mode of bertkit to use here: the default, unless another is faster by more than noise."""
@@ -250,11 +236,12 @@ class BenchmarkReport:
 
     def _other_cells(self, mode: Mode, system: System) -> list[str]:
         memory, quality = system.median("memory"), system.quality
-        return [
-            "-" if memory is None else f"{memory / 1e6:,.0f}",
-            *(("-", "-", "-") if quality is None else _closeness_cells(quality.closeness)),
-            "" if quality is None or quality.passes(mode.precision) else "NOT NEAR ENOUGH",
-        ]
+        peak = "-" if memory is None else f"{memory / 1e6:,.0f}"
+        if quality is None:
+            return [peak, "-", "-", "-", ""]
+        near = quality.closeness
+        found = [f"{near.cosine_mean:.5f}", f"{near.cosine_p1:.5f}", f"{near.near_neighbour:.1%}"]
+        return [peak, *found, "" if quality.passes(mode.precision) else "NOT NEAR ENOUGH"]
 
     def is_measured(self) -> bool:
         """Whether the reference was measured at least once, without which nothing follows."""
@@ -303,10 +290,6 @@ class BenchmarkReport:
                 f"single texts, {whole} {shares[whole][1]:.2f} for all texts.",
             )
         return list(told.values())
-
-
-def _closeness_cells(found: Closeness) -> tuple[str, str, str]:
-    return f"{found.cosine_mean:.5f}", f"{found.cosine_p1:.5f}", f"{found.near_neighbour:.1%}"
 
 
 def _speed(tokens: int, seconds: Sequence[float]) -> str:

@@ -76,24 +76,11 @@ def run_benchmark(
 
     Ctrl-C ends the measurement; the report then holds what was measured until then, and says so.
 
-    Args:
-        model: folder, Hub name or run folder of any encoder checkpoint, with any head; or what ``bertkit export``
-            wrote, without peers. Its answers in float32 are what all others are compared with.
-        int8: what ``bertkit quantize`` made of it; None: bertkit's int8 is left out.
-        texts: to be measured with; None: built-in lengths and random tokens.
-        against: peers, see :data:`~bertkit.benchmark.runtimes.PEERS`; None: all that are installed.
-        precisions: some of :data:`~bertkit.benchmark.runtimes.PRECISIONS`; None: all that this processor has.
-        threads: of every runtime; None: one per core.
-        rounds: how often everything is measured, at least 1.
-        seed: of the texts.
-        python: the interpreter that has the peers; None: this one.
-
-    Raises:
-        ConfigError: an unknown peer or precision, no rounds or threads, ``model`` in 8 bits, ``int8`` of another model.
-        CheckpointError: the model cannot be loaded.
-        DataError: no text.
-        MissingExtraError: a peer that was asked for is not installed.
-        ResourceError: no room for the converted files, or bertkit's own process ended.
+    model: folder, Hub name or run folder of any encoder checkpoint, with any head; or what ``bertkit export``
+        wrote, without peers. Its answers in float32 are what all others are compared with.
+    int8: what ``bertkit quantize`` made of it; None: bertkit's int8 is left out.
+    against, precisions: None: all peers that are installed, all precisions that this processor has.
+    python: the interpreter that has the peers; None: this one.
     """
     for name, value in (("rounds", rounds), ("threads", threads)):
         if value is not None and value < 1:
@@ -175,10 +162,7 @@ def _noted(report: BenchmarkReport) -> Iterator[Interrupts]:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured.
-
-    folder: the model's encoder alone, as transformers reads it. lengths: of single texts.
-    """
+    """What is measured; ``folder`` has the model's encoder alone, as transformers reads it."""
 
     folder: Path
     sample: SampleTexts
@@ -296,10 +280,7 @@ class Session:
         return found[0], found[1]
 
     def _figures(self) -> dict[str, Callable[[RuntimeProcess], None]]:
-        """What a round measures, each of one system after the other.
-
-        Figures that are compared are measured within seconds, because the speed of a shared machine changes.
-        """
+        """What a round measures, system after system, within seconds: the speed of a shared machine changes."""
         single = {f"1 x {length}": partial(self._note_single, length) for length in self._lengths}
         return {**single, "own texts": self._note_own, "all texts": self._note_passes, "a start": self._note_rest}
 

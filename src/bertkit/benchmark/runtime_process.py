@@ -31,9 +31,8 @@ READY = '{"ready": true}\n'
 class Launch:
     """How processes are started.
 
-    source: the model as bertkit reads it. int8: the same in 8 bits, if there is one. model: its encoder as
-    transformers reads it. work: folder of converted files and logs. python: the interpreter of the peers.
-    check: called again and again while a process is waited for; what it raises ends the waiting.
+    source: the model as bertkit reads it. model: its encoder as transformers reads it. python: the interpreter of the
+    peers. check: called again and again while a process is waited for; what it raises ends the waiting.
     """
 
     source: Path

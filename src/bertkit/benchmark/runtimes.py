@@ -21,10 +21,7 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Software that runs a model.
-
-    packages: what it needs installed, conversion included. bertkit itself needs the last of its own for exports only.
-    """
+    """Software that runs a model, and the packages it needs; bertkit itself needs its last one for exports only."""
 
     name: str
     packages: tuple[str, ...]
@@ -76,11 +73,7 @@ INT8 = Mode(BERTKIT, "int8")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is measured.
-
-    modes: the reference first. versions: of the packages of ``bertkit`` and of the ``peers``. absent: peers that are
-    not installed.
-    """
+    """What is measured: modes, the reference first; versions of packages; peers that are not installed."""
 
     modes: tuple[Mode, ...]
     versions: dict[str, dict[str, str]]
@@ -95,20 +88,7 @@ def choose(
     *,
     has_int8: bool = False,
 ) -> Choice:
-    """The modes to measure.
-
-    Args:
-        against: names of peers; None: all that are installed.
-        precisions: some of :data:`PRECISIONS`; None: all. The reference is always among the modes.
-        python: the interpreter that has the peers.
-        processor: without bf16 products, bf16 is left out, or refused if it was asked for.
-        has_int8: whether there is a model in 8 bits; without one, int8 is refused if it was asked for.
-
-    Raises:
-        ConfigError: an unknown peer or precision, one that this processor or the model does not have, no such
-            interpreter.
-        MissingExtraError: a peer that was asked for is not installed.
-    """
+    """The modes to measure, the reference among them; without bf16 products bf16 is left out, or refused."""
     for name in against or ():
         if name not in PEERS:
             raise ConfigError(f"unknown runtime {name!r}{did_you_mean(name, PEERS)}; known: {', '.join(PEERS)}")

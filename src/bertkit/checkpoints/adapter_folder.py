@@ -1,7 +1,7 @@
 """Folders with an adapter: low-rank matrices that are added to those of another model, and whole layers for its head.
 
 An adapter is read as a checkpoint whose tensors are those of the other model, sums, or its own. The names of its
-tensors are those of ``peft``. Imports no torch.
+tensors are those of ``peft``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ from bertkit.checkpoints.safetensors_format import (
     read_header,
     read_metadata,
 )
-from bertkit.config.adapter_config import (
-    ADAPTER_WEIGHTS,
-    POOLED_ADAPTER_WEIGHTS,
-    AdapterConfig,
-    read_adapter_config,
-)
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS, AdapterConfig, read_adapter_config
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, shorten
@@ -51,7 +46,6 @@ _SAMPLES = 16
 class Adapters:
     """What a model with adapters that are not merged into it knows of them.
 
-    config: for ``adapter_config.json``.
     places: by the name of our linear layer the published names of its parts, None for a part without an adapter.
     fingerprint: :func:`base_fingerprint` of the model that they were added to; None: nothing is known of it.
     """
@@ -79,10 +73,6 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
     """The tensors of the model that an adapter makes of another one's, ``base``, which are at ``where``, for messages.
 
     They have the names of the class that the adapter is for, and are only those of its parts.
-
-    Raises:
-        CheckpointError: a damaged file, a kind of adapter that is not supported, or an adapter for another model:
-            layers that it does not have, other shapes, other weights.
     """
     config, file = read_adapter_config(folder), adapter_weights(folder)
     shape = read_any_config(folder / CONFIG)
@@ -104,10 +94,7 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
 
 
 def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[str, TensorInfo]:
-    """The tensors of the model that a head makes of the encoder in ``base``, as :func:`adapted`.
-
-    CheckpointError: a damaged file, or a head that was trained on another encoder.
-    """
+    """The tensors of the model that a head makes of the encoder in ``base``, as :func:`adapted`."""
     shape, file = read_any_config(folder / CONFIG), folder / HEAD
     table, spec = any_table(shape), next(iter(any_specs(shape)), None)
     own = {table.canonical(name): info for name, info in read_header(file).items()}
@@ -116,7 +103,6 @@ def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[
 
 
 def _named(found: Mapping[str, TensorInfo], table: NameTable, spec: ClassSpec | None) -> dict[str, TensorInfo]:
-    """Tensors by their names in a file of the class."""
     named = {_written(name, info, table, spec): info for name, info in found.items()}
     return {name: replace(info, name=name) for name, info in named.items()}
 
@@ -168,7 +154,6 @@ def _sum(
 
 
 def _written(name: str, info: TensorInfo, table: NameTable, spec: ClassSpec | None) -> str:
-    """The name of a tensor in a file of the class."""
     if spec is None:
         return info.name if info.sum is None else info.sum.whole.name
     is_prefixed = spec.base_prefix and not set(table.prefixed).isdisjoint(table.parts_of(name))

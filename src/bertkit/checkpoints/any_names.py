@@ -1,4 +1,4 @@
-"""The names of any kind of model, encoder or encoder-decoder, by its config. Imports no torch."""
+"""The names of any kind of model, encoder or encoder-decoder, by its config."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite,
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
-#: torch types by their names in safetensors.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _CHECK_BYTES = 1 << 20
@@ -33,14 +32,10 @@ _THREADS = 4
 
 
 def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Values of a file that matches without problems, on the CPU, by our names.
+    """Values of a file that matches without problems, on the CPU, by our names; checks that they are finite and tied.
 
     Unchanged tensors become private memory maps of the file; those that are stacked or converted are read directly into
     place (the three projections of attention into one matrix). Nothing is copied twice.
-
-    Raises:
-        CheckpointError: a value that is not finite (in the file, or too large for ``dtype``), a tied tensor that
-            differs from its original, or a file that changed while it was read. Names tensor and file.
     """
     assert not match.problems
 
@@ -59,7 +54,6 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
 
 
 def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> Tensor:
-    """Our tensor of a row."""
     first = tensors[row.theirs[0]]
     if len(row.theirs) == 1 and DTYPES[first.dtype] == dtype and (mapped := reader.map(first)) is not None:
         return mapped
@@ -88,10 +82,7 @@ def _check_ties(
 def to_theirs(
     state: Mapping[str, Tensor], config: ModelConfig, spec: ClassSpec, table: NameTable
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a ``state_dict()`` under the names of the file format, contiguous CPU tensors.
-
-    Those that are stacked here are views. Copies of tied tensors and buffers are left out.
-    """
+    """The tensors of a ``state_dict()`` under the names of the file format, contiguous on the CPU, without copies."""
     left = dict(state)
     for _, ours, theirs in table.names(spec, config):
         tensor = left.pop(ours, None)
@@ -104,10 +95,7 @@ def to_theirs(
 
 
 class _Reader:
-    """The open files of one checkpoint; a context manager. Maps outlive it in the tensors made from them.
-
-    :meth:`map` and :meth:`read` may be called from several threads at once.
-    """
+    """The open files of one checkpoint, for several threads at once. Maps outlive it in the tensors made from them."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._stack = ExitStack()

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers' CrossEncoder: what lies beside a classifier with one output. Imports no torch.
+"""Folders of sentence-transformers' CrossEncoder: what lies beside a classifier with one output.
 
 Before release 6 that was the activation alone, in ``config.json`` (see :class:`bertkit.config.bert_config.BertConfig`);
 since then there are settings and a list of modules as well.
@@ -22,7 +22,7 @@ _MAX_BYTES = 1 << 20
 
 def saved_activation(folder: Path) -> str | None:
     """The class of torch that the settings beside a classifier name as its activation; None: they do not say."""
-    found = _settings(folder).get("activation_fn")
+    found = settings_in(folder / SETTINGS).get("activation_fn")
     if not isinstance(found, str | None):
         raise CheckpointError(f"{folder / SETTINGS}: activation_fn is {found!r:.80}, expected the name of a class")
     return found
@@ -30,14 +30,14 @@ def saved_activation(folder: Path) -> str | None:
 
 def check_cross_encoder(folder: Path) -> None:
     """Refuse (CheckpointError) a folder whose scores are not those of the classifier alone."""
-    prompt = _settings(folder).get("default_prompt_name")
-    if prompt is not None:
+    settings = settings_in(folder / SETTINGS)
+    if (prompt := settings.get("default_prompt_name")) is not None:
         raise CheckpointError(
             f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every query; bertkit's "
             "rerankers have no prompts, so scores would differ"
         )
     kinds = [module.kind for module in read_modules(folder)]
-    if kinds not in ([], ["Transformer"]) and _settings(folder).get("model_type") == "CrossEncoder":
+    if kinds not in ([], ["Transformer"]) and settings.get("model_type") == "CrossEncoder":
         raise CheckpointError(
             f"{folder / MODULES} lists the modules {', '.join(kinds)}; bertkit reads cross-encoders that are a "
             "classifier and nothing else"
@@ -60,6 +60,6 @@ def read_modules(folder: Path) -> list[Module]:
     return [Module(str(entry.get("type")).rpartition(".")[2], str(entry.get("path"))) for entry in listed]
 
 
-def _settings(folder: Path) -> dict[str, Json]:
-    file = folder / SETTINGS
+def settings_in(file: Path) -> dict[str, Json]:
+    """The settings in a file of such a folder; none where there is no file."""
     return read_object(file, max_bytes=_MAX_BYTES) if file.exists() else {}

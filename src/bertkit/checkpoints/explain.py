@@ -31,10 +31,7 @@ _USES = {
 
 
 def explain(match: Match, where: str, *, file_labels: int | None = None, own: ClassSpec | None = None) -> str:
-    """The message of the error for a checkpoint that does not fit.
-
-    ``file_labels``: number of labels in the file's own config; ``own``: the class it was saved from, where known.
-    """
+    """The error's message for a file that does not fit; ``own``: the class it was saved from, where known."""
     parts = {*match.spec.heads, "pooler"}
     if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
         is_one, advice = _use(own)
@@ -73,7 +70,6 @@ def _use_of(name: str) -> tuple[str, str, str]:
 
 
 def _use(spec: ClassSpec) -> tuple[str, str]:
-    """What a model of the class is, and what uses it."""
     is_one, command, task = _use_of(spec.name)
     if spec.heads == ("decoder",):
         is_one = "an encoder-decoder without a head"
@@ -115,7 +111,6 @@ def printable(name: str) -> str:
 
 
 def _hints(match: Match, file_labels: int | None) -> list[str]:
-    """What to do, for common causes."""
     spec, config, problems = match.spec, match.config, match.problems
     hints = []
     if all(row.status is Status.MISSING for row in problems if row.part == "encoder") and not match.exact:

@@ -1,7 +1,7 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
 Also the vocabulary that lies beside them, each token of which must have a row in the embedding table. Only headers are
-looked at, so no weights are allocated. Imports no torch.
+looked at, so no weights are allocated.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ _PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a checkpoint by name, none of them read yet.
-
-    folder: holds config and vocabulary.
-    files: the safetensors files, sorted by name.
-    """
+    """The tensors of a checkpoint by name, none of them read yet; ``folder`` holds config and vocabulary."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -64,10 +60,6 @@ def find_weights(path: Path) -> Weights:
 
     Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them; those of
     a folder with a head (``RUN/heads/NAME``) are the encoder in ``RUN`` and the head.
-
-    Raises:
-        CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, an index that does not match
-            its shards or names a file outside the folder, or an adapter that does not fit its model.
     """
     if is_adapter(path):
         return _read_adapter(path)

@@ -1,7 +1,7 @@
 """What a checkpoint contains, without building the model: as text, and as a dict for programs.
 
 Reads headers, config and vocabulary; weights only to hash them and to find values that are not finite. Also works on
-checkpoints that cannot be loaded, and says why, as long as the header is readable. Imports no torch.
+checkpoints that cannot be loaded, and says why, as long as the header is readable.
 """
 
 from __future__ import annotations
@@ -51,15 +51,10 @@ class ModelReport:
 
     loadable: whether at least one class loads it without a new head.
     problems: the reasons if not, and anything else that is wrong.
-    config: None if it is unusable.
     viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
     num_parameters: values in the file, without copies and buffers; ``parameters``: the same by part.
-    dtypes: number of tensors by type.
-    heads: whether each head is in the file.
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
-    unused: tensors of the file without a place in the class :attr:`viewed_as`.
-    labels: their names, if the file has a classifier.
-    tokenizer: vocabulary file, size (None: not counted) and settings; None if there is none.
+    tokenizer: vocabulary file, size (None: not counted) and settings.
     own_heads: the heads in folders of their own, ``heads/NAME``: class, labels, and bytes of the file.
     """
 
@@ -147,11 +142,7 @@ _VERDICTS = {
 def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport:
     """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
 
-    ``hash_files`` reads them once more.
-
-    Raises:
-        CheckpointError: no checkpoint, or a header that cannot be read. An unusable config, tensors that do not fit and
-            values that are not finite are listed in ``problems`` instead.
+    An unusable config, tensors that do not fit and values that are not finite are listed in ``problems``.
     """
     path = resolve(name_or_path)
     weights = find_weights(path)
@@ -201,7 +192,6 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
 
 
 def _own_heads(folder: Path) -> dict[str, dict[str, Any]]:
-    """The heads that have their encoder in a folder."""
     found = {}
     for name in heads_in(folder):
         config, file = read_any_config(folder / HEADS / name / CONFIG), folder / HEADS / name / HEAD
@@ -258,7 +248,6 @@ def _parameters(tensors: Iterable[TensorInfo], config: AnyConfig | None, table: 
 
 
 def _is_broken(info: TensorInfo) -> bool:
-    """Whether a tensor contains an infinite value or NaN."""
     if info.sum is not None:
         return any(_is_broken(part) for part in (info.sum.whole, info.sum.left, info.sum.right))
     with open_regular(info.file) as stream:

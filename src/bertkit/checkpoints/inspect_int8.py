@@ -1,4 +1,4 @@
-"""What the folder of a model in 8 bits contains: as text, and as a dict for programs. Imports no torch."""
+"""What the folder of a model in 8 bits contains: as text, and as a dict for programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ from bertkit.config.config_file import CONFIG
 
 @dataclass(frozen=True, slots=True)
 class Int8Report:
-    """What was found.
-
-    matrices, tables: what is in 8 bits, by name. floats: number of the values that are not.
-    quantization: how it was made, and what was measured.
-    """
+    """What was found; matrices, tables: what is in 8 bits, by name. floats: number of the values that are not."""
 
     path: str
     config: dict[str, Any]

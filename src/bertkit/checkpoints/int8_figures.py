@@ -1,4 +1,4 @@
-"""What was measured of a model in 8 bits: its vectors, its scores, its speed. Imports no torch."""
+"""What was measured of a model in 8 bits: its vectors, its scores, its speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ MAX_LOSS, MAX_UNSURE_LOSS = 0.3, 2.0
 class DevScores:
     """The main metric on labelled rows: of the original, in 8 bits, and a 95 % interval of the paired difference.
 
-    rows: how many there were.
     point: one point of the metric: 0.01, or 1 for a metric that goes up to 100.
     """
 
@@ -57,10 +56,7 @@ class DevScores:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Seconds of the original and in 8 bits, medians: for one text of median length, and for many.
-
-    processor: on which; see :class:`bertkit.system.processor.Processor`.
-    """
+    """Seconds of the original and in 8 bits, medians: for one text of median length, and for many."""
 
     one_original: Positive
     one_quantized: Positive
@@ -87,10 +83,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of the gate.
-
-    closeness: by the names of :class:`bertkit.engine.closeness.Closeness`. dev: None where no labelled rows were given.
-    """
+    """The figures of the gate; ``closeness`` by the names of :class:`bertkit.engine.closeness.Closeness`."""
 
     closeness: dict[str, float]
     speed: Speed

@@ -1,4 +1,4 @@
-"""The files of a model in 8 bits: weights under bertkit's own names, and what was measured. Imports no torch."""
+"""The files of a model in 8 bits: weights under bertkit's own names, and what was measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bertkit.system.json_files import read_json
 
 #: Beside the weights, what makes a folder one of a model in 8 bits.
 FACTS = "quantization.json"
-#: Of the files' layout.
 VERSION = 1
 #: Of weights; 7 for processors that add up products of bytes in 16 bits.
 Bits = Literal[8, 7]
@@ -29,12 +28,10 @@ Count = Annotated[int, Field(ge=0)]
 class Quantization:
     """What a folder says of its model.
 
-    version: of the layout; model_class: what was quantized. bertkit: the version that did it.
-    bits: of the weights. apart: inputs of each matrix that stay in float32. smoothing: see
-        :class:`bertkit.quantization.byte_matrices.Scheme`.
+    apart: inputs of each matrix that stay in float32. smoothing: see
+        :class:`~bertkit.quantization.byte_matrices.Scheme`.
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
-    measured: figures of the gate.
     """
 
     version: int
@@ -82,11 +79,7 @@ def is_int8(folder: Path) -> bool:
 
 
 def read_quantization(folder: Path) -> Quantization:
-    """What the folder of a model in 8 bits says of it.
-
-    Raises:
-        CheckpointError: a missing or damaged file, or one of a later version.
-    """
+    """What the folder of a model in 8 bits says of it."""
     for name in (FACTS, INT8_WEIGHTS):
         if not (folder / name).exists():
             raise CheckpointError(f"{folder} has no {name}, so its model in 8 bits is incomplete; quantize it again")

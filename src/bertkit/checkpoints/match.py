@@ -1,7 +1,7 @@
 """Does a file fit a model class? One table of tensors, used to load, to explain errors, and by ``inspect``.
 
 There are three outcomes: every tensor fits; some are new because a new head was asked for; or there is a problem, and
-nothing is loaded. Works on headers and configs only. Imports no torch.
+nothing is loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import cached_property
 from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable, Rule
 from bertkit.checkpoints.safetensors_format import TensorInfo
 
-#: Types of weights.
 FLOAT_TYPES = ("F32", "F16", "BF16", "F64")
 
 
@@ -45,7 +44,6 @@ class Row:
     shape: in the model, otherwise in the file.
     dtype: type in the file, as named by safetensors; empty if it is not there.
     part: part of the name table, or "unknown".
-    note: what is wrong or special, in words.
     """
 
     status: Status
@@ -107,8 +105,6 @@ def match(
     new_head: bool = False,
 ) -> Match:
     """Compare the tensors of a file with what a class of this config, labels of a new head included, needs.
-
-    Gives one row for each tensor of the model and of the file; misfits are in ``problems``. Never raises.
 
     ``labels``: ``num_labels=`` or ``id2label=`` asks for a new head if the file has none. ``new_head``: a new head
     whatever the file has; for a class without heads, a new pooler if the file has none.

@@ -2,7 +2,7 @@
 
 A line says: this tensor of ours is made from those tensors of theirs, each of that shape. Names here have no ``bert.``
 prefix (files saved from a bare encoder have none; :attr:`NameTable.prefix` adds it); ``{i}`` is the layer number. A new
-family is a new table. Imports no torch.
+family is a new table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FEED_FORWARD = (
     *dense(_LAYER + "ffn_down", "D F", _LAYER + "output.dense"),
     *norm(_LAYER + "ffn_norm", _LAYER + "output.LayerNorm"),
 )
-#: The layers of BERT, RoBERTa and ELECTRA.
 _SELF = _LAYER + "attention.self."
+#: The layers of BERT, RoBERTa and ELECTRA.
 _LAYERS = (
     *dense(_QKV, "D D", *(_SELF + name for name in ("query", "key", "value"))),
     *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
@@ -210,7 +210,6 @@ MPNET = NameTable(
     classes=_classes(ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True)),
 )
 
-_DEBERTA_SELF = _LAYER + "attention.self."
 DEBERTA = NameTable(
     family="deberta-v2",
     prefix="deberta.",
@@ -220,14 +219,9 @@ DEBERTA = NameTable(
             copied("embeddings.position_embeddings.weight", "P E", needs="has_position_table"),
             _SEGMENTS,
             *norm("embeddings.LayerNorm"),
-            *dense(_QKV, "D D", *(f"{_DEBERTA_SELF}{name}_proj" for name in ("query", "key", "value"))),
-            *dense(_LAYER + "attention.position_key", "D D", _DEBERTA_SELF + "pos_key_proj", needs="has_position_keys"),
-            *dense(
-                _LAYER + "attention.position_query",
-                "D D",
-                _DEBERTA_SELF + "pos_query_proj",
-                needs="has_position_queries",
-            ),
+            *dense(_QKV, "D D", *(f"{_SELF}{name}_proj" for name in ("query", "key", "value"))),
+            *dense(_LAYER + "attention.position_key", "D D", _SELF + "pos_key_proj", needs="has_position_keys"),
+            *dense(_LAYER + "attention.position_query", "D D", _SELF + "pos_query_proj", needs="has_position_queries"),
             *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
             *norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
             *_FEED_FORWARD,
@@ -245,10 +239,7 @@ DEBERTA = NameTable(
         ClassSpec("BertForMultipleChoice", ("sentence classifier",), outputs=1, label_head=True),
     ),
     # The original's own layout, and that of its replaced-token head.
-    aliases={
-        "lm_predictions.lm_head.bias": "cls.predictions.bias",
-        "lm_predictions.lm_head.": _TRANSFORM,
-    },
+    aliases={"lm_predictions.lm_head.bias": "cls.predictions.bias", "lm_predictions.lm_head.": _TRANSFORM},
 )
 
 _MODERN = "layers.{i}."
@@ -300,8 +291,6 @@ TABLES: Mapping[str, NameTable] = {
     "deberta-v2": DEBERTA,
     "modernbert": MODERNBERT,
 }
-#: BERT's own classes.
-CLASSES: Mapping[str, ClassSpec] = BERT.classes
 
 
 def named_specs(config: BertConfig) -> list[ClassSpec]:

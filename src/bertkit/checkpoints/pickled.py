@@ -47,14 +47,7 @@ def find_pickles(path: Path) -> tuple[Path, ...]:
 
 
 def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
-    """Write the tensors of pickles into safetensors files, under their own names.
-
-    The folder is empty before, and gets ``model.safetensors`` or shards and their index.
-
-    Raises:
-        CheckpointError: not a pickle of tensors, one that runs other code, or a tensor in two files.
-        ResourceError: the process ran out of memory or time, or was killed; the disk is full.
-    """
+    """Write the tensors of pickles into safetensors files in an empty folder, under their own names."""
     weight_map: dict[str, str] = {}
     for number, pickle in enumerate(pickles, start=1):
         name = WEIGHTS if len(pickles) == 1 else f"model-{number:05d}-of-{len(pickles):05d}.safetensors"

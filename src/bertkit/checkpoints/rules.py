@@ -1,7 +1,4 @@
-"""Building blocks of name tables: which tensors of a file make up one of ours, and which parts a class needs.
-
-The tables are in ``bertkit.checkpoints.names``. Imports no torch.
-"""
+"""Building blocks of the tables in :mod:`bertkit.checkpoints.names`: rules for tensors, the parts of a class."""
 
 from __future__ import annotations
 
@@ -133,8 +130,6 @@ class NameTable:
         share a name if different classes have different tensors under it.
     ties: (name, name of the tensor it always equals); the first may be absent from a file.
     aliases: beginnings of names in some files, and what they are in the others; read, never written.
-    classes: the classes of the family by name.
-    prefixed: the parts whose names have the prefix.
     tied_parts: the part that a copy of ``ties`` belongs to; usually that of the head that predicts words.
     sizes: the meaning of the letters of :attr:`Rule.shape` for a config and a class.
     zeros: tensors that are zero where a file has neither them nor another head; zero also in a new head.

@@ -2,7 +2,7 @@
 
 Format: 8 bytes little endian with the length N of the header, N bytes of JSON, then the bytes of the tensors
 (https://huggingface.co/docs/safetensors, "Format"). Deviation: headers are limited to 8 MiB (some 50,000 tensors)
-instead of 100 MB, so that a damaged length cannot exhaust memory. Imports no torch.
+instead of 100 MB, so that a damaged length cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ MAX_HEADER_BYTES = 8 << 20
 #: In the metadata of a file that bertkit wrote, the CRC-32 of all that follows the header. Other software that writes
 #: the weights again leaves it out.
 CHECKSUM, NO_CHECKSUM = "bertkit_crc32", "00000000"
-#: Size of one value by type.
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -48,10 +47,7 @@ Values = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes.
-
-    sum: of what it is the sum, if it is in no file; ``file``, ``start`` and ``end`` mean nothing then.
-    """
+    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes, unless it is a ``sum``."""
 
     name: str
     dtype: str
@@ -78,13 +74,7 @@ class LowRankSum:
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
-    """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once.
-
-    Raises:
-        CheckpointError: not a regular file, unreadable, truncated or with extra bytes; a header that is not valid JSON
-            of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes;
-            another checksum than :func:`seal` gave. Names file and tensor.
-    """
+    """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once."""
     start, metadata, tensors = _read_header(file)
     if CHECKSUM in metadata and metadata[CHECKSUM] != checksum_of(file, start):
         raise not_as_written(file)
@@ -225,11 +215,7 @@ def first_not_finite(values: npt.NDArray[np.uint8], dtype: str) -> int | None:
 
 
 def read_floats(info: TensorInfo) -> npt.NDArray[np.float32]:
-    """The values of a small tensor as float32.
-
-    Raises:
-        CheckpointError: not floats, a value that is not finite, or a file that was cut off.
-    """
+    """The values of a small tensor of floats, which must be finite, as float32."""
     if info.dtype not in _EXPONENT:
         raise CheckpointError(f"{info.file}: {info.name[:160]!r} has the type {info.dtype}, expected floats")
     raw = tensor_bytes(info)
@@ -239,11 +225,7 @@ def read_floats(info: TensorInfo) -> npt.NDArray[np.float32]:
 
 
 def tensor_bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
-    """The bytes of a tensor in a file, or of a sum.
-
-    Raises:
-        CheckpointError: the file was cut off, or a sum of values that are not finite.
-    """
+    """The bytes of a tensor in a file, or of a sum."""
     if info.sum is not None:
         total = tensor_values(info).astype("<f8" if info.dtype == "F64" else "<f4")
         return total.reshape(-1).view(np.uint8)
@@ -276,10 +258,8 @@ def as_floats(content: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[np.floa
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:
     """Write a new file tensor by tensor and flush it to disk; the ``safetensors`` package needs all tensors at once.
 
-    ``tensors`` have type and shape, their locations are ignored; ``read`` gives contiguous little-endian values.
-
-    Raises:
-        ResourceError: the disk is full. The caller removes the partial file.
+    ``tensors`` have type and shape, their locations are ignored; ``read`` gives contiguous little-endian values. The
+    caller removes the partial file if the disk is full.
     """
     names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # keeps every tensor aligned
     header: dict[str, Json] = {"__metadata__": {"format": "pt", CHECKSUM: NO_CHECKSUM}}

@@ -55,10 +55,6 @@ def write_folder(
     Both are written under other names and flushed to disk before they are renamed; weights under another name that were
     saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
     the two renames can leave the old config beside the new weights.
-
-    Raises:
-        CheckpointError: ``folder`` is a file.
-        ResourceError: disk full, no permission.
     """
     weights, settings = draft_of(folder / WEIGHTS), draft_of(folder / CONFIG)
     try:

@@ -1,4 +1,4 @@
-"""The settings in a folder of sentence-transformers, field by field; an unknown field is an error. Imports no torch."""
+"""The settings in a folder of sentence-transformers, field by field; an unknown field is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: ``modules.json`` and what it names, read strictly and written. Imports no torch.
+"""Folders of sentence-transformers: ``modules.json`` and what it names, read strictly and written.
 
 The encoder lies in the folder itself, as in any checkpoint; this module reads what turns its token vectors into vectors
 of texts, as releases 2 to 6 of sentence-transformers write it. What is not understood is refused by name, never
@@ -96,11 +96,7 @@ def step_files(folder: Path) -> list[Path]:
 
 
 def saved_pooling(folder: Path) -> tuple[PoolingMode, ...]:
-    """How a folder pools, whatever follows; empty if it does not say.
-
-    Raises:
-        CheckpointError: a damaged file, or one with a field or mode that bertkit does not have.
-    """
+    """How a folder pools, whatever follows; empty if it does not say."""
     folder = _home(folder)
     return _pooling(folder / POOLING, None).modes if is_there(folder / POOLING) else ()
 
@@ -112,10 +108,6 @@ def read_sentence_parts(
 
     A folder with ``1_Pooling`` and no ``modules.json``, which earlier versions of bertkit exported, pools, and no more.
     ``opened`` turns a trusted pickle into a file of safetensors; without it, pickles are refused.
-
-    Raises:
-        CheckpointError: a damaged file; a module, field or value that bertkit does not have; weights that do not fit,
-            or are a pickle.
     """
     if not is_sentence_folder(folder):
         return None
@@ -143,11 +135,7 @@ def read_sentence_parts(
 
 
 def write_sentence_parts(folder: Path, parts: SentenceParts, hidden_size: int) -> None:
-    """Write into the folder of an encoder what makes it a model of sentence-transformers.
-
-    Raises:
-        ResourceError: the disk is full or cannot be written.
-    """
+    """Write into the folder of an encoder what makes it a model of sentence-transformers."""
     config = parts.config
     assert len(parts.weights) == len(config.steps), "every step has weights, if only an empty mapping"
     config.widths(hidden_size)

@@ -1,7 +1,7 @@
 """Our tensor names and those in published files of encoder-decoders; see :mod:`bertkit.checkpoints.names`.
 
 Names are without the prefix ``model.`` of BART's files. Parts: "encoder" with the shared table of words, "decoder", and
-the heads. Imports no torch.
+the heads.
 """
 
 from __future__ import annotations
@@ -162,5 +162,4 @@ def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> Enco
     return config.replace(tie_word_embeddings=not ("lm_head.weight" in names and _WORDS in names))
 
 
-#: Classes by name in the tables.
 CLASSES: Mapping[str, ClassSpec] = {**BART.classes, **T5.classes}

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers' SparseEncoder: how weights of words are made of a masked-LM head. Imports no torch.
+"""Folders of sentence-transformers' SparseEncoder: how weights of words are made of a masked-LM head.
 
 A folder without such files is a masked-LM checkpoint, whose weights are made in the usual way, as there.
 """
@@ -10,25 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertkit.checkpoints.cross_encoder import MODULES, SETTINGS, read_modules
+from bertkit.checkpoints.cross_encoder import MODULES, SETTINGS, read_modules, settings_in
 from bertkit.checkpoints.sentence_files import ReadingFile
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed
-from bertkit.system.untrusted_files import Json, read_object
+from bertkit.system.untrusted_files import Json
 
 READING = "sentence_bert_config.json"
 _POOLING = "1_SpladePooling"
-_MAX_BYTES = 1 << 20
 #: Activation in the file of the pooling -> how often the logarithm is applied.
 _LOGS: Mapping[Json, int] = {"relu": 1, "log1p_relu": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class SparseSettings:
-    """From the logits of tokens to the weights of words, see :func:`bertkit.model.word_weights.word_weights`.
-
-    max_length: most tokens of a text; None: as the tokenizer says.
-    """
+    """From the logits of tokens to the weights of words, see :func:`bertkit.model.word_weights.word_weights`."""
 
     pooling: Literal["max", "sum"] = "max"
     logs: int = 1
@@ -36,11 +32,7 @@ class SparseSettings:
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
-    """What the folder of a masked-LM checkpoint says of sparse vectors.
-
-    Raises:
-        CheckpointError: modules, a pooling or a prompt that bertkit does not have: vectors would be others.
-    """
+    """What the folder of a masked-LM checkpoint says of sparse vectors; anything else would give other ones."""
     file, modules = folder / MODULES, read_modules(folder)
     if not modules:
         return SparseSettings()
@@ -53,19 +45,19 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
     home = modules[1].path
     if home != Path(home).name:
         raise CheckpointError(f"{file} names the folder {home[:80]!r}: only one in the same folder is safe")
-    if (prompt := _read(folder / SETTINGS).get("default_prompt_name")) is not None:
+    if (prompt := settings_in(folder / SETTINGS).get("default_prompt_name")) is not None:
         raise CheckpointError(
             f"{folder / SETTINGS} has the default prompt {prompt!r:.60}, which is put before every text; bertkit's "
             "sparse vectors have no prompts, so they would differ"
         )
-    pooling = _read(folder / home / "config.json")
+    pooling = settings_in(folder / home / "config.json")
     how, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")
     if how not in ("max", "sum") or activation not in _LOGS:
         raise CheckpointError(
             f"{folder / home / 'config.json'}: pooling_strategy {how!r:.40}, activation_function {activation!r:.40}; "
             f"bertkit has max and sum, with {' and '.join(map(str, _LOGS))}"
         )
-    said = {"max_seq_length": _read(folder / READING).get("max_seq_length")}
+    said = {"max_seq_length": settings_in(folder / READING).get("max_seq_length")}
     length = parsed(said, ReadingFile, str(folder / READING)).max_seq_length
     return SparseSettings("max" if how == "max" else "sum", _LOGS[activation], length)
 
@@ -85,7 +77,3 @@ def sparse_files(settings: SparseSettings, vocab_size: int) -> dict[str, Json]:
         READING: {"max_seq_length": settings.max_length, "do_lower_case": False},
         SETTINGS: {"model_type": "SparseEncoder", "similarity_fn_name": "dot", "default_prompt_name": None},
     }
-
-
-def _read(file: Path) -> dict[str, Json]:
-    return read_object(file, max_bytes=_MAX_BYTES) if file.exists() else {}

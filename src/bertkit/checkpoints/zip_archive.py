@@ -1,7 +1,7 @@
 """Checkpoints in a ``.zip``, as the original BERT was published: only regular files of bounded size.
 
 Files of a checkpoint are extracted into one flat folder under their bare names. The table of contents is checked first;
-then each file is written with no more bytes than it states. Imports no torch.
+then each file is written with no more bytes than it states.
 """
 
 from __future__ import annotations
@@ -44,13 +44,7 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(file: Path, folder: Path) -> list[Path]:
-    """Extract the checkpoint in an archive into an empty folder, without sub-folders; returns the files by name.
-
-    Raises:
-        CheckpointError: a damaged archive; names outside it; links, encryption, methods other than stored and deflated;
-            two files with the same name; excessive growth; no checkpoint in it.
-        ResourceError: the disk is full.
-    """
+    """Extract the checkpoint in an archive into an empty folder, without sub-folders; returns the files by name."""
     with open_regular(file) as stream:
         _check_list(stream, file)
         try:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.cli.common_options import Common, Report, write_json, write_line
 from bertkit.errors import CheckpointError, ConfigError, shorten
 from bertkit.system.paths import user_path
 
@@ -70,19 +70,16 @@ def inspect(
             raise ConfigError(f"{folder} is a token store; --against compares models only")
         from bertkit.data.store.store_report import inspect_store
 
-        common.report(inspect_store(folder, verify=verify))
-        if verify and not common.json:
-            write_line("\nevery shard has the hash that the manifest gives")
-        return 0
+        return _shown(
+            inspect_store(folder, verify=verify), "every shard has the hash that the manifest gives", verify, common
+        )
     if "export.json" in names:
         if against is not None:
             raise ConfigError(f"{folder} is an export; --against compares the layers of models")
         from bertkit.engine.inspect_export import inspect_export
 
-        common.report(inspect_export(folder, verify=verify))
-        if verify and not common.json:
-            write_line("\nthe graphs and their weights have the checksums that export.json gives")
-        return 0
+        verified = "the graphs and their weights have the checksums that export.json gives"
+        return _shown(inspect_export(folder, verify=verify), verified, verify, common)
     if verify or against is not None:
         return _verify(model, against, common)
     from bertkit.checkpoints.int8_folder import is_int8
@@ -90,11 +87,17 @@ def inspect(
     if is_int8(folder):
         from bertkit.checkpoints.inspect_int8 import inspect_int8
 
-        common.report(inspect_int8(folder))
-        return 0
+        return _shown(inspect_int8(folder), "", False, common)
     from bertkit.checkpoints.inspect import inspect as look_at_model
 
-    common.report(look_at_model(model))
+    return _shown(look_at_model(model), "", False, common)
+
+
+def _shown(report: Report, verified: str, verify: bool, common: Common) -> int:
+    """Write a report, and with --verify what it means that there was no error."""
+    common.report(report)
+    if verify and not common.json:
+        write_line(f"\n{verified}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The shape of a model as plain data: configs, families, presets. Imports no torch."""
+"""The shape of a model as plain data: configs, families, presets."""
 
 from bertkit.config.bert_config import BertConfig
 

@@ -1,7 +1,7 @@
 """``adapter_config.json``: how low-rank matrices change those of another model (LoRA: Hu et al. 2021).
 
 The format is that of ``peft``. Of its fields those are read that say what is computed; one that would make another
-computation of it is refused, whatever its name, unless it has no value. Imports no torch.
+computation of it is refused, whatever its name, unless it has no value.
 """
 
 from __future__ import annotations
@@ -106,12 +106,7 @@ def task_type_of(class_name: str) -> str | None:
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:
-    """The ``adapter_config.json`` of a folder.
-
-    Raises:
-        CheckpointError: a damaged file, or one that asks for something else than plain LoRA; names field, value and
-            what is supported.
-    """
+    """The ``adapter_config.json`` of a folder; a CheckpointError for anything but plain LoRA names field and value."""
     file = folder / ADAPTER
     said = read_object(file, max_bytes=MAX_ADAPTER_BYTES)
     if said.get("peft_type") != "LORA":
@@ -143,9 +138,7 @@ def _refused(file: Path, name: str, value: Json, supported: str) -> CheckpointEr
 
 
 def with_adapter(base: dict[str, Json], folder: Path) -> dict[str, Json]:
-    """The config of a model with the adapter of a folder that has no ``config.json``, as those of peft: its class, and
-    the number of its labels.
-    """
+    """The config of a model with an adapter of a folder without ``config.json``: its class, the number of labels."""
     config, task = read_adapter_config(folder), {value: name for name, value in TASK_TYPES.items()}
     kind, names = task.get(str(config.task_type)), base.get("architectures")
     changed = dict(base)

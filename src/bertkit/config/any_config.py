@@ -1,7 +1,4 @@
-"""The config of any kind of model, by the ``model_type`` in its file, and which class has the head for a task.
-
-Imports no torch.
-"""
+"""The config of any kind of model, by the ``model_type`` in its file, and which class has the head for a task."""
 
 from __future__ import annotations
 
@@ -66,11 +63,7 @@ def config_class(model_type: Json) -> type[AnyConfig]:
 
 
 def read_any_config(file: Path) -> AnyConfig:
-    """The content of a ``config.json``: of an encoder-decoder, or of an encoder.
-
-    Raises:
-        CheckpointError: a damaged file, an unknown ``model_type``, or a setting that is not supported.
-    """
+    """The content of a ``config.json``: of an encoder-decoder, or of an encoder."""
     return config_class(_model_type(file)).from_json_file(file)
 
 
@@ -87,11 +80,7 @@ def counterpart(model_class: str, file: Path) -> str:
 
 
 def class_for(model_class: str, model_type: str, where: str) -> str:
-    """The class of a family that does what ``model_class`` of an encoder does: itself, or of :data:`COUNTERPARTS`.
-
-    Raises:
-        CheckpointError: there is none; names ``where`` the model is from, and what to use instead.
-    """
+    """The class of a family that does what ``model_class`` of an encoder does: itself, or of :data:`COUNTERPARTS`."""
     if model_type not in COUNTERPARTS:
         return model_class
     found = COUNTERPARTS[model_type].get(model_class)

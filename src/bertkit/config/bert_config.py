@@ -1,4 +1,4 @@
-"""The shape of a BERT and its heads: plain, frozen, validated data. Imports no torch.
+"""The shape of a BERT and its heads: plain, frozen, validated data.
 
 Field names are those of ``config.json`` files on the Hugging Face Hub. A field exists only where two published
 checkpoints need different values of it; keys that do not affect the arithmetic are listed in

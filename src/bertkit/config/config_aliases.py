@@ -1,7 +1,7 @@
 """The configs under their names in other software, where each family has its own.
 
 One class serves all families, :class:`~bertkit.config.bert_config.BertConfig`; these create its objects, or
-read files of one family only. Arguments and defaults are those of the family's ``config.json``. Imports no torch.
+read files of one family only. Arguments and defaults are those of the family's ``config.json``.
 """
 
 from __future__ import annotations

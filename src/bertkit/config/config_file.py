@@ -1,4 +1,4 @@
-"""A config as the file of a checkpoint folder: reading and writing it. Imports no torch."""
+"""A config as the file of a checkpoint folder: reading and writing it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ MAX_CONFIG_BYTES = 4_000_000
 
 
 def checkpoint_folder(path: Path) -> Path:
-    """The folder of a checkpoint: of a file the one it lies in.
-
-    CheckpointError: a folder of sentence-transformers without an encoder in it, or with its encoder elsewhere.
-    """
+    """The folder of a checkpoint: of a file the one it lies in; refuses sentence-transformers without its encoder."""
     folder = path if path.is_dir() else path.parent
     if is_there(folder / MODULES) and not (folder / CONFIG).exists():
         _check_modules(folder / MODULES)
@@ -73,11 +70,7 @@ def config_path(path: Path) -> Path:
 
 
 def read_config(file: Path) -> dict[str, Json]:
-    """The content of a ``config.json``; of an adapter without one, that of its model, with the adapter's head.
-
-    Raises:
-        CheckpointError: the file is missing, no regular file, too large, not JSON, or not an object.
-    """
+    """The content of a ``config.json``; of an adapter without one, that of its model, with the adapter's head."""
     folder = file.parent
     home = folder if file.exists() or file.name != CONFIG else adapted_folder(folder)
     if home == folder:

@@ -1,4 +1,4 @@
-"""The configs of BART and T5, encoder-decoders: what their ``config.json`` says, under its own names. Imports no torch.
+"""The configs of BART and T5, encoder-decoders: what their ``config.json`` says, under its own names.
 
 Each key of a file is a field, or must have one value (``_required``), or has no effect here (:data:`NO_EFFECT`); any
 other is an error. :meth:`EncoderDecoderConfig.tower` gives the modules one view of both.
@@ -28,11 +28,7 @@ NO_EFFECT = IGNORED_KEYS - set(TOKENS)
 
 
 class EncoderDecoderConfig(ConfigFile):
-    """What :class:`BartConfig` and :class:`T5Config` share.
-
-    Raises:
-        ConfigError: an unknown field, a value of the wrong type or out of bounds, values that contradict each other.
-    """
+    """What :class:`BartConfig` and :class:`T5Config` share."""
 
     without_effect = NO_EFFECT
     model_type: str

@@ -24,11 +24,7 @@ Scores = Literal["content", "rotary", "biased", "disentangled"]
 
 @dataclass(frozen=True, slots=True)
 class OwnPooler:
-    """The layer between [CLS] and a classifier that does not read the encoder's pooler.
-
-    activation: after the linear layer.
-    drops_input: whether dropout, that of the kind "pooler", also acts before this layer.
-    """
+    """The layer between [CLS] and a classifier that does not read the encoder's pooler; dropout may act before it."""
 
     activation: str
     drops_input: bool = False
@@ -39,15 +35,11 @@ class Family:
     """One family; the defaults are BERT's.
 
     prefix: of the names of its classes in other software.
-    defaults: config fields whose default differs from BERT's.
-    keys: key in ``config.json`` of each field that BERT names differently.
+    defaults, keys: config fields whose default, or key in ``config.json``, differs from BERT's.
     absent: fields without a key in its ``config.json``; they keep their defaults.
     own: fields that BERT does not have (None in families without them).
-    required: keys of ``config.json`` and their allowed values.
-    ignored: keys that do not affect the arithmetic.
-    written: keys with one value only that other software needs in a file of the family.
+    required, ignored, written: keys with their allowed values; without effect; that other software needs in a file.
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
-    has_pooler: whether the encoder ends in a pooler.
     poolers: by kind of head ("sequence", "choice"), where the head has its own layer instead of the pooler.
     dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), or "pooler", the field with the dropout
         rate; empty: none. What is not listed: ``classifier_dropout``.
@@ -57,7 +49,6 @@ class Family:
     pair_label: keyword of the target of the sentence-pair head; None: no such head.
     scores: how attention learns where tokens stand: by rotating queries and keys, by a bias for each distance, or by
         vectors for distances that are attended to like content; "content": only by the embeddings.
-    position_table: whether embeddings have absolute positions in every checkpoint.
     pre_norm: layers normalize what they read, not what they return, and have a gated feed-forward.
     head_layer: whether every head has a layer like that of the masked LM before it, which reads pooled vectors too.
     poolings: what other software of the family can pool for a classifier.

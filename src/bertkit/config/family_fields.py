@@ -1,4 +1,4 @@
-"""The fields of a config that only some families have: None in all others. Imports no torch."""
+"""The fields of a config that only some families have: None in all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that files of a family give in several forms, and which values fit each other. Imports no torch."""
+"""Settings that files of a family give in several forms, and which values fit each other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ _ROPE_KEYS = {"rope_type", "type", "rope_theta"}
 
 
 def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
-    """The content of a ``config.json`` with the forms that :class:`~bertkit.config.bert_config.BertConfig` has.
-
-    Raises:
-        ConfigError: rotary positions of a kind that is not supported, or forms that contradict each other.
-    """
+    """The content of a ``config.json`` with the forms that :class:`~bertkit.config.bert_config.BertConfig` has."""
     found = dict(values)
     if found.get("model_type") == "modernbert":
         _rope_to_thetas(found)

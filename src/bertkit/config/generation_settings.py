@@ -1,4 +1,4 @@
-"""How text is generated: the arguments of ``generate``, and ``generation_config.json``. Imports no torch."""
+"""How text is generated: the arguments of ``generate``, and ``generation_config.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labels of a config from the three forms in which files give them. Imports no torch."""
+"""The labels of a config from the three forms in which files give them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def check_labels(id2label: Mapping[int, str]) -> None:
 def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
 
-    If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
-    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label. The two
-    default labels are ignored if ``num_labels`` is not 2: transformers 2 wrote them for every classifier. Names that
-    are numbers, as scripts write them, become texts.
+    Other names in ``label2id`` are ignored: files often have the default ``LABEL_0 ...`` beside real names, or several
+    spellings of a label. The two default labels are ignored if ``num_labels`` is not 2: transformers 2 wrote them for
+    every classifier. Names that are numbers, as scripts write them, become texts.
     """
     if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
         raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")

@@ -1,4 +1,4 @@
-"""The number formats of training. Imports no torch."""
+"""The number formats of training."""
 
 from typing import Literal
 

@@ -24,13 +24,7 @@ _SMALL = "Turc et al. 2019, table 1; google-research/bert README, 24 smaller mod
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One published size.
-
-    config: its shape.
-    num_parameters: of embeddings, encoder and pooler, or of all of an encoder-decoder; tests compare it with the
-        formula and with a built model.
-    source: where it was published, with its name there.
-    """
+    """One published size; ``num_parameters``: of embeddings, encoder and pooler, or of a whole encoder-decoder."""
 
     config: AnyConfig
     num_parameters: int
@@ -38,10 +32,7 @@ class Preset:
 
 
 def count_parameters(config: AnyConfig) -> int:
-    """Number of parameters, computed from the shape.
-
-    Of a model of the bert family those of embeddings, encoder and pooler; of BART and T5 all.
-    """
+    """Number of parameters, computed from the shape: of embeddings, encoder and pooler; of BART and T5 all."""
     if isinstance(config, EncoderDecoderConfig):
         words = config.vocab_size * config.d_model * (2 if config.has_own_output else 1)
         return words + sum(_count(config.tower(decoder=decoder), attentions=1 + decoder) for decoder in (False, True))

@@ -1,4 +1,4 @@
-"""How a run reads its data and decides: settings that evaluation and prediction need as well. Imports no torch.
+"""How a run reads its data and decides: settings that evaluation and prediction need as well.
 
 Here is what kinds of tasks have in common; what a kind has of its own is in ``tasks/KIND/settings.py``.
 """

@@ -1,4 +1,4 @@
-"""How token vectors become the vector of a text: pooling and what follows it, prompts, length. Imports no torch.
+"""How token vectors become the vector of a text: pooling and what follows it, prompts, length.
 
 The vocabulary is that of sentence-transformers (Reimers & Gurevych 2019, and the files that its releases write);
 :mod:`bertkit.checkpoints.sentence_folder` reads and writes it.
@@ -83,11 +83,7 @@ def checked_prompt(prompt: str) -> str:
 
 
 class SentenceConfig(Settings):
-    """From token vectors to the vector of a text; see the fields.
-
-    Raises:
-        ConfigError: a pooling mode twice or none, a default prompt that is not there.
-    """
+    """From token vectors to the vector of a text; see the fields."""
 
     pooling: tuple[PoolingMode, ...] = Field(
         ("mean",), description="How token vectors become one; several side by side, in this order."
@@ -118,11 +114,7 @@ class SentenceConfig(Settings):
         return {QUERY: "", DOCUMENT: "", **self.prompts}
 
     def prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
-        """The prompt that is asked for by text or by name, else the default one; empty for none.
-
-        Raises:
-            InputError: both are given, there is no such name, or a place for the text in the prompt.
-        """
+        """The prompt that is asked for by text or by name, else the default one; empty for none."""
         if prompt is not None and prompt_name is not None:
             raise InputError(f"give a prompt or the name of one, not both: got {prompt!r:.60} and {prompt_name!r}")
         if prompt is not None:
@@ -143,11 +135,7 @@ class SentenceConfig(Settings):
         return next((name for name in DOCUMENT_PROMPTS if name in self.prompts), DOCUMENT)
 
     def widths(self, hidden_size: int) -> list[int]:
-        """Numbers of a vector after pooling and after each step, for token vectors of ``hidden_size``.
-
-        Raises:
-            InputError: a step that expects another width.
-        """
+        """Numbers of a vector after pooling and after each step, for token vectors of ``hidden_size``."""
         widths = [hidden_size * len(self.pooling)]
         for number, step in enumerate(self.steps, start=1):
             match step:

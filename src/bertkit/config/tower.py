@@ -1,4 +1,4 @@
-"""An encoder or a decoder as values, from which the modules of an encoder-decoder are made. Imports no torch."""
+"""An encoder or a decoder as values, from which the modules of an encoder-decoder are made."""
 
 from __future__ import annotations
 
@@ -22,15 +22,9 @@ FEED_FORWARDS: Mapping[str, tuple[bool, Activation]] = {
 class Tower:
     """All that the modules of an encoder or a decoder are made from, in both families.
 
-    width: D of a token vector. layers, heads: their numbers. head_width, inner_width: of one attention head, and inside
-        the feed-forward.
-    activation, gated: inside the feed-forward, and whether its result is multiplied with another product.
-    pre_norm: norms stand before each sublayer, and one behind the last layer.
-    biases: linear layers and norms have biases, norms subtract the mean, scores are scaled; T5 has none of these.
-    eps: of norms.
-    dropout, attention_dropout, inner_dropout: of hidden vectors, of probabilities, inside the feed-forward.
-    positions: rows of a table of positions; 0: none. word_scale: of word embeddings.
-    buckets, max_distance: rows of a table of biases for distances, 0: none; and from where on one row serves all.
+    pre_norm: norms stand before each sublayer, and one behind the last layer. biases: linear layers and norms have
+    biases, norms subtract the mean, scores are scaled; T5 has none of these. positions, buckets: rows of a table of
+    positions, and of biases for distances; 0: none. max_distance: from where on one row serves all.
     """
 
     width: int

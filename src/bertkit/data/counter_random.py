@@ -28,10 +28,7 @@ _SECOND_FACTOR = 0x94D049BB133111EB
 
 
 def stream(seed: int, name: str, *parts: int) -> int:
-    """64-bit key of the stream ``name`` for any integer seed and further numbers, e.g. the epoch.
-
-    Streams with different arguments are unrelated.
-    """
+    """64-bit key of the stream ``name`` for any integer seed and further numbers, e.g. the epoch."""
     key = 0
     for part in (seed, crc32(name.encode()), *parts):
         key = int(bits((key + _STEP + part) & _MASK, np.zeros(1, np.uint64))[0])
@@ -39,10 +36,7 @@ def stream(seed: int, name: str, *parts: int) -> int:
 
 
 def bits(key: Key, counters: Integers) -> UInt64:
-    """64 random bits for each counter: uint64 of the shape of ``counters``, which has at least one dimension.
-
-    The key is from :func:`stream`, or an array of keys (e.g. from ``bits``) that broadcasts with ``counters``.
-    """
+    """64 random bits for each counter of an array; the key is from :func:`stream`, or an array that broadcasts."""
     numbers = np.atleast_1d(counters).astype(np.uint64)
     return _mix(numbers * np.uint64(_STEP) + np.asarray(key, np.uint64))
 

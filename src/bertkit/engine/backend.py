@@ -36,11 +36,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Rows that are computed together: end to end, without padding.
-
-    ids, token_type_ids: int64 ``(T,)``.
-    lengths: tokens of each row, B Python ints.
-    """
+    """Rows that are computed together: end to end, without padding; ids and segments are int64 ``(T,)``."""
 
     ids: Ints
     token_type_ids: Ints
@@ -118,8 +114,7 @@ class Wanted:
     only_at: outputs of tokens at the tokens with this id only (the mask), ``(R, ...)`` in their order.
     words: a weight of every word of the vocabulary for each row, ``word_weights`` ``(B, V)``, in place of the logits of
         each token, which are never all in memory.
-    num_words: tokens of the tokenizer, where the outputs have a column for each row of the table of words; the table
-        may have more rows, which can never be an answer. The engine leaves their columns out.
+    num_words: tokens of the tokenizer; the table of words may have more rows, whose columns the engine leaves out.
     """
 
     outputs: tuple[str, ...]

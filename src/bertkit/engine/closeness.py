@@ -1,4 +1,4 @@
-"""How near the answers of faster arithmetic are to those of float32, and when that is near enough. Imports no torch."""
+"""How near the answers of faster arithmetic are to those of float32, and when that is near enough."""
 
 from __future__ import annotations
 

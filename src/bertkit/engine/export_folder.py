@@ -1,4 +1,4 @@
-"""What ``bertkit export`` wrote: the names of its files, and what its manifest says of them. Imports no torch."""
+"""What ``bertkit export`` wrote: the names of its files, and what its manifest says of them."""
 
 from __future__ import annotations
 

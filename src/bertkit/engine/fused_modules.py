@@ -83,7 +83,6 @@ class FusedEncoder(nn.Module):
         position_ids: Tensor | None = None,
         **unused: bool,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """As that of the encoder, without states and probabilities; positions count from 0 in each sequence."""
         assert not any(unused.values()), "only the top layer is available"
         chosen = chosen_starts = None
         if rows is not None:
@@ -123,7 +122,6 @@ class FusedEmbeddings(nn.Module):
         )
 
     def forward(self, batch: Batch) -> Tensor:
-        """As that of the embeddings; it also reports what is wrong with a batch."""
         x_TD = self.compute(batch.input_ids.numpy(), batch.position_ids.numpy(), batch.token_type_ids.numpy())
         return self.plain(batch) if x_TD is None else torch.from_numpy(x_TD)
 
@@ -166,11 +164,7 @@ class FusedModel(NamedTuple):
 
 
 class Fused(NamedTuple):
-    """A view of a model with the library's encoder.
-
-    watch: notices changes of the model; None where nobody else has it.
-    parts: those of an encoder that the library computes alone.
-    """
+    """A view of a model with the library's encoder; ``parts``: those of an encoder that the library computes alone."""
 
     view: ConfiguredModel
     watch: Watch | None
@@ -222,8 +216,8 @@ def fuse(
 ) -> ModelT:
     """A second tree of modules over the model's parameters, in eval mode, whose encoder is the library's.
 
-    ``num_threads`` is asked at each call. ``release`` lets go of each layer's weights as soon as they are packed, so
-    that they are never in memory twice; the model cannot be used any more then.
+    ``release`` lets go of each layer's weights as soon as they are packed, so that they are never in memory twice; the
+    model cannot be used any more then.
     """
 
     def replacement(module: nn.Module) -> nn.Module | None:
@@ -240,11 +234,7 @@ def fuse(
 def pack_encoder(
     encoder: Encoder, config: BertConfig, library: NativeLibrary, weight_type: WeightType, *, release: bool = False
 ) -> NativeEncoder:
-    """The encoder's layers as the library computes them, with weights of this type.
-
-    Of fewer bits they are read in less time, which is what a short text waits for. Products and sums are float32, but
-    for bfloat16. See ``docs/decisions/0131-the-encoder-in-c.md``.
-    """
+    """The encoder's layers as the library computes them; see ``docs/decisions/0131-the-encoder-in-c.md``."""
     assert config.hidden_act in ACTIVATIONS
     shape = Shape(
         order=tuple(encoder.layer_order),
@@ -308,7 +298,6 @@ def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None 
 
 
 def _norm(norm: nn.Module) -> tuple[Floats, Floats]:
-    """Scale and shift of a normalization."""
     assert isinstance(norm, nn.LayerNorm)
     return _array(norm.weight), _array(torch.zeros_like(norm.weight) if norm.bias is None else norm.bias)
 

@@ -111,18 +111,15 @@ class HeadEngine(InferenceEngine):
 
     @property
     def config(self) -> object:  # type: ignore[override]
-        """Shape and labels of the head's model."""
         return self.shared.heads[self.name].config
 
     @property
     def model_class(self) -> str:
-        """Name of the class of the head's model."""
         return type(self.shared.heads[self.name]).__name__
 
     def run(
         self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
     ) -> list[ResultT]:
-        """As of any engine, for what the head says."""
         assert wanted.pooling is None, "only asked for what a head says"
         said = [each[self.name] for each in self.shared.of(rows, advance)]
         of_tokens = self.shared.heads[self.name].token_fields
@@ -134,6 +131,5 @@ class HeadEngine(InferenceEngine):
 
 
 def _alone(model: HeadModel) -> HeadModel:
-    """A model without its encoder."""
     model.bert.embeddings, model.bert.encoder = nn.Identity(), nn.Identity()  # type: ignore[assignment]
     return model.eval()

@@ -1,4 +1,4 @@
-"""The one way from rows to outputs: sort by length, pack, compute, and put the results back in order. Imports no torch.
+"""The one way from rows to outputs: sort by length, pack, compute, and put the results back in order.
 
 Sorting costs nothing here, because rows do not depend on each other, and gives attention sequences of equal length.
 Nothing is kept between two calls, so any number of threads may call at the same time.
@@ -30,10 +30,6 @@ def stop_nothing() -> None:
     """The check of a computation that is not to be stopped."""
 
 
-def _nothing(count: int) -> None:
-    """For a caller who does not ask how far the work is."""
-
-
 class InferenceEngine:
     """Rows of token ids to outputs of a model, in eval mode and without gradients whatever mode it is in.
 
@@ -53,22 +49,14 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a model object, whose later changes are followed.
+        """The engine of a model object, whose later changes are followed; device and dtype, if given, change the model.
 
-        Args:
-            model: of a class of :mod:`bertkit.model`. It stays as it is, unless device or dtype are given.
-            device: moves the model there; see :func:`bertkit.pipeline`.
-            dtype: changes the type of the weights.
-            precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a
-                CPU with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16
-                bits, multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
-                ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
-                ``"bf16"``, and the model refused if its answers change.
-            threads: of the processor that one call may use; None: as many as torch uses.
-
-        Raises:
-            ConfigError: no such precision, or one that this model or processor has not; a number of threads below 1.
-            InputError: something that is no model.
+        precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a CPU
+            with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits,
+            multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
+            ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
+            ``"bf16"``, and the model refused if its answers change.
+        threads: of the processor that one call may use; None: as many as torch uses.
         """
         with needs_bertkit("a model object"):
             from bertkit.engine.torch_backend import TorchBackend
@@ -96,21 +84,7 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class of :mod:`bertkit.model`, or of what ``bertkit export`` wrote.
-
-        Args:
-            path: a local folder or file.
-            model_class: name of the class, or of that of an encoder with the same head; see
-                :func:`bertkit.config.any_config.class_for`.
-            device: see :func:`bertkit.pipeline`; an export runs on the CPU.
-            dtype: type of the weights of a checkpoint.
-            precision: see :meth:`of`.
-            threads: see :meth:`of`.
-
-        Raises:
-            CheckpointError: nothing of that class is there, or a family without such a head.
-            ConfigError: no such device or precision.
-        """
+        """The engine of a checkpoint, loaded as a class or its counterpart in the family, or of an exported folder."""
         from bertkit.engine.export_folder import is_export
         from bertkit.engine.onnx_backend import OnnxBackend
 
@@ -153,19 +127,12 @@ class InferenceEngine:
         return self if backend is self.backend else InferenceEngine(backend)
 
     def run(
-        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = _nothing
+        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
     ) -> list[ResultT]:
         """One result per row, at least one, in the order of the rows.
 
-        Args:
-            rows: of any lengths, each at most as long as the model reads.
-            wanted: what is computed of them.
-            read: makes results of the outputs of a pack, in the thread that computed it.
-            advance: called with the number of rows after each pack; may raise to stop.
-
-        Raises:
-            CheckpointError: the model computes values that are not finite.
-            ResourceError: out of memory.
+        read: makes results of the outputs of a pack, in the thread that computed it.
+        advance: called with the number of rows after each pack; may raise to stop.
         """
         if len(rows) == 1:
             with self.backend.in_thread(alone=True):
@@ -184,10 +151,7 @@ class InferenceEngine:
     def row_outputs(
         self, rows: Ragged, wanted: Wanted, *, check: Check = stop_nothing, label: str = "scoring"
     ) -> Floats:
-        """The one wanted output of every row, at least one, in their order: float32 ``(B, width)``.
-
-        ``check`` is called between packs; a progress bar says ``label``.
-        """
+        """The one wanted output of every row, at least one, in their order: float32 ``(B, width)``."""
         return np.stack(self._shown(rows, wanted, rows_of, check, label))
 
     def token_outputs(

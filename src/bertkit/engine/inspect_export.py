@@ -1,4 +1,4 @@
-"""What the folder of an exported model contains: as text, and as a dict for programs. Imports no torch."""
+"""What the folder of an exported model contains: as text, and as a dict for programs."""
 
 from __future__ import annotations
 
@@ -49,11 +49,7 @@ class ExportReport:
 
 
 def inspect_export(folder: Path, *, verify: bool = False) -> ExportReport:
-    """What an exported folder contains; with ``verify`` one whose manifest has no checksums is refused.
-
-    Raises:
-        CheckpointError: files are missing, or not as they were written.
-    """
+    """What an exported folder contains; with ``verify`` one whose manifest has no checksums is refused."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
     if verify and "crc32" not in manifest:

@@ -1,4 +1,4 @@
-"""An exported graph on ONNX Runtime as the back-end of the engine. Imports no torch."""
+"""An exported graph on ONNX Runtime as the back-end of the engine."""
 
 from __future__ import annotations
 
@@ -34,29 +34,13 @@ MAX_TOKENS_PER_BATCH = 1024
 
 
 class OnnxBackend:
-    """What ``bertkit export`` wrote, on the CPU.
-
-    Args:
-        folder: the exported folder.
-        variant: None takes the packed graph if there is one, in which padding costs nothing.
-        precision: ``"auto"``, or that of the graph.
-        threads: of ONNX Runtime; None: one per core.
-
-    Raises:
-        CheckpointError: no such export, or a damaged one.
-        ConfigError: a precision that the graph does not have.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """What ``bertkit export`` wrote, on the CPU; ``variant`` None takes the packed graph, if there is one."""
 
     place = "cpu"
     max_tokens = MAX_TOKENS_PER_BATCH
 
     def __init__(
-        self,
-        folder: Path,
-        variant: Variant | None = None,
-        precision: Precision = "auto",
-        threads: int | None = None,
+        self, folder: Path, variant: Variant | None = None, precision: Precision = "auto", threads: int | None = None
     ) -> None:
         check_options(precision, threads)
         self.folder = folder
@@ -84,10 +68,7 @@ class OnnxBackend:
     def load(
         cls, folder: Path, model_class: str, device: Any, dtype: Any, precision: Precision, threads: int | None
     ) -> Self:
-        """The back-end of an export of a class; see :meth:`bertkit.engine.inference_engine.InferenceEngine.load`.
-
-        The bare encoder is there in an export of that class only: a graph gives what its head gives.
-        """
+        """The back-end of an export of a class; the bare encoder is there in an export of that class only."""
         if str(device) not in ("None", "auto", "cpu", "-1"):
             raise ConfigError(f"{folder} is an exported model, which runs on the CPU; got device {device!r}")
         if dtype is not None:
@@ -103,16 +84,13 @@ class OnnxBackend:
 
     @property
     def model_class(self) -> str:
-        """Name of the class that was exported."""
         return str(self.manifest["model"])
 
     @property
     def dtype(self) -> str:
-        """Type of the products."""
         return str(self.manifest.get("precision", "fp32"))
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
-        """The wanted outputs, float32."""
         outputs = ("logits",) if wanted.words else wanted.outputs
         if absent := [name for name in outputs if name not in self.outputs]:
             raise CheckpointError(

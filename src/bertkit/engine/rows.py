@@ -72,16 +72,12 @@ def stream(
 ) -> Iterator[AnswerT]:
     """The answer to each item, in order; memory is bounded by one window.
 
-    Args:
-        items: drawn one window at a time, as they are needed.
-        encode: from a window and the number of its first item to its rows, and to a function that turns one result
-            per row into one answer per item.
-        run: from the rows of a window to one result per row; it calls what it is given with the number of rows that
-            are done.
-        size: of a window.
-        weight: characters of an item.
-        lazy: start with a small window, for a caller who waits for the first answer.
-        advance: called with the number of items that are done.
+    encode: from a window and the number of its first item to its rows, and to a function that turns one result per row
+        into one answer per item.
+    run: from the rows of a window to one result per row; it calls what it is given with the number of rows that are
+        done.
+    lazy: start with a small window, for a caller who waits for the first answer.
+    advance: called with the number of items that are done.
     """
     first = 0
     for window in draw_windows(items, size, weight=weight, lazy=lazy):

@@ -48,11 +48,7 @@ class TextGenerator:
         num_words: int | None = None,
         advance: Callable[[int], None] = lambda count: None,
     ) -> list[list[list[int]]]:
-        """The ``num_return_sequences`` texts of each row, in the order of the rows, as token ids with special tokens.
-
-        ``num_words``: tokens of the tokenizer; rows of the model's table behind them are never written. ``advance`` is
-        called with the number of rows that are done since the last time.
-        """
+        """The ``num_return_sequences`` texts of each row, in the order of the rows, as ids with special tokens."""
         each, given = settings.num_return_sequences, settings.model_dump()
         found: dict[int, list[list[int]]] = {}
         for numbers in pack_by_length(rows.lengths, max(MAX_TOKENS // max(settings.num_beams, each), 1)):

@@ -62,7 +62,6 @@ class TorchBackend:
 
     model: what is run, and followed if it changes; or what loads it. Of a model that nobody else has, the weights of
         the layers are let go once the library has packed them, and loaded again if :attr:`model` is asked for.
-    precision, threads: see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
     max_pack: tokens of a pack at most; None: what suits the device.
     """
 
@@ -89,7 +88,7 @@ class TorchBackend:
             say(slow)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies, and for other processes: what it was made of. The library's copy of the weights is made anew."""
+        """What it was made of, for copies and other processes, which make the library's copy of the weights anew."""
         model = self._model if self._shared else self._load
         return {"model": model, "precision": self.precision, "threads": self.threads, "max_pack": self.max_pack}
 
@@ -123,7 +122,6 @@ class TorchBackend:
 
     @classmethod
     def for_scoring(cls, model: Any) -> Self:
-        """See :meth:`bertkit.engine.inference_engine.InferenceEngine.for_scoring`."""
         made = cls.of(model, precision="int8" if isinstance(model, nn.Module) and has_bytes(model) else "fp32")
         made.model.prepack()
         made.max_pack = SCORING_TOKENS
@@ -133,7 +131,6 @@ class TorchBackend:
     def load(
         cls, path: Path, model_class: str, device: Any, dtype: Any, precision: Precision, threads: int | None
     ) -> Self:
-        """The back-end of a checkpoint; see :meth:`bertkit.engine.inference_engine.InferenceEngine.load`."""
         check_options(precision, threads)
         place = find_device(device)
         load = partial(class_named(model_class).from_pretrained, path.absolute(), device=place, dtype=dtype)
@@ -154,12 +151,10 @@ class TorchBackend:
 
     @property
     def place(self) -> torch.device:
-        """Where the model's weights are."""
         return self._model.device if self._shared and self._model is not None else self._place
 
     @property
     def dtype(self) -> str:
-        """Type of the model's weights."""
         return str(self._dtype)
 
     def _choose(self, model: ConfiguredModel) -> WeightType | None:
@@ -238,12 +233,10 @@ class TorchBackend:
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens of a pack."""
         on_cpu = self.place.type == "cpu"
         return self.max_pack or (MAX_TOKENS_PER_BATCH if on_cpu else MAX_TOKENS_PER_DEVICE_BATCH)
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
-        """The wanted outputs, float32."""
         hidden = self._without_torch(pack, wanted)
         values = self._computed(pack, wanted) if hidden is None else {"last_hidden_state": hidden}
         if self.place.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
@@ -341,10 +334,7 @@ class TorchBackend:
 
 
 def _stays_in_cache(model: ConfiguredModel) -> bool:
-    """Whether all 32 bits of the layers' weights may stay in the processor's cache, with as much left for others.
-
-    Then there is nothing to gain from reading fewer bits, which have to be decoded: 10 % of the time of a short text.
-    """
+    """Whether all 32 bits of the layers' weights may stay in half of the processor's cache: fewer are slower there."""
     encoder = model if isinstance(model, BertModel) else model.bert
     assert isinstance(encoder, BertModel), "only asked of models that the library can compute"
     size = sum(weight.nbytes for weight in encoder.encoder.parameters())

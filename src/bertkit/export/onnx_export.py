@@ -74,7 +74,6 @@ HEADS = {
     "pre-training": "PreTraining",
 }
 
-#: Of a sentence model, for its card.
 _AFTER_THE_GRAPH = (
     f"- `{MODULES}`: what makes the vector of a text of the graph's vectors of tokens, in the layout of "
     "sentence-transformers; `bertkit embed` and `bertkit.SentenceEncoder` compute it."
@@ -127,26 +126,14 @@ def export_onnx(
 ) -> Exported:
     """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
 
-    Args:
-        model: any model class, in float32 on the CPU; it is not changed.
-        tokenizer: saved with the model; None saves none.
-        folder: must not exist, or be empty. It is written whole or not at all.
-        variants: which graphs to write; they share one file of weights.
-        opset: version of ONNX's operators.
-        check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
-        seed: of these batches.
-        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.config.reading_settings`.
-        beside: further JSON files, content by name; see :func:`load_for_export`.
-        sentence: what follows the encoder of a sentence model. It is written beside the graph, which gives vectors of
-            tokens; :func:`bertkit.pipeline` and ``bertkit embed`` compute it.
-        linear_nodes: how linear layers are computed instead; see :mod:`bertkit.export.onnx_weights`.
-
-    Raises:
-        CheckpointError: a graph does not compute what the model does.
-        ConfigError: no or unknown variants, an opset that torch cannot write, a folder that holds something.
-        InputError: a model on another device or in another type.
-        MissingExtraError: onnx, onnxscript or onnxruntime is not installed.
-        ResourceError: the disk is full.
+    model: any model class, in float32 on the CPU; it is not changed.
+    folder: must not exist, or be empty. It is written whole or not at all.
+    variants: which graphs to write; they share one file of weights.
+    check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
+    beside: further JSON files, content by name; see :func:`load_for_export`.
+    sentence: what follows the encoder of a sentence model. It is written beside the graph, which gives vectors of
+        tokens; :func:`bertkit.pipeline` and ``bertkit embed`` compute it.
+    linear_nodes: how linear layers are computed instead; see :mod:`bertkit.export.onnx_weights`.
     """
     target = user_path(folder)
     _check_request(model, target, variants, opset)
@@ -231,14 +218,7 @@ class Exportable(NamedTuple):
 
 
 def load_for_export(name_or_path: str | Path, task: str | None = None) -> Exportable:
-    """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it.
-
-    Raises:
-        CheckpointError: no model there, or one without the head; of a bare encoder also modules of
-            sentence-transformers that bertkit does not have.
-        ConfigError: an unknown task, a model that does not say what it is for, one that is exported already, an
-            encoder-decoder.
-    """
+    """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it."""
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
@@ -301,7 +281,6 @@ def _check_request(model: ConfiguredModel, target: Path, variants: Sequence[str]
 def _write(
     model: PackedModel, path: Path, variant: str, opset: int, weights: WeightsFile, linear_nodes: LinearNodes | None
 ) -> Graph:
-    """Write one graph, whose weights go to their file."""
     in_bytes = byte_layers(model)
     traced, nodes_of = (float_stand_in(model), byte_nodes(in_bytes)) if in_bytes else (model, linear_nodes)
     graph = GRAPHS[variant](traced).eval()

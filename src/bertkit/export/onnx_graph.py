@@ -35,7 +35,6 @@ FORBIDDEN = torch.finfo(torch.float32).min
 class GraphLayout:
     """What the model needs of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs.
 
-    num_sequences: B.
     first: row of each sequence's first token, int64 ``(B,)``.
     bias: what is added to the scores of attention, ``(B, 1, 1, S)``.
     """
@@ -78,10 +77,7 @@ class PaddedLayout(GraphLayout):
 
 
 class PackedLayout(GraphLayout):
-    """Sequences end to end, T tokens in all; only attention pads them to the longest.
-
-    ``cu_seqlens``: int64 ``(B + 1,)``, 0 and the end of each sequence.
-    """
+    """Sequences end to end; only attention pads them to the longest. ``cu_seqlens``: 0 and the end of each sequence."""
 
     def __init__(self, cu_seqlens: Tensor, num_tokens: int) -> None:
         self.first = cu_seqlens[:-1]
@@ -178,11 +174,7 @@ KERNELS: dict[type[SelfAttention], tuple[str, Any]] = {
 
 
 def kernel_of(attention: SelfAttention) -> tuple[str, Any]:
-    """The attribute of an attention module that holds its kernel, and what replaces it in the graph.
-
-    Raises:
-        ConfigError: a class that has no form here.
-    """
+    """The attribute of an attention module that holds its kernel, and what replaces it in the graph."""
     if type(attention) not in KERNELS:
         raise ConfigError(f"{type(attention).__name__} cannot be exported; only bertkit's own kinds of attention can")
     name, kernel = KERNELS[type(attention)]
@@ -265,10 +257,7 @@ class PackedGraph(Graph):
         return (*super().inputs, *(("logit_rows",) if predicts_words(self.model) else ()))
 
     def forward(self, input_ids: Tensor, cu_seqlens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """The results named in :attr:`outputs`; those of tokens ``(T, ...)``, of words ``(R, ...)``.
-
-        ``others`` are ``token_type_ids`` and ``logit_rows``, where the model has them.
-        """
+        """The results named in :attr:`outputs`; ``others`` are ``token_type_ids`` and ``logit_rows``, if any."""
         given = dict(zip(self.inputs[2:], others, strict=True))
         layout = PackedLayout(cu_seqlens, input_ids.shape[0])
         segments, rows = given.get("token_type_ids"), given.get("logit_rows")

@@ -76,10 +76,7 @@ LinearNodes = Callable[[LinearLayer], "tuple[Sequence[NodeProto], Sequence[Tenso
 
 
 def replace_linears(graph: GraphProto, nodes_of: LinearNodes) -> set[str]:
-    """Compute the linear layers of a graph as ``nodes_of`` says; the names of those that it replaced.
-
-    This is the place where quantised products come in.
-    """
+    """Compute the linear layers of a graph as ``nodes_of`` says; the names of those that it replaced."""
     from onnx import numpy_helper
 
     arrays = {tensor.name: tensor for tensor in graph.initializer}

@@ -197,6 +197,5 @@ class _AllHeads(Run):
     def answers(
         self, examples: Sequence[Example], *, label: str = "predicting", truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
-        """The text, and what each head says of it."""
         said = self.engine.answer([(example.text, example.text_pair) for example in examples])
         return [{**named, **own} for named, own in zip(inputs_of(examples), said, strict=True)]

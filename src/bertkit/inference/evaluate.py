@@ -30,9 +30,8 @@ class Evaluation:
     """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
 
     split: train, dev, test or a further set of the task; of a whole file whose name says none of these, that name.
-    interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
-        task has none.
-    table: more for people, such as scores by type; "" where there is no more.
+    interval: of the main metric: 95 % of its values when examples are drawn with replacement.
+    table: more for people, such as scores by type.
     notes: what no score should hide, such as that all answers are the same.
     """
 
@@ -76,24 +75,14 @@ def evaluate_run(
 ) -> Evaluation:
     """Score a run folder (or any checkpoint with the task's head) on a labelled split.
 
-    Args:
-        task: a name or a task; its labels must be the model's, in the same order.
-        data: as in :func:`bertkit.training.finetuning.finetune.finetune`.
-        run: the folder, or one that :func:`bertkit.inference.runs.open_run` returned.
-        split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
-            task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
-            whose name says no split, "dev" is all of it.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-        revision: branch, tag or commit of a Hub checkpoint.
-        write: keep ``evaluation-NAME.json``, ``evaluation-predictions-NAME.jsonl`` and
-            ``evaluation-errors-NAME.jsonl`` in the folder. The name is that of the split; of a file that is not the
-            run's data, the file's with a hash of the examples. The next evaluation of the same examples replaces them;
-            other examples of the same name get the hash, too. What the run itself wrote of its dev rows stays.
-        on_error: "skip" leaves bad rows out and says how many.
-
-    Raises:
-        DataError: no such split, or one without labels; dev of data that have none, and of which the run held none out.
-        ConfigError: the model's labels are not the task's.
+    task: its labels must be the model's, in the same order.
+    split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
+        task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
+        whose name says no split, "dev" is all of it.
+    write: keep ``evaluation-NAME.json``, ``evaluation-predictions-NAME.jsonl`` and ``evaluation-errors-NAME.jsonl`` in
+        the folder. The name is that of the split; of a file that is not the run's data, the file's with a hash of the
+        examples. The next evaluation of the same examples replaces them; other examples of the same name get the hash,
+        too. What the run itself wrote of its dev rows stays.
     """
     if isinstance(task, str):
         place = run.path if isinstance(run, Run) else run
@@ -159,7 +148,6 @@ def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
 def _split_of(
     workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError
 ) -> tuple[Examples[Any], str]:
-    """The examples to score, and what the split is called."""
     if split not in SPLITS:
         more = workflow.read_more(data, on_error=on_error)
         if split in more:
@@ -174,10 +162,7 @@ def _split_of(
 
 
 def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> tuple[Examples[Any], str]:
-    """Dev of data without a dev file: what the run held out of it, or a whole file that names no split.
-
-    Rows that the run was trained on are not dev, so anything else is an error.
-    """
+    """Dev of data without a dev file: what the run held out of it, or a whole file that names no split."""
     facts = read_facts(loaded.path)
     dev = held_out_again(workflow, data, loaded.config, facts)
     if dev is not None:

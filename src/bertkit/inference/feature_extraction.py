@@ -1,4 +1,4 @@
-"""Vectors of texts, and how near two texts are. Imports no torch."""
+"""Vectors of texts, and how near two texts are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def hidden_states(modes: tuple[PoolingMode, ...] | None, skipped: int = 0) -> tu
 
 @cache
 def _plain_parts(mode: PoolingMode) -> SentenceParts:
-    """One pooling, and nothing after it."""
     return SentenceParts(SentenceConfig(pooling=(mode,)))
 
 
@@ -54,11 +53,7 @@ class FeatureExtractionPipeline(Pipeline):
 
     @cached_property
     def sentence(self) -> SentenceParts:
-        """How the model makes vectors of texts: as its folder says, otherwise the mean of the token vectors.
-
-        Raises:
-            CheckpointError: the folder says something that bertkit does not have.
-        """
+        """How the model makes vectors of texts: as its folder says, otherwise the mean of the token vectors."""
         parts = None if self.folder is None else read_sentence_parts(self.folder, self.config.hidden_size)
         return parts or SentenceParts(SentenceConfig())
 
@@ -82,32 +77,21 @@ class FeatureExtractionPipeline(Pipeline):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[Embedding]:
-        """Encode texts.
+        """Encode texts; a pair may take the place of a text.
 
-        Args:
-            inputs: a text, a collection of texts, or an iterable of texts; a pair may take the place of a text.
-            pooling: ``"model"``: one vector per text, as the model says: in a folder of sentence-transformers its
-                modules, its default prompt and its length; otherwise the mean. ``"mean"``, ``"cls"``, ``"max"``,
-                ``"lasttoken"``, ``"weightedmean"`` or ``"mean_sqrt_len_tokens"``: this alone. None: one vector per
-                token, as in ``transformers``.
-            prompt: put before each text. None: with ``"model"`` its default prompt, otherwise none.
-            prompt_name: the same, by a name that the model has for it.
-            normalize: True scales each vector to length 1, so that a dot product is the cosine. None leaves that to the
-                model; False leaves out a normalization at the end of its modules.
-            dimensions: keep only the first numbers of each vector of a text (of models that are trained for it, see
-                Kusupati et al. 2022, Matryoshka representations). None: as the model says, or all.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A text gives an :class:`~bertkit.inference.pipeline_results.Embedding`: a float32 array ``(D,)``, or ``(S, D)``
+        without pooling.
 
-        Returns:
-            One :class:`~bertkit.inference.pipeline_results.Embedding` per text: a float32 array ``(D,)``, or ``(S, D)``
-            without pooling, with the attributes ``truncated`` and ``num_tokens``.
-
-        Raises:
-            InputError: an input that is no text, one that is too long, an unknown pooling or prompt, more dimensions
-                than there are.
-            CheckpointError: the model computes values that are not finite, or has modules that bertkit has not.
+        pooling: ``"model"``: one vector per text, as the model says: in a folder of sentence-transformers its modules,
+            its default prompt and its length; otherwise the mean. ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``,
+            ``"weightedmean"`` or ``"mean_sqrt_len_tokens"``: this alone. None: one vector per token, as in
+            ``transformers``.
+        prompt: put before each text. None: with ``"model"`` its default prompt, otherwise none.
+        prompt_name: the same, by a name that the model has for it.
+        normalize: True scales each vector to length 1, so that a dot product is the cosine. None leaves that to the
+            model; False leaves out a normalization at the end of its modules.
+        dimensions: keep only the first numbers of each vector of a text (of models that are trained for it, see
+            Kusupati et al. 2022, Matryoshka representations). None: as the model says, or all.
 
         Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
         """
@@ -202,24 +186,14 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
     ) -> Shaped[Score]:
         """How near the two texts' vectors are: their cosine, or what a sentence model says in its place.
 
-        Args:
-            inputs: the source text, with ``sentences``; or ``{"source_sentence": ..., "sentences": [...]}``; or one
-                pair ``("first", "second")``; or a collection or iterable of pairs.
-            sentences: what the source is compared with: a text or a list of texts.
-            pooling: see :class:`FeatureExtractionPipeline`; with another than ``"model"`` the cosine is computed.
-            prompt: see :class:`FeatureExtractionPipeline`; of both texts.
-            prompt_name: see :class:`FeatureExtractionPipeline`.
-            dimensions: see :class:`FeatureExtractionPipeline`.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A pair gives a :class:`~bertkit.inference.pipeline_results.Score` (a float with ``truncated``), a source a list
+        of them.
 
-        Returns:
-            A :class:`~bertkit.inference.pipeline_results.Score` (a float with ``truncated``) for one pair, a list of
-            them for a source and its sentences or a collection of pairs, a lazy iterator for an iterator of pairs.
-
-        Raises:
-            InputError: as feature extraction; also neither pairs nor a source with its sentences.
+        inputs: the source text, with ``sentences``; or ``{"source_sentence": ..., "sentences": [...]}``; or one pair
+            ``("first", "second")``; or a collection or iterable of pairs.
+        sentences: what the source is compared with: a text or a list of texts.
+        pooling, prompt, prompt_name, dimensions: see :class:`FeatureExtractionPipeline`; with another pooling than
+            ``"model"`` the cosine is computed.
         """
         if pooling is None:
             raise InputError(

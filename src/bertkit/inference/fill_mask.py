@@ -1,4 +1,4 @@
-"""What may stand in place of ``[MASK]``. Imports no torch."""
+"""What may stand in place of ``[MASK]``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ Guess = dict[str, float | int | str | bool]
 class Guesses:
     """The best tokens for the M masks of one text.
 
-    input_ids: the text's token ids ``(S,)``.
-    places: positions of the masks in it ``(M,)``.
+    input_ids: the text's token ids ``(S,)``. places: positions of the masks in it ``(M,)``.
     scores, tokens: probability and id of the best K tokens for each mask ``(M, K)``, best first.
     """
 
@@ -61,25 +60,14 @@ class FillMaskPipeline(Pipeline):
     ) -> Shaped[list[Guess] | list[list[Guess]]]:
         """Guess masked tokens.
 
-        Args:
-            inputs: a text with one or more ``[MASK]``, a collection of such texts, or an iterable of them.
-            targets: the only words to consider; each must be one token of the vocabulary. Scores stay probabilities
-                over the whole vocabulary.
-            top_k: guesses for each mask, best first.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`; a mask in the part that is cut is not
-                filled.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        As in ``transformers``, a text with one mask gives a list of ``{"score", "token", "token_str", "sequence"}``,
+        and with ``truncation=True`` ``truncated``; one with several masks such a list for each, in order: each mask is
+        predicted on its own with the others still hidden, so the scores of different masks are not those of a joint
+        guess; ``sequence`` then shows the special tokens too. A mask in a part that is cut is not filled.
 
-        Returns:
-            As in ``transformers``, for a text with one mask a list of ``{"score", "token", "token_str", "sequence"}``.
-            For a text with several masks one such list for each mask, in order: each mask is predicted on its own with
-            the others still hidden, so the scores of different masks are not those of a joint guess; ``sequence`` then
-            shows the special tokens too. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: a text without a mask (its index is named), a target that is not one token, a wrong ``top_k``.
-            CheckpointError: the model computes values that are not finite.
+        targets: the only words to consider; each must be one token of the vocabulary. Scores stay probabilities over
+            the whole vocabulary.
+        top_k: guesses for each mask, best first.
 
         Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning. Rows of
         the model's table that no token has are no answers here, and the scores are shared among tokens alone.

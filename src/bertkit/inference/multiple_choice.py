@@ -44,24 +44,13 @@ class MultipleChoicePipeline(Pipeline):
     ) -> Shaped[Choice]:
         """Choose.
 
-        Args:
-            inputs: a context, with ``choices``; a question ``{"context": ..., "choices": [...], "start": ...}``
-                (``start``, which every choice begins with, may be left out); a list or an iterable of questions.
-            choices: two texts or more, when ``inputs`` is a context.
-            start: what every choice begins with, when ``inputs`` is a context.
-            truncation: False (default) refuses a question whose longest choice does not fit beside the context; True
-                cuts the context, and a choice only where it does not fit by itself.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`; of a context and one choice together.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A question gives
+        ``{"choice": text, "index": number from 0, "score": probability, "scores": [of every choice]}``, and with
+        ``truncation=True``, which cuts the context, and a choice only where it does not fit by itself, ``truncated``.
 
-        Returns:
-            ``{"choice": text, "index": number from 0, "score": probability, "scores": [of every choice]}`` a question:
-            a dict for one question, a list for a collection, a lazy iterator for any other iterable. With
-            ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: a question of another form, fewer than two choices, one that is too long.
-            CheckpointError: the model computes values that are not finite.
+        inputs: a context, with ``choices``; a question ``{"context": ..., "choices": [...], "start": ...}`` (``start``,
+            which every choice begins with, may be left out); a list or an iterable of questions.
+        choices, start: two texts or more, and what each begins with, when ``inputs`` is a context.
         """
         truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
         if isinstance(inputs, str):

@@ -1,7 +1,4 @@
-"""Texts to the outputs of an exported model, as arrays; for results of a task use :func:`bertkit.pipeline`.
-
-Imports no torch.
-"""
+"""Texts to the outputs of an exported model, as arrays; for results of a task use :func:`bertkit.pipeline`."""
 
 from __future__ import annotations
 
@@ -23,17 +20,7 @@ __all__ = ["FILES", "MANIFEST", "OnnxModel", "Variant", "open_session", "read_ma
 
 
 class OnnxModel:
-    """An exported folder, ready to run on texts.
-
-    Args:
-        folder: what ``bertkit export`` wrote.
-        variant: None takes the packed graph if there is one, in which padding costs nothing.
-        threads: of ONNX Runtime; None: one per core.
-
-    Raises:
-        CheckpointError: no such export, or a damaged one.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """An exported folder, ready to run on texts; ``variant`` None takes the packed graph, if there is one."""
 
     def __init__(self, folder: str | Path, variant: Variant | None = None, threads: int | None = None) -> None:
         self.folder = user_path(folder)
@@ -46,20 +33,7 @@ class OnnxModel:
     def __call__(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, truncation: bool = False
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Every result of each text.
-
-        Args:
-            texts: B texts.
-            text_pairs: B second texts, or None.
-            truncation: cut texts that are too long instead of refusing them.
-
-        Returns:
-            Output name to B float32 arrays: of tokens ``(S, ...)`` with each text's own S, of texts ``(C,)`` or
-            ``(D,)``.
-
-        Raises:
-            InputError: a text of more tokens than the model reads, or no text.
-        """
+        """Every result of each text: of tokens ``(S, ...)`` with each text's own S, of texts ``(C,)`` or ``(D,)``."""
         limit = min(self.config.max_input_length, self.tokenizer.model_max_length)
         ragged = self.tokenizer.encode_ragged(texts, text_pairs, max_length=limit)
         if not len(ragged):
@@ -74,8 +48,7 @@ class OnnxModel:
     ) -> dict[str, list[NDArray[np.float32]]]:
         """Results of B sequences: ids and segments ``(T,)`` end to end, bounds ``(B + 1,)``: 0 and the end of each.
 
-        Refuses (InputError) no or an empty sequence, one that is too long, and an id or segment outside its table: for
-        all of these a graph would return numbers that mean nothing.
+        Refuses (InputError) what a graph would return meaningless numbers for.
         """
         self._check(ids, segments, bounds)
         found = self.backend.run(ids, segments, bounds)

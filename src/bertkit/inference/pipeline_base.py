@@ -1,4 +1,4 @@
-"""What all pipelines share: an engine, a tokenizer, and the way from a call to its results. Imports no torch."""
+"""What all pipelines share: an engine, a tokenizer, and the way from a call to its results."""
 
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ class Pipeline:
     ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
-        ``read`` makes one result per row of the ``wanted`` outputs, ``weight`` is the characters of an item; ``size``
-        is that of a window (None: that of texts).
+        ``read`` makes one result per row of the ``wanted`` outputs, ``weight`` is the characters of an item.
         """
         if request.shape == "one":  # the short way, for whoever waits for one answer
             rows, present = encode(list(request.items), 0)
@@ -186,10 +185,7 @@ class Pipeline:
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int, *, without_mask: bool = False) -> None:
-    """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for.
-
-    ``without_mask``: the model need not have one for the mask, the last token; a text with a mask is refused then.
-    """
+    """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for, but perhaps the mask."""
     spare = without_mask and tokenizer.mask_token_id == vocab_size
     if len(tokenizer) > vocab_size + spare:
         raise CheckpointError(

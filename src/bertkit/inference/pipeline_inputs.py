@@ -40,7 +40,6 @@ class Request(Generic[ItemT]):
 
     items: checked one by one as they are drawn, so a generator never runs ahead of what is needed.
     shape: ``one`` answer for one item, a ``list`` for a sized collection, a ``lazy`` iterator for any other iterable.
-    total: number of items where it is known without drawing them.
     """
 
     items: Iterator[ItemT]
@@ -49,10 +48,7 @@ class Request(Generic[ItemT]):
 
 
 def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one: bool) -> Request[ItemT]:
-    """A request for ``one`` item, or for those of an iterable.
-
-    ``read`` checks an item and brings it into one form; it also gets the item's name for messages, made from ``what``.
-    """
+    """A request for ``one`` item, or for those of an iterable; ``read`` checks an item, which it names by ``what``."""
     if one:
         return Request(iter([read(inputs, f"the {what}")]), "one", 1)
     if not isinstance(inputs, Iterable):

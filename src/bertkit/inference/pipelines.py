@@ -1,7 +1,4 @@
-"""``pipeline(task, model=...)``: from a task's name to something that takes text.
-
-Imports no torch, unless a model is given that needs it, and only the pipeline that is asked for.
-"""
+"""``pipeline(task, model=...)``: from a task's name to something that takes text; imports only what it needs."""
 
 from __future__ import annotations
 
@@ -47,7 +44,6 @@ class Entry(NamedTuple):
         return found
 
 
-#: Task -> its pipeline.
 TASKS = {
     "fill-mask": Entry("fill_mask", "FillMaskPipeline", "BertForMaskedLM"),
     "next-sentence": Entry("text_classification", "NextSentencePipeline", "BertForNextSentencePrediction"),
@@ -177,7 +173,6 @@ def _open(
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
-    """The pipeline of a checkpoint or an export, which reads texts as it was trained."""
     folder = checkpoint_folder(path)
     words = tokenizer or AutoTokenizer.from_pretrained(folder)
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)

@@ -51,34 +51,18 @@ def predict_file(
     precision: Precision = "auto",
     threads: int | None = None,
 ) -> int:
-    """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
+    """Write a row for each row of a file, its columns and what :func:`predict_run` says; returns their number.
 
     Rows are collected in ``OUT.partial``, in the format of ``OUT``; when all are there, ``OUT`` is written. Called
     again after a stop, it keeps the finished rows and resumes, if model and input are still the same. Texts are read as
     a stream; the file of a run of another kind of task (questions, tokens, choices) is read as a whole and predicted
-    part by part.
+    part by part. Truncated and empty texts are counted on stderr and marked in their rows.
 
-    Args:
-        run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
-            compressed; of another kind of task a file as it was trained on.
-        out: the file to write: ``.csv``, ``.tsv``, ``.parquet``; others get JSON lines. See
-            :mod:`bertkit.inference.row_files`.
-        columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for
-            a model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
-        device: see :func:`bertkit.system.device.find_device`; None is the CPU.
-        precision: as for :func:`bertkit.pipeline`; also ``threads``.
-        threads: of the processor; None: one per core.
-
-    Returns:
-        Number of rows in ``out``. Truncated and empty texts are counted on stderr and marked in their rows.
-
-    Raises:
-        DataError: the input is wrong; names file and line.
-        ConfigError: ``out`` exists, another process is writing it, or its partial file belongs to another model or
-            input.
-        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
-        ResourceError: the disk is full; finished rows stay.
+    source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
+        compressed; of another kind of task a file as it was trained on.
+    out: ``.csv``, ``.tsv``, ``.parquet``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
+    columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
+        model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     """
     source, out = Path(source), Path(out)
     check_file(source)
@@ -150,10 +134,7 @@ def _plain(value: Any) -> Json:
 
 
 def columns_of(run: Run, given: Columns) -> Columns | None:
-    """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names.
-
-    None for a run of another kind of task, whose files say it themselves.
-    """
+    """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names."""
     if not run.workflow.reads_texts:
         return None
     known = Columns(text=USUAL) if run.task is None else run.task.columns

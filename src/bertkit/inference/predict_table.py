@@ -25,24 +25,17 @@ _OF_FILES = ("row", "id", "gold")
 def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: Columns = UNNAMED) -> dict[str, Values]:
     """The columns of a table with those of the predictions behind them; rows keep their order.
 
-    Args:
-        run: a run folder, a checkpoint with a sequence classifier, or what :func:`open_any_run` returned, which is
-            loaded once for many tables.
-        columns: values by name, as many in each. Of texts and pairs those that ``places`` names, else those that the
-            run was trained on, else the usual ones; of other kinds ``tokens`` (lists of words), ``question`` and
-            ``context``, ``context``, ``choices`` and perhaps ``start``, ``query`` and ``documents``, ``text`` (to
-            write a text for), ``text`` and ``text_pair`` (to compare).
-        places: see ``columns``.
+    Of texts with labels these are ``predicted``, ``probability`` (of that label), ``p_LABEL`` of each label,
+    ``truncated`` and ``empty``; of other kinds what their answers hold. Numbers are numpy arrays, anything else lists.
+    Where the table has a column of such a name, ours is called ``bertkit_NAME``. A table without rows gets no further
+    columns.
 
-    Returns:
-        The columns as they were given, and for texts with labels ``predicted``, ``probability`` (of that label),
-        ``p_LABEL`` of each label, ``truncated`` and ``empty``; of other kinds what their answers hold. Numbers are
-        numpy arrays, anything else lists. Where the table has a column of such a name, ours is called
-        ``bertkit_NAME``. A table without rows gets no further columns.
-
-    Raises:
-        DataError: the table has no column of texts.
-        InputError: columns of different lengths, a column that is not there, a value of the wrong type; names the row.
+    run: a run folder, a checkpoint with a sequence classifier, or what :func:`open_any_run` returned, which is loaded
+        once for many tables.
+    columns: values by name, as many in each. Of texts and pairs those that ``places`` names, else those that the run
+        was trained on, else the usual ones; of other kinds ``tokens`` (lists of words), ``question`` and ``context``,
+        ``context``, ``choices`` and perhaps ``start``, ``query`` and ``documents``, ``text`` (to write a text for),
+        ``text`` and ``text_pair`` (to compare).
     """
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
@@ -66,7 +59,6 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
 
 
 def _fields(run: Run, names: Sequence[str], places: Columns | None) -> dict[str, str]:
-    """The column that holds each field of an example."""
     if places is None:
         own = {field: field for field in run.workflow.fields if field in names}
         if not own:

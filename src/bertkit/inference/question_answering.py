@@ -62,37 +62,26 @@ class QuestionAnsweringPipeline(Pipeline):
     ) -> Shaped[Answer]:
         """Answer questions from contexts of any length.
 
-        Args:
-            inputs: ``{"question": ..., "context": ...}``, a list or an iterable of those; or a question (or several),
-                with ``context``.
-            context: the text with the answer; for several questions one text for all of them, or one for each.
-            question: another name of ``inputs``, as in ``transformers``.
-            top_k: as many answers a question, best first, in a list; not given: the best one, not in a list.
-            handle_impossible_answer: "no answer" is possible, and is then the empty text; not given: as the model was
-                trained (``squad2``).
-            null_threshold: "no answer" wins when its score is more than this above that of the best span; not given:
-                what was tuned on dev, else 0.
-            max_answer_len: most word pieces of an answer; not given: as trained, else 30.
-            max_seq_len: most word pieces of a window, special tokens and question included; not given: as trained,
-                else 384, and never more than the model reads.
-            max_question_len: most word pieces of a question; not given: as trained, else 64, and at most half a window.
-            doc_stride: word pieces from the beginning of one window to that of the next; not given: as trained, else
-                128.
-            align_to_words: answers that begin or end inside a word are extended to whole words.
-            truncation: False (default) refuses a question of more than ``max_question_len`` pieces, True cuts it. A
-                context is never cut: a long one is read in windows that overlap.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A question gives ``{"score": p, "start": i, "end": j, "answer": context[i:j]}``, and with ``truncation=True``
+        ``truncated``, or with ``top_k`` a list of those: p is the probability of this answer among all pieces of the
+        context (and "no answer", where that is possible; its answer is ``""`` at 0).
 
-        Returns:
-            ``{"score": p, "start": i, "end": j, "answer": context[i:j]}`` a question: p is the probability of this
-            answer among all pieces of the context (and "no answer", where that is possible; its answer is ``""`` at
-            0). A dict for one question, a list for a collection, a lazy iterator for any other iterable; a list of
-            dicts in place of each dict with ``top_k``. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: an input of another form, an empty question or context, a wrong option, a question that is too
-                long, a context without any word piece.
-            CheckpointError: the model computes values that are not finite.
+        inputs: ``{"question": ..., "context": ...}``, a list or an iterable of those; or a question (or several), with
+            ``context``. ``question`` is another name of it, as in ``transformers``.
+        context: the text with the answer; for several questions one text for all of them, or one for each.
+        top_k: as many answers a question, best first, in a list; not given: the best one, not in a list.
+        handle_impossible_answer: "no answer" is possible, and is then the empty text; not given: as the model was
+            trained (``squad2``).
+        null_threshold: "no answer" wins when its score is more than this above that of the best span; not given: what
+            was tuned on dev, else 0.
+        max_answer_len: most word pieces of an answer; not given: as trained, else 30.
+        max_seq_len: most word pieces of a window, special tokens and question included; not given: as trained, else
+            384, and never more than the model reads.
+        max_question_len: most word pieces of a question; not given: as trained, else 64, and at most half a window.
+        doc_stride: word pieces from the beginning of one window to that of the next; not given: as trained, else 128.
+        align_to_words: answers that begin or end inside a word are extended to whole words.
+        truncation: False (default) refuses a question of more than ``max_question_len`` pieces, True cuts it. A context
+            is never cut: a long one is read in windows that overlap.
 
         Deviates from ``transformers``: ``doc_stride`` is the step, as in the paper's code, not the overlap;
         ``max_answer_len`` is 30, not 15; probabilities are over spans (see :mod:`bertkit.tasks.spans.decoding`); a list
@@ -196,7 +185,6 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
 
 
 def _join(questions: Any, context: Any) -> Any:
-    """Questions with their contexts, as one input."""
     if context is None:
         if isinstance(questions, str):
             raise InputError("a question needs its context: pipe(question, context)")

@@ -46,7 +46,7 @@ def own_name(field: str, taken: Collection[str]) -> str:
 class Done:
     """How far an unfinished file is: its rows, how many of these were cut or hold no text, and its bytes.
 
-    columns: of a table, in their order. ragged: its first rows have not the last of these.
+    ragged: the first rows of a table have not the last of its columns.
     """
 
     rows: int = 0
@@ -66,10 +66,7 @@ class Done:
 
 
 class RowFile:
-    """A file of JSON lines that becomes ``out`` when it is finished.
-
-    taken: the columns of the input, see :func:`own_name`.
-    """
+    """A file of JSON lines that becomes ``out`` when it is finished; ``taken``: the columns of the input."""
 
     def __init__(self, out: Path, partial: Path, taken: Samples, done: Done) -> None:
         self.out, self.partial, self.taken, self.done = out, partial, taken, done
@@ -110,7 +107,6 @@ class TableFile(RowFile):
         super().finish()
 
     def _cells(self, rows: Sequence[Row]) -> dict[str, list[Json]]:
-        """The cells of all columns so far."""
         table, done = table_of(rows, self.taken), self.done
         new = [name for name in dict.fromkeys((*table, *self.taken)) if name not in done.columns]
         done.ragged |= bool(new and done.rows)

@@ -19,9 +19,7 @@ SETTINGS, METRICS, SEARCH, BOOTSTRAP = RUN_SETTINGS, "metrics.json", "search.jso
 class RunSettings:
     """What ``finetune.json`` says for later use.
 
-    task: as :func:`bertkit.tasks.registry.task_to_dict` returned it.
     config: the settings as the user gave them, and the number format, chosen if none was given.
-    data: where the data was.
     given: settings that a search leaves alone although they have their default value.
     """
 

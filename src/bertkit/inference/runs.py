@@ -38,9 +38,7 @@ class Run:
     """A loaded run folder, or any checkpoint with the head of a kind of task.
 
     workflow: of the kind; its task is the run's, where that is known.
-    engine: see :meth:`Workflow.open_engine`.
     config: how the run read its data, ``max_length`` as in training.
-    shape: of the model, with its labels.
     settings: the run's ``finetune.json``; empty for a checkpoint that bertkit did not train.
     decision: what was chosen on dev when it was trained.
     """
@@ -77,10 +75,7 @@ class Run:
     def answers(
         self, examples: Sequence[Any], *, label: str = "predicting", truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
-        """What is answered to each example, as the workflow says it; no answer depends on the other examples.
-
-        ``truncation``: how long texts are cut, if not as in training.
-        """
+        """What is answered to each example; no answer depends on the others. ``truncation``: if not as in training."""
         config = (
             self.config if truncation == "longest_first" else self.config.model_copy(update={"long_texts": truncation})
         )
@@ -119,9 +114,6 @@ def open_run(
     ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier. ``precision`` None
     means fp32, or 8 bits for a model that is in 8 bits, and for an export its own: what is scored is the model as it is
     saved.
-
-    Raises:
-        CheckpointError: no model there, one without the head, or a damaged file of the run.
     """
     path = resolve(run, revision=revision)
     folder = checkpoint_folder(path)
@@ -177,10 +169,7 @@ def settings_for_use(folder: Path) -> dict[str, Any]:
 
 
 def load_run(run: str | Path, *, device: Device = None, revision: str | None = None) -> Run:
-    """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
-
-    ConfigError if the run is of another kind of task, else as :func:`open_run`.
-    """
+    """:func:`open_run` for prediction; ConfigError for a run of a kind of task whose input is no text or pair."""
     loaded = open_run(run, device=device, revision=revision)
     if not loaded.workflow.reads_texts:
         raise ConfigError(
@@ -210,14 +199,9 @@ def predict_run(
 ) -> Iterator[dict[str, Any]]:
     """Predict for any number of texts or pairs, lazily and in their order; drawn some thousand at a time.
 
-    ``truncation`` says how a text longer than in training is cut, if not as there; ``"error"`` refuses it.
-
-    Yields:
-        ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
-        probability), ``truncated``; and ``empty``, true, for a text without anything but white space.
-
-    Raises:
-        InputError: single texts and pairs mixed, something that is not text, one text given as a plain string.
+    ``truncation`` says how a text longer than in training is cut, if not as there; ``"error"`` refuses it. A text gives
+    ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
+    probability), ``truncated``; and ``empty``, true, for a text without anything but white space.
     """
     if isinstance(texts, str):
         raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")

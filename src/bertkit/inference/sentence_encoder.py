@@ -1,4 +1,4 @@
-"""Texts to vectors that can be compared: ``bertkit.SentenceEncoder``. Imports no torch, unless a model needs it."""
+"""Texts to vectors that can be compared: ``bertkit.SentenceEncoder``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From pooled token vectors to vectors of texts, in numpy: what follows the pooling of a sentence model.
 
-:class:`bertkit.model.sentence_model.SentenceHead` is the same for training. Imports no torch.
+:class:`bertkit.model.sentence_model.SentenceHead` is the same for training.
 """
 
 from __future__ import annotations
@@ -36,17 +36,11 @@ _ONE_THREAD, _ROWS = 65_536 * 4, 16
 def sentence_vectors(
     pooled_BD: Floats, parts: SentenceParts, *, normalize: bool | None = None, dimensions: int | None = None
 ) -> Floats:
-    """Vectors of texts ``(B, width)``, float32.
+    """Vectors of texts ``(B, width)``, float32, from what the back-end pooled.
 
-    Args:
-        pooled_BD: what the back-end pooled.
-        parts: the steps and their weights.
-        normalize: True scales the result to length 1; False leaves out a normalization at the end of the steps.
-        dimensions: keep only so many numbers of a vector; None: as the model says. As in sentence-transformers they are
-            cut after the steps, and before ``normalize``.
-
-    Raises:
-        InputError: more dimensions than the vectors have.
+    normalize: True scales the result to length 1; False leaves out a normalization at the end of the steps.
+    dimensions: keep only so many numbers of a vector; None: as the model says. As in sentence-transformers they are cut
+        after the steps, and before ``normalize``.
     """
     x = pooled_BD
     steps = list(zip(parts.config.steps, parts.weights, strict=True))

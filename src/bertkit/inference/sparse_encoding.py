@@ -1,4 +1,4 @@
-"""Text to weights of words: ``pipeline("sparse-encoding", model=...)``. Imports no torch."""
+"""Text to weights of words: ``pipeline("sparse-encoding", model=...)``."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class SparseEmbedding:
 
     ids: int32 ``(n,)``, numbers of the words in the vocabulary, rising; all others weigh 0.
     weights: float32 ``(n,)``, above 0.
-    tokens: the words themselves.
     num_tokens: word pieces that were encoded, special tokens included.
-    truncated: whether the text was longer than that and its end was not read.
     """
 
     ids: npt.NDArray[np.int32]
@@ -83,22 +81,10 @@ class SparseEncodingPipeline(Pipeline):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[SparseEmbedding]:
-        """Encode texts.
+        """Encode texts; ``top_k``: keep only so many words of each, the heaviest. A pair may take the place of a text.
 
-        Args:
-            inputs: a text, a collection of texts, or an iterable of texts; a pair may take the place of a text.
-            top_k: keep only so many words of each text, the heaviest; None: all.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-
-        Returns:
-            One :class:`SparseEmbedding` per text. The weight of a word is the maximum over the tokens of the text,
-            [CLS] and [SEP] included, of ``log(1 + relu(logit))``; or the sum, where the model's folder says so.
-
-        Raises:
-            InputError: an input that is no text, one that is too long, a wrong ``top_k``.
-            CheckpointError: the model computes values that are not finite.
+        The weight of a word is the maximum over the tokens of the text, [CLS] and [SEP] included, of
+        ``log(1 + relu(logit))``; or the sum, where the model's folder says so.
         """
         if top_k is not None and not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, or None for all words, got {top_k!r}")

@@ -38,18 +38,9 @@ class TaskPipeline(Pipeline):
         self.workflow, self.settings = found
 
     def __call__(self, inputs: Any, *, progress: bool | None = None) -> Shaped[Row]:
-        """Answer.
+        """Answer an example, as a text or a dictionary, or a collection or an iterable of those.
 
-        Args:
-            inputs: an example, as a text or a dictionary; a collection or an iterable of those.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-
-        Returns:
-            What is predicted for an example, as a row of ``bertkit predict``; texts that are too long are cut as in
-            training.
-
-        Raises:
-            InputError: an example of another form, or a model that was not loaded from a run folder.
+        An answer is a row of ``bertkit predict``; texts that are too long are cut as in training.
         """
         if self.settings is None:
             raise InputError("a model object does not say how examples are read; give the run folder as model=")

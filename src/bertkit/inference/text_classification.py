@@ -13,15 +13,7 @@ from bertkit.engine.backend import LOGITS, Network
 from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
-from bertkit.inference.pipeline_inputs import (
-    Inputs,
-    Shaped,
-    Text,
-    is_whole,
-    join_pairs,
-    num_characters,
-    read_request,
-)
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, join_pairs, num_characters, read_request
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
@@ -62,35 +54,24 @@ class TextClassificationPipeline(Pipeline):
     ) -> Shaped[Answer]:
         """Classify texts, or pairs of texts.
 
-        Args:
-            inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
-                iterable of those.
-            text_pair: the second text (or texts) when they are not in ``inputs``.
-            top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides
-                for, by the threshold of two labels where one was chosen on dev; of labels that do not exclude each
-                other the most probable. ``"chosen"``: all that reach their threshold, half a probability where none
-                was chosen on dev; perhaps none.
-            function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
-                model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
-                temperature that was fitted on dev, where there is one.
-            truncation: False refuses a long text, True cuts it: its end, or what it was trained to do without.
-                ``"head_tail"`` keeps its beginning and its end; ``"windows"`` reads it whole, in overlapping windows,
-                and takes the mean of their logits (neither for pairs). Not given: ``"windows"`` for a model that was
-                trained so, else False.
-            max_length: most tokens of a text or a window, special tokens included, at most what the model reads; not
-                given: as it was trained, else what it reads.
-            overlap: word pieces that two windows share; not given: as it was trained, else 128 or a quarter of a
-                window.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        As in ``transformers``: ``{"label": ..., "score": ...}`` per text, or a list of those per text when ``top_k`` is
+        given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says ``truncated``.
 
-        Returns:
-            As in ``transformers``: ``{"label": ..., "score": ...}`` per text, or a list of those per text
-            when ``top_k`` is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict
-            also says ``truncated``.
-
-        Raises:
-            InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.
-            CheckpointError: the model computes values that are not finite.
+        inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
+            iterable of those. ``text_pair``: the second text (or texts) when they are not in it.
+        top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides for,
+            by the threshold of two labels where one was chosen on dev; of labels that do not exclude each other the
+            most probable. ``"chosen"``: all that reach their threshold, half a probability where none was chosen on
+            dev; perhaps none.
+        function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
+            model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
+            temperature that was fitted on dev, where there is one.
+        truncation: False refuses a long text, True cuts it: its end, or what it was trained to do without.
+            ``"head_tail"`` keeps its beginning and its end; ``"windows"`` reads it whole, in overlapping windows, and
+            takes the mean of their logits (neither for pairs). Not given: ``"windows"`` for a model that was trained
+            so, else False.
+        max_length: most tokens of a text or a window; not given: as it was trained, else what the model reads.
+        overlap: word pieces that two windows share; not given: as it was trained, else 128 or a quarter of a window.
         """
         ranked, labels = top_k != "best", self.config.id2label
         several = self.config.problem_type == "multi_label_classification"
@@ -174,24 +155,14 @@ class NextSentencePipeline(Pipeline):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[Label]:
-        """Judge pairs of texts (Devlin et al. 2019, section 3.1, "Task #2").
+        """Judge pairs of texts (Devlin et al. 2019, section 3.1, "Task #2"); of long ones the longer half is cut first.
 
-        Args:
-            inputs: a pair ``("first", "second")`` or ``{"text": ..., "text_pair": ...}``; a collection or an iterable
-                of pairs; or the first text (or texts), with ``text_pair``.
-            text_pair: the second text or texts.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`; the longer half is cut first.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A pair gives ``{"label": "is_next" | "not_next", "score": p, "is_next": q}``, and with ``truncation=True``
+        ``truncated``: p is the probability of that label, q the one that the second text follows the first. The head's
+        output 0 means "is next", as in the original code.
 
-        Returns:
-            ``{"label": "is_next" | "not_next", "score": p, "is_next": q}`` a pair: p is the probability of that label,
-            q the one that the second text follows the first. The head's output 0 means "is next", as in the original
-            code. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: a single text, an input that is no text, or one that is too long.
-            CheckpointError: the model computes values that are not finite.
+        inputs: a pair ``("first", "second")`` or ``{"text": ..., "text_pair": ...}``; a collection or an iterable of
+            pairs; or the first text (or texts), with ``text_pair``.
         """
 
         def present(logits: Floats, row: TextRow) -> Label:

@@ -1,4 +1,4 @@
-"""Documents by how relevant they are to a query: ``pipeline("text-ranking", model=...)``. Imports no torch."""
+"""Documents by how relevant they are to a query: ``pipeline("text-ranking", model=...)``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from bertkit.tokenization import PreTrainedTokenizer
 WINDOW = WindowSize(items=256, first=16, characters=8_000_000)
 #: A query with its documents, as a caller may pass it.
 Asked = Mapping[str, str | Sequence[str]]
-#: A document with its score.
 Ranked = dict[str, int | float | str | bool]
 
 
@@ -62,28 +61,14 @@ class TextRankingPipeline(Pipeline):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[list[Ranked]]:
-        """Rank.
+        """Rank; ``truncation=True`` cuts the longer text of a query and a document that do not fit together.
 
-        Args:
-            query: a text, with ``documents``; ``{"query": ..., "documents": [...]}``; a list or an iterable of those.
-            documents: one text or more, when ``query`` is a text.
-            top_k: only so many documents of each query, the most relevant first; None: all.
-            function_to_apply: ``"sigmoid"`` or ``"none"`` (the logits); not given: as the checkpoint says, where it is
-                one of sentence-transformers, otherwise a sigmoid.
-            truncation: False (default) refuses a query with a document that do not fit together, True cuts the longer
-                text of the two.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`; of a query and one document together.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A query gives ``[{"index": number of the document from 0, "score": ..., "text": ...}, ...]``, best first, equal
+        scores in the order of the documents; with ``truncation=True`` each dict also says ``truncated``.
 
-        Returns:
-            ``[{"index": number of the document from 0, "score": ..., "text": ...}, ...]`` for a query, best first,
-            equal scores in the order of the documents: one such list for one query, a list of them for a collection, a
-            lazy iterator for any other iterable. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: a query of another form, without documents, or too long with one of them.
-            CheckpointError: the model computes values that are not finite, or the checkpoint names an activation that
-                bertkit does not have.
+        query: a text, with ``documents``; ``{"query": ..., "documents": [...]}``; a list or an iterable of those.
+        function_to_apply: ``"sigmoid"`` or ``"none"`` (the logits); not given: as the checkpoint says, where it is one
+            of sentence-transformers, otherwise a sigmoid.
         """
         truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
         if top_k is not None and not is_whole(top_k):

@@ -1,4 +1,4 @@
-"""Text-to-text generation with BART and T5. Imports torch only when a model is opened."""
+"""Text-to-text generation with BART and T5."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ Generated = dict[str, str]
 
 
 class TextToTextPipeline:
-    """BART or T5 with its tokenizer, ready to use on text. Made by :func:`bertkit.pipeline`.
-
-    It is called with a text, a collection of texts (a list comes back) or any other iterable (a lazy iterator comes
-    back); results keep the order of the texts.
-    """
+    """BART or T5 with its tokenizer, ready to use on text. Made by :func:`bertkit.pipeline`."""
 
     #: One of :data:`RESULTS`, or a translation such as ``translation_en_to_de``.
     task: str = "text2text-generation"
@@ -72,10 +68,7 @@ class TextToTextPipeline:
         device: Any = None,
         dtype: Any = None,
     ) -> TextToTextPipeline:
-        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it.
-
-        A checkpoint's prefix and settings for the task (``task_specific_params`` of its config.json) are applied.
-        """
+        """The pipeline of a checkpoint or a model object, as :func:`bertkit.pipeline` makes it."""
         with needs_bertkit(f"a model for {task}"):
             from bertkit.model.seq2seq.conditional_generation import AutoModelForSeq2SeqLM, ConditionalGeneration
             from bertkit.system.device import find_device
@@ -131,34 +124,17 @@ class TextToTextPipeline:
         num_return_sequences: int | None = None,
         **others: Any,
     ) -> Shaped[Generated | list[Generated]]:
-        """Generate text for each input.
+        """Generate text for each input; none is empty.
 
-        Args:
-            inputs: a text, a collection of texts, or an iterable of them; none is empty.
-            prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or
-                ``"translate English to German: "``. None: what the checkpoint says of the task, if anything.
-            truncation: False (default) refuses a text that is longer than the model reads, True cuts it.
-            seed: of sampling.
-            progress: None shows a bar on a terminal once the work takes longer than two seconds, True also writes
-                lines where there is no terminal, False shows nothing.
-            settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name.
-            max_new_tokens: most tokens to generate. This and the keywords below are the most common settings; those
-                left out keep the checkpoint's values.
-            min_new_tokens: see ``max_new_tokens``.
-            num_beams: see ``max_new_tokens``.
-            do_sample: see ``max_new_tokens``.
-            temperature: see ``max_new_tokens``.
-            num_return_sequences: see ``max_new_tokens``.
-            **others: any other fields of these settings, such as ``top_k``.
+        As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each, or a
+        list each where ``num_return_sequences`` is over 1. The key is ``generated_text``, ``summary_text`` or
+        ``translation_text``, by the task.
 
-        Returns:
-            As in ``transformers``: for one text a list of its ``num_return_sequences`` dicts; for several a dict each,
-            or a list each where ``num_return_sequences`` is over 1. The key is ``generated_text``, ``summary_text`` or
-            ``translation_text``, by the task.
-
-        Raises:
-            ConfigError: settings that are unknown or contradict each other.
-            InputError: an empty text, a pair, or a text that is too long.
+        prefix: put before each text. T5 reads its task from it, for example ``"summarize: "`` or
+            ``"translate English to German: "``. None: what the checkpoint says of the task, if anything.
+        seed: of sampling.
+        settings: fields of :class:`~bertkit.config.generation_settings.GenerationSettings` by name; any of these is
+            also a keyword, of which the most common are named here. Those left out keep the checkpoint's values.
         """
         given = {
             "max_new_tokens": max_new_tokens,
@@ -257,13 +233,8 @@ class TextToTextPipeline:
         return rows
 
     def _generate(
-        self,
-        rows: Ragged,
-        chosen: GenerationSettings,
-        seed: int | None,
-        advance: Callable[[int], None],
+        self, rows: Ragged, chosen: GenerationSettings, seed: int | None, advance: Callable[[int], None]
     ) -> list[list[Generated]]:
-        """The generated texts of each row."""
         kind = kind_of(self.task)
         assert kind is not None, self.task
         found = self._generator.generate(rows, chosen, seed=seed, num_words=len(self.tokenizer), advance=advance)

@@ -53,28 +53,18 @@ class TokenClassificationPipeline(Pipeline):
     ) -> Shaped[list[Entity]]:
         """Find entities.
 
-        Args:
-            inputs: a text, a collection of texts, or an iterable of them.
-            aggregation_strategy: "none": every word piece by itself; "simple", "first", "average", "max": entities; see
-                :func:`bertkit.tasks.tokens.decoding.find_entities`.
-            ignore_labels: labels ("none") or types (else) that are left out.
-            stride: tokens that two windows of a long text share; None means a quarter of a window. Each token is read
-                in the window that shows most of its surroundings.
-            is_split_into_words: ``inputs`` is a list of words, or a collection or an iterable of such lists; places are
-                counted in the words joined by ``delimiter``.
-            delimiter: see ``is_split_into_words``.
-            truncation: True reads only the first window of a long text.
-            max_length: tokens of a window, special tokens included, at most what the model reads; not given: as it was
-                trained, else what it reads.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        As in ``transformers``, a text gives a list of dicts: ``entity`` and ``index`` ("none") or ``entity_group``, and
+        ``score``, ``word``, ``start``, ``end``. With ``truncation=True`` each dict also says ``truncated``.
 
-        Returns:
-            As in ``transformers``, a list of dicts per text: ``entity`` and ``index`` ("none") or ``entity_group``, and
-            ``score``, ``word``, ``start``, ``end``. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: an input that is no text, an unknown strategy, a ``stride`` that leaves nothing new in a window.
-            CheckpointError: the model computes values that are not finite.
+        aggregation_strategy: "none": every word piece by itself; "simple", "first", "average", "max": entities; see
+            :func:`bertkit.tasks.tokens.decoding.find_entities`.
+        ignore_labels: labels ("none") or types (else) that are left out.
+        stride: tokens that two windows of a long text share; None means a quarter of a window. Each token is read in
+            the window that shows most of its surroundings.
+        is_split_into_words: ``inputs`` is a list of words, or a collection or an iterable of such lists; places are
+            counted in the words joined by ``delimiter``.
+        truncation: True reads only the first window of a long text.
+        max_length: tokens of a window; not given: as it was trained, else what the model reads.
 
         Deviates: ``word`` is ``text[start:end]``, always. A long text is read in windows without being asked for it,
         with every strategy; ``transformers`` cuts it in silence unless ``stride`` is given.

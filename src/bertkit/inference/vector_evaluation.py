@@ -39,7 +39,6 @@ class Answers(NamedTuple):
     clusters: Ints
 
 
-#: From answers and right labels to a score.
 Measure = Callable[[Answers, Ints], float]
 
 
@@ -56,18 +55,7 @@ def evaluate_vectors(
 
     In three ways, each with the metrics of the task or the V-measure: the label of most of the 10 nearest training
     texts; a logistic regression on the training texts; k-means on the scored texts alone, as many clusters as labels.
-
-    Args:
-        task: of single texts that have one label each.
-        data: as for :func:`bertkit.inference.evaluate.evaluate_run`; without a dev file a part of train is held out.
-        model: a sentence model, or any encoder, of which the mean of the token vectors is taken.
-        split: what is scored, dev or test; training texts are those of train.
-        device: ``"cpu"`` (default) or ``"cuda"``.
-        settings: how the data are read: ``max_train_rows``, ``dev_share``, ``seed``, ``on_error``. None: as usual.
-
-    Raises:
-        ConfigError: a task of pairs, scores, or several labels per text.
-        DataError: no such split, no labels, one label only.
+    Without a dev file a part of train is held out.
     """
     task.labels_of_single_texts("vectors")
     if split == "train":
@@ -119,7 +107,6 @@ def evaluate_vectors(
 def _rows(
     task: TextTask, data: str | Path, split: Split, settings: ReadingSettings
 ) -> tuple[Examples[Example], Examples[Example]]:
-    """Training rows, and those to score."""
     workflow = workflow_of(task)
     rows = read_rows(workflow, data, settings)
     train, scored = cast("tuple[Examples[Example], Examples[Example]]", (rows.train, rows.dev))
@@ -139,7 +126,6 @@ def _answers(train: Vectors, labels_N: Ints, scored: Vectors, num_labels: int) -
 
 
 def _measures(task: TextTask) -> dict[str, Measure]:
-    """What is reported, by name."""
 
     def of_labels(which: str, metric: str) -> Measure:
         return lambda answers, right: METRICS[metric](getattr(answers, which), right)

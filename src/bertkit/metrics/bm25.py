@@ -1,4 +1,4 @@
-"""BM25: search by words, the baseline of every search by vectors, and a source of hard negatives. Numpy only.
+"""BM25: search by words, the baseline of every search by vectors, and a source of hard negatives.
 
 Robertson and Zaragoza 2009 ("The Probabilistic Relevance Framework"), in the form and with the defaults of Lucene: the
 weight of a word is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, which is never below 0, and the constant factor ``k1 + 1`` is
@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from bertkit.ragged import boundaries_of
 
+#: How soon more of the same word stops to count, and how much long documents are marked down.
+K1, B = 1.2, 0.75
 _CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 _word = re.compile(rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}]+")
 
@@ -26,15 +28,9 @@ def words_of(text: str) -> list[str]:
 
 
 class BM25:
-    """An index of documents in memory: about 12 bytes for each different word of each document.
+    """An index of documents in memory: about 12 bytes for each different word of each document."""
 
-    Args:
-        documents: the texts; their numbers 0, 1, ... are what a search returns.
-        k1: how soon more of the same word stops to count.
-        b: how much long documents are marked down, from 0 to 1.
-    """
-
-    def __init__(self, documents: Iterable[str], k1: float = 1.2, b: float = 0.75) -> None:
+    def __init__(self, documents: Iterable[str]) -> None:
         self._numbers: dict[str, int] = {}
         parts = [
             np.array([self._numbers.setdefault(word, len(self._numbers)) for word in words_of(text)], np.int64)
@@ -50,7 +46,7 @@ class BM25:
         self._boundaries = boundaries_of(in_documents)
         self._documents = document_of.astype(np.int32)
         mean_length = lengths.mean() if lengths.any() else 1.0
-        saturation = counts / (counts + k1 * (1 - b + b * lengths[document_of] / mean_length))
+        saturation = counts / (counts + K1 * (1 - B + B * lengths[document_of] / mean_length))
         rarity = np.log1p((self._size - in_documents + 0.5) / (in_documents + 0.5))
         self._weights = rarity[word_of] * saturation
 
@@ -58,10 +54,7 @@ class BM25:
         return self._size
 
     def scores(self, query: str) -> npt.NDArray[np.float64]:
-        """Score of every document, ``(documents,)``: 0 if it shares no word with the query.
-
-        A word that stands twice in the query counts twice.
-        """
+        """Score of every document, ``(documents,)``, 0 if it shares no word; a word twice in the query counts twice."""
         found = np.zeros(self._size)
         for word in words_of(query):
             number = self._numbers.get(word)
@@ -71,10 +64,7 @@ class BM25:
         return found
 
     def search(self, query: str, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The best documents that share a word with the query, at most ``k``: their numbers and scores, best first.
-
-        Of equal scores the document that was given first comes first.
-        """
+        """Numbers and scores of the best documents that share a word with the query, best first; ties in order."""
         scores = self.scores(query)
         found = np.flatnonzero(scores)
         if len(found) > k:  # sort few: those above the k-th score, and its equals

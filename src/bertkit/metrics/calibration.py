@@ -34,10 +34,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Rows by confidence, in bins of equal width from 0 to 1, without empty bins.
-
-    count: rows of each bin, int64 ``(M,)``. confidence: their mean probability. accuracy: the share that was right.
-    """
+    """Rows by confidence in bins of equal width, none empty: count, mean probability, share that was right ``(M,)``."""
 
     count: npt.NDArray[np.int64]
     confidence: Floats
@@ -52,8 +49,8 @@ class Bins:
 def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Confidence and correctness of probabilities ``(n, C)``, the input of :func:`calibration_bins`.
 
-    With right label numbers ``(n,)``, the most probable label of each row counts. With 0 and 1 of shape ``(n, C)``,
-    where labels do not exclude each other, every probability counts.
+    With right label numbers ``(n,)`` the most probable label of a row counts, with 0 and 1 ``(n, C)`` every
+    probability.
     """
     shares, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if right.ndim == 2:
@@ -87,11 +84,7 @@ def probabilities_at(logits: npt.ArrayLike, temperature: float, *, several: bool
 
 
 def log_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Negative log-likelihood of each row's true label, ``(n,)``; for several labels per row, the mean of their binary
-    cross-entropies.
-
-    Arguments as of :func:`fit_temperature`; a logit of minus infinity is a label that the row does not have.
-    """
+    """Negative log-likelihood of each row's true label ``(n,)``; of several, the mean binary cross-entropy."""
     x, right = np.asarray(logits, dtype=np.float64), np.asarray(labels)
     if right.ndim == 2:
         return np.asarray((np.logaddexp(0.0, x) - x * right).mean(axis=1))
@@ -105,11 +98,9 @@ def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """The temperature that minimizes the log loss of logits ``(n, C)``.
+    """The temperature that minimizes the log loss of logits ``(n, C)``, by right labels ``(n,)`` or 0 and 1 ``(n, C)``.
 
-    ``labels`` are right label numbers ``(n,)``, or 0 and 1 of shape ``(n, C)`` where they do not exclude each other.
-    The result is over 1 if the model was overconfident, and 1 if no temperature makes a difference, as on rows that
-    the model separates perfectly.
+    It is over 1 if the model was overconfident, and 1 if none makes a difference, as on perfectly separated rows.
     """
     from scipy.optimize import minimize_scalar
 
@@ -128,7 +119,7 @@ def best_threshold(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f
     """The threshold that maximizes ``f1``, ``accuracy`` or ``matthews`` of yes/no decisions: yes from this score on.
 
     All thresholds between neighbouring probabilities ``(n,)`` are tried; of equally good ones the nearest to 0.5 wins.
-    The result is from 0 to 1, or just above 1 to say no to a score of 1; 0.5 where all rows are right or none is.
+    It may be just above 1, to say no to a score of 1; it is 0.5 where all rows are right or none is.
     """
     values, yes = np.asarray(scores, dtype=np.float64), np.asarray(right).astype(np.bool_)
     if metric not in _METRICS:
@@ -162,11 +153,7 @@ def best_thresholds(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "
 def cross_fit(
     num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[ScalarT]]
 ) -> npt.NDArray[ScalarT]:
-    """Cross-validated results of a decision: for each part of the rows, at least 2, by a fit on the others.
-
-    ``fit_and_apply`` takes row numbers to fit on, and others to apply the fit to, and gives a result for each of the
-    latter. The results come in the order of the rows, and are the same in every call.
-    """
+    """Results of a decision for each part of the rows, at least 2, by a fit on the others, in the order of the rows."""
     order = np.random.Generator(np.random.PCG64(0)).permutation(num_rows)
     parts = np.array_split(order, min(FOLDS, num_rows))
     results = [fit_and_apply(np.setdiff1d(order, part), part) for part in parts]

@@ -13,13 +13,6 @@ def v_measure(clusters: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Harmonic mean of homogeneity (a cluster has one label) and completeness (a label is in one cluster), 0 to 1.
 
     Rosenberg and Hirschberg 2007, with beta 1: ``2 I(C; L) / (H(C) + H(L))``. The names of clusters do not count.
-
-    Args:
-        clusters: number or name of each text's cluster, ``(N,)``.
-        labels: its label, ``(N,)``.
-
-    Raises:
-        InputError: no texts, or not as many clusters as labels.
     """
     found, right = np.asarray(clusters), np.asarray(labels)
     if found.ndim != 1 or found.shape != right.shape or not len(found):

@@ -13,11 +13,7 @@ CONSTANT = 60
 
 
 def fused(rankings: Sequence[Sequence[int]], k: int) -> tuple[Ints, Floats]:
-    """The ``k`` documents with the largest sum of ``1 / (60 + rank)`` over all rankings: numbers and sums, best first.
-
-    Of equal sums the document with the lower number comes first; where a ranking lacks a document it adds nothing.
-    ``rankings`` hold numbers of documents, best first, each once.
-    """
+    """The ``k`` documents with the largest sum of ``1 / (60 + rank)`` over all rankings, best first; ties by number."""
     sums: dict[int, float] = {}
     for ranking in rankings:
         for rank, number in enumerate(ranking, start=1):

@@ -44,11 +44,7 @@ class Sets:
 
 
 def bootstrap_draws(groups: int | Sequence[Sequence[int]], num_draws: int | None = None) -> Draws:
-    """Sets of examples drawn with replacement, the same for the same arguments: seeds and systems can be paired.
-
-    ``groups`` are the numbers of the examples that are drawn together, or the number of examples that are drawn each by
-    itself. ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100.
-    """
+    """Sets of examples, or groups of them, drawn with replacement, the same for the same arguments."""
     count = groups if isinstance(groups, int) else len(groups)
     total = groups if isinstance(groups, int) else sum(map(len, groups))
     if num_draws is None:
@@ -71,10 +67,7 @@ def drawn_means(values: npt.NDArray[np.floating], draws: Draws) -> Drawn:
 
 
 def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement.
-
-    ``of_seeds`` has K values for each seed.
-    """
+    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement."""
     choose = random.Random(seed)
     count = len(of_seeds)
     return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
@@ -83,13 +76,7 @@ def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[
 def interval_of(
     values: Sequence[float] | None, num_groups: int, bounds: tuple[float, float] | None
 ) -> list[float] | None:
-    """The 95 % interval of a score by its bootstrap values; None for no values, or too few examples to tell.
-
-    Args:
-        values: of the sets that were drawn.
-        num_groups: groups of examples, or examples, that were drawn from.
-        bounds: lowest and highest value of an example, of a score that is the mean of one value an example; else None.
-    """
+    """The 95 % interval of a score by its bootstrap values, None if they cannot tell; ``bounds`` are of a mean."""
     if not values:
         return None
     low, high = middle_of(values)

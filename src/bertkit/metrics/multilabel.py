@@ -20,29 +20,21 @@ Array = npt.NDArray[Any]
 
 
 def micro_f1(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """F1 over all decisions together: ``2 tp / (2 tp + fp + fn)``, frequent labels weigh more.
-
-    Args:
-        predictions: ``(n, C)``, 1 where the label was given.
-        references: ``(n, C)``, 1 where it is right.
-
-    Raises:
-        InputError: no rows, shapes that differ or have not two axes, values other than 0 and 1.
-    """
+    """F1 over all decisions ``(n, C)`` together: ``2 tp / (2 tp + fp + fn)``, frequent labels weigh more."""
     predicted, right = _pair(predictions, references)
     marked = int(predicted.sum()) + int(right.sum())
     return 2.0 * int((predicted & right).sum()) / marked if marked else 0.0
 
 
 def macro_f1(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Mean of the F1 of the labels that occur on either side, each with the same weight; Raises as :func:`micro_f1`."""
+    """Mean of the F1 of the labels that occur on either side, each with the same weight."""
     values = f1_of_labels(predictions, references)
     there = values[~np.isnan(values)]
     return float(there.mean()) if len(there) else 0.0
 
 
 def f1_of_labels(predictions: npt.ArrayLike, references: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """F1 of each label, float64 ``(C,)``, nan for one that occurs on neither side; Raises as :func:`micro_f1`."""
+    """F1 of each label, float64 ``(C,)``, nan for one that occurs on neither side."""
     predicted, right = _pair(predictions, references)
     found = 2.0 * (predicted & right).sum(axis=0)
     marked = predicted.sum(axis=0) + right.sum(axis=0)
@@ -51,13 +43,13 @@ def f1_of_labels(predictions: npt.ArrayLike, references: npt.ArrayLike) -> npt.N
 
 
 def exact_match(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Share of rows all of whose C decisions are right; Raises as :func:`micro_f1`."""
+    """Share of rows all of whose C decisions are right."""
     predicted, right = _pair(predictions, references)
     return float((predicted == right).all(axis=1).mean())
 
 
 def label_accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Share of the n x C decisions that are right: 1 - the Hamming loss; Raises as :func:`micro_f1`."""
+    """Share of the n x C decisions that are right: 1 - the Hamming loss."""
     predicted, right = _pair(predictions, references)
     return float((predicted == right).mean())
 

@@ -1,4 +1,4 @@
-"""The vectors that are nearest to others, exactly, in the memory of a block: numpy only.
+"""The vectors that are nearest to others, exactly, in the memory of a block.
 
 Letters of the array shapes: Q queries, N documents, D width, K nearest.
 """
@@ -29,16 +29,7 @@ def nearest(
     """The ``min(k, N)`` documents with the largest products, the largest first: numbers and products, ``(Q, K)``.
 
     Every product is computed. Of equal products the document with the lower number comes first; which of them are among
-    the last of the K is not defined.
-
-    Args:
-        queries_QD: what is searched with.
-        documents_ND: what is searched in.
-        k: how many to find, 1 or more.
-        advance: called with the number of queries after each block; may raise to stop.
-
-    Raises:
-        InputError: vectors of different widths, no documents, or ``k`` below 1.
+    the last of the K is not defined. ``advance``, called with the queries of each block, may raise to stop.
     """
     if queries_QD.ndim != 2 or documents_ND.ndim != 2 or queries_QD.shape[1] != documents_ND.shape[1]:
         raise InputError(f"vectors of one width are compared, got {queries_QD.shape} and {documents_ND.shape}")

@@ -11,10 +11,7 @@ AnyFloats = npt.NDArray[np.floating]
 
 
 def softmax(logits: npt.ArrayLike, axis: int = -1) -> AnyFloats:
-    """Probabilities that sum to 1 along ``axis``; float64 stays, everything else becomes float32.
-
-    Safe for logits of any size: the largest along the axis is subtracted first.
-    """
+    """Probabilities that sum to 1 along ``axis``, without overflow; float64 stays, everything else becomes float32."""
     x = _floats(logits)
     exponentials = np.exp(x - x.max(axis=axis, keepdims=True))
     result: AnyFloats = exponentials / exponentials.sum(axis=axis, keepdims=True)
@@ -36,11 +33,7 @@ def entropy(counts: npt.NDArray[np.number]) -> float:
 
 
 def frequency_logits(there: AnyFloats, absent: AnyFloats | None = None) -> AnyFloats:
-    """Logits ``(C,)`` that predict each label as often as it occurs; a count of zero is taken as half a row.
-
-    With ``there`` alone, for softmax over labels that exclude each other, shifted to mean 0. With ``absent`` too, the
-    number of rows without each label, for a sigmoid over each label by itself.
-    """
+    """Logits ``(C,)`` by label counts, at least half a row each; of a sigmoid with ``absent``, else of a softmax."""
     if absent is not None:
         result: AnyFloats = np.log(np.maximum(there, 0.5) / np.maximum(absent, 0.5))
         return result
@@ -50,10 +43,7 @@ def frequency_logits(there: AnyFloats, absent: AnyFloats | None = None) -> AnyFl
 
 
 def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], AnyFloats]:
-    """The k highest scores ``(..., C)`` along the last axis, highest first; of equal scores the lower index first.
-
-    The indices and the scores are both ``(..., min(k, C))``. A k below 1 is an InputError.
-    """
+    """The ``min(k, C)`` highest scores of ``(..., C)``, highest first, behind their indices; ties by index."""
     x = _floats(scores)
     if k < 1:
         raise InputError(f"top_k must be at least 1, got {k}")
@@ -73,11 +63,7 @@ def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], AnyFloa
 
 
 def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[np.number]:
-    """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``;
-    1 and 0, int64 ``(B, C)``, of labels that do not exclude each other.
-
-    Of equal logits the lower label number wins. What :func:`bertkit.tasks.score` takes.
-    """
+    """Labels ``(B,)`` of logits ``(B, C)``, scores ``(B,)`` of regression, 0 and 1 ``(B, C)`` of several labels."""
     x = _floats(logits)
     if problem_type == "regression" or (problem_type is None and x.shape[-1] == 1):
         return x[:, 0]

@@ -38,17 +38,7 @@ class Judged(NamedTuple):
 def judge_documents(
     ranked: Sequence[Sequence[Hashable]], relevant: Sequence[Mapping[Hashable, float]], k: int
 ) -> Judged:
-    """Of documents found by a search.
-
-    Args:
-        ranked: for each query the documents found, best first, each once; fewer than ``k`` is fine, more are cut.
-        relevant: for each query the relevant documents with their gains, above 0.
-        k: K.
-
-    Raises:
-        InputError: not as many queries in both, a query without a relevant document, a gain that is not above 0, a
-            document found twice.
-    """
+    """Of documents found by a search: best first, more than ``k`` are cut; the gains of relevant ones are above 0."""
     if len(ranked) != len(relevant):
         raise InputError(f"{len(ranked)} queries with documents found, but {len(relevant)} with relevant documents")
     gains_QK, ideal_QK = np.zeros((len(ranked), k)), np.zeros((len(ranked), k))
@@ -67,20 +57,10 @@ def judge_documents(
 def judge_groups(
     scores: npt.ArrayLike, gains: npt.ArrayLike, groups: npt.NDArray[np.int64], k: int, seed: int = 0
 ) -> Judged:
-    """Of candidates with scores: every query has a group of documents of its own.
+    """Of candidates with scores ``(N,)``: query q has the documents ``groups[q] : groups[q + 1]``; gains may be 0.
 
     Equal scores are ordered by chance, always the same for a ``seed``: in the order of the data a model that gives
     every document the same score would do well wherever relevant documents stand first.
-
-    Args:
-        scores: ``(N,)``, higher is better.
-        gains: ``(N,)``, 0 for a document that is not relevant.
-        groups: int64 ``(Q + 1,)``; query q has the documents ``groups[q] : groups[q + 1]``.
-        k: K.
-        seed: of the order of equal scores.
-
-    Raises:
-        InputError: a query without a relevant document, a gain below 0, a score that is not a number.
     """
     score_N, gain_N = np.asarray(scores, np.float64), np.asarray(gains, np.float64)
     if not len(score_N) == len(gain_N) == groups[-1]:
@@ -139,11 +119,7 @@ RANKING: Mapping[str, Callable[[Judged, int], Values]] = {
 
 
 def ranking_values(judged: Judged, names: Sequence[str] = USUAL) -> dict[str, Values]:
-    """Values of each query, ``(Q,)``, by metrics such as ``ndcg@10``; their means are what is reported.
-
-    Raises:
-        InputError: an unknown metric, or more ranks than were judged.
-    """
+    """Values of each query, ``(Q,)``, by metrics such as ``ndcg@10``; their means are what is reported."""
     ranks = judged.gains.shape[1]
     found = {}
     for name in names:

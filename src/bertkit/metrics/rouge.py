@@ -1,4 +1,4 @@
-"""ROUGE: the overlap of a generated text with a reference (Lin 2004). Imports no torch.
+"""ROUGE: the overlap of a generated text with a reference (Lin 2004).
 
 Scores equal those of the ``rouge-score`` package with its default settings, which do not stem: text is lower-cased, and
 words are runs of the letters a to z and digits. Under this rule text in other scripts has no words and scores 0.
@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import InputError
-
 #: The measures: unigrams, bigrams, the longest common subsequence of the texts, and the same line by line.
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -23,10 +21,7 @@ _word = re.compile("[a-z0-9]+")
 
 
 class Overlap(NamedTuple):
-    """Overlap of a prediction with its reference, each from 0 to 1.
-
-    precision: share of the prediction. recall: share of the reference. f1: their harmonic mean.
-    """
+    """Overlap of a prediction with its reference: as a share of the first, of the second, and their harmonic mean."""
 
     precision: float
     recall: float
@@ -42,10 +37,7 @@ class Overlap(NamedTuple):
 
 
 def rouge(prediction: str, reference: str) -> dict[str, Overlap]:
-    """Each measure of :data:`ROUGE` for one pair of texts.
-
-    ``rougeLsum`` takes each line as a sentence, as the package does: put one sentence on a line in both texts.
-    """
+    """Each measure of :data:`ROUGE`; ``rougeLsum`` takes each line as a sentence, as the package does."""
     ours, theirs = _word.findall(prediction.lower()), _word.findall(reference.lower())
     numbers: dict[str, int] = {}
     x, y = _numbered(ours, numbers), _numbered(theirs, numbers)
@@ -55,18 +47,6 @@ def rouge(prediction: str, reference: str) -> dict[str, Overlap]:
         "rougeL": Overlap.of(int(_table(y, x)[-1, -1]), len(x), len(y)),
         "rougeLsum": _by_lines(_lines(prediction, numbers), _lines(reference, numbers)),
     }
-
-
-def rouge_means(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """The mean F1 of each measure over pairs of texts, from 0 to 1.
-
-    Raises:
-        InputError: no predictions, or not as many as references.
-    """
-    if not predictions or len(predictions) != len(references):
-        raise InputError(f"expected as many predictions as references, got {len(predictions)} and {len(references)}")
-    found = [rouge(ours, theirs) for ours, theirs in zip(predictions, references, strict=True)]
-    return {name: float(np.mean([one[name].f1 for one in found])) for name in ROUGE}
 
 
 def _common_runs(prediction: Sequence[str], reference: Sequence[str], size: int) -> Overlap:
@@ -97,8 +77,8 @@ def _table(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.N
 def _places(line: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> set[int]:
     """Positions in ``line`` of the words of a longest common subsequence.
 
-    Where several are equally long, the choice changes the union over lines, so it is that of the package: the table is
-    walked from its end, and a tie moves back in ``line``.
+    Where several are equally long, the choice is that of the package: the table is walked from its end, and a tie moves
+    back in ``line``.
     """
     table = _table(line, other)
     row, column = len(line), len(other)

@@ -28,44 +28,25 @@ Array = npt.NDArray[Any]
 
 
 def accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Share of rows whose label is right.
-
-    Args:
-        predictions: n labels, numbers or text.
-        references: n right labels.
-
-    Raises:
-        InputError: no rows, different lengths, more than one axis, or a value that is neither text nor a finite number.
-    """
+    """Share of rows whose label is right."""
     predicted, right = _pair(predictions, references)
     return float(np.mean(predicted == right))
 
 
 def f1(predictions: npt.ArrayLike, references: npt.ArrayLike, positive: Any = 1) -> float:
-    """F1 of one class: ``2 tp / (2 tp + fp + fn)``; the metric of MRPC and QQP in GLUE.
-
-    Args:
-        predictions: n labels.
-        references: n right labels.
-        positive: the label that counts as positive.
-
-    Raises:
-        InputError: as :func:`accuracy`; text labels and a ``positive`` that is no text.
-    """
+    """F1 of one class: ``2 tp / (2 tp + fp + fn)``; the metric of MRPC and QQP in GLUE."""
     predicted, right = _pair(predictions, references)
     if (right.dtype.kind in "US") != isinstance(positive, str):
         raise InputError(
             f"positive is {positive!r}, but the labels are like {right.tolist()[0]!r}; name one of the labels"
         )
-    return _f1_of(predicted == positive, right == positive)
+    predicted, right = predicted == positive, right == positive
+    marked = np.count_nonzero(predicted) + np.count_nonzero(right)
+    return float(2.0 * np.count_nonzero(predicted & right) / marked) if marked else 0.0
 
 
 def macro_f1(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Mean of the F1 of every label that occurs in either sequence, each label with the same weight.
-
-    Raises:
-        InputError: as :func:`accuracy`.
-    """
+    """Mean of the F1 of every label that occurs in either sequence, each label with the same weight."""
     predicted, right = _pair(predictions, references)
     labels, codes = np.unique(np.concatenate([predicted, right]), return_inverse=True)
     same = codes[: len(predicted)][predicted == right]
@@ -74,11 +55,7 @@ def macro_f1(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
 
 
 def matthews(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Matthews correlation for two or more labels (Gorodkin 2004, the R_K statistic), from -1 to 1; CoLA's metric.
-
-    Raises:
-        InputError: as :func:`accuracy`.
-    """
+    """Matthews correlation for two or more labels (Gorodkin 2004, the R_K statistic), from -1 to 1; CoLA's metric."""
     predicted, right = _pair(predictions, references)
     _, codes = np.unique(np.concatenate([predicted, right]), return_inverse=True)
     size = int(codes.max()) + 1
@@ -96,20 +73,12 @@ def matthews(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
 
 
 def pearson(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Linear correlation of two sequences of numbers, from -1 to 1; nan when one of them is constant.
-
-    Raises:
-        InputError: as :func:`accuracy`, or values that are not numbers.
-    """
+    """Linear correlation of two sequences of numbers, from -1 to 1; nan when one of them is constant."""
     return _correlation(*_numbers(predictions, references))
 
 
 def spearman(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
-    """Pearson correlation of the ranks; equal values share the mean of their ranks. nan when one is constant.
-
-    Raises:
-        InputError: as :func:`pearson`.
-    """
+    """Pearson correlation of the ranks; equal values share the mean of their ranks. nan when one is constant."""
     predicted, right = _numbers(predictions, references)
     return _correlation(ranks(predicted), ranks(right))
 
@@ -125,19 +94,7 @@ def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def confusion_matrix(
     predictions: npt.ArrayLike, references: npt.ArrayLike, num_labels: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """How often each label was taken for each other.
-
-    Args:
-        predictions: n label numbers ``0 ... num_labels - 1``.
-        references: n right label numbers.
-        num_labels: C; None means one more than the largest number that occurs.
-
-    Returns:
-        ``(C, C)``: row = right label, column = predicted label, as scikit-learn's.
-
-    Raises:
-        InputError: as :func:`accuracy`, labels that are not whole numbers, or a number outside the range.
-    """
+    """``(C, C)``: row = right label, column = predicted label, as scikit-learn's; labels are numbers."""
     predicted, right = _pair(predictions, references)
     both = np.concatenate([predicted, right])
     if both.dtype.kind not in "iub":
@@ -168,12 +125,6 @@ def check_metrics(task: str, metrics: Sequence[str], main_metric: str, known: Co
             raise ConfigError(f"task {task}: unknown metric {metric!r}{did_you_mean(metric, known)}")
     if main_metric not in metrics:
         raise ConfigError(f"task {task}: main_metric {main_metric!r} is not one of {tuple(metrics)}")
-
-
-def _f1_of(predicted: Array, right: Array) -> float:
-    found = 2.0 * np.count_nonzero(predicted & right)
-    marked = np.count_nonzero(predicted) + np.count_nonzero(right)
-    return float(found / marked) if marked else 0.0
 
 
 def _correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""Tags of words and the entities they spell: BIO and its relatives. Imports no torch.
+"""Tags of words and the entities they spell: BIO and its relatives.
 
 A tag is ``O`` (outside), or a letter, a hyphen and a type: ``B-PER``. The letters depend on the scheme::
 
@@ -121,8 +121,7 @@ def read_strictly(
 ) -> list[Entity]:
     """Only the entities that are spelled as the scheme demands, as in ``seqeval``'s strict mode.
 
-    Of BIO: what begins with B. Of BIOES: a single S, or what begins with B and ends with E. IO and IOB1 allow any
-    sequence, so there is nothing to be strict about: they are an InputError, as is a letter outside the scheme.
+    Of BIO: what begins with B. Of BIOES: a single S, or what begins with B and ends with E.
     """
     if scheme not in ("BIO", "BIOES"):
         raise InputError(
@@ -174,14 +173,7 @@ def write_tags(entities: Iterable[Entity], num_words: int, scheme: Scheme = "BIO
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a whole data set is tagged.
-
-    scheme: the one that its tags break least.
-    notation: how letters and types are written.
-    types: sorted names of the entity types.
-    repaired: tags in places where the scheme does not allow them, which were read by the repair rule.
-    entities: how many of each type.
-    """
+    """How a whole data set is tagged: by the scheme that its tags break least; the others were ``repaired``."""
 
     scheme: Scheme
     notation: Notation

@@ -1,4 +1,4 @@
-"""Vectors of texts in fewer bits, and what that costs: numpy only.
+"""Vectors of texts in fewer bits, and what that costs.
 
 The numbers are those of ``sentence_transformers.util.quantize_embeddings``: a whole number from the least to the
 largest value that was seen of each place of a vector, or one bit for its sign. Letters of the array shapes: N vectors,
@@ -31,30 +31,14 @@ _MAX_COMPARED = 2_000
 
 
 def ranges_of(vectors_ND: Floats) -> Floats:
-    """Least and largest value of each of the D numbers: float32 ``(2, D)``.
-
-    Of vectors of some hundred typical texts; a number beyond them is cut to the nearer end.
-
-    Raises:
-        InputError: fewer than two vectors.
-    """
+    """Least and largest value of each of the D numbers, of some hundred typical texts: float32 ``(2, D)``."""
     if vectors_ND.ndim != 2 or len(vectors_ND) < 2:
         raise InputError(f"ranges are taken from at least two vectors (N, D), got shape {vectors_ND.shape}")
     return np.stack([vectors_ND.min(axis=0), vectors_ND.max(axis=0)]).astype(np.float32)
 
 
 def quantized(vectors: Floats, precision: VectorPrecision, calibration: Floats | None = None) -> Floats | Bytes:
-    """Vectors ``(..., D)`` in fewer bits.
-
-    Args:
-        vectors: float32.
-        precision: ``"float32"`` (as they are), ``"int8"``, ``"uint8"``, or one bit a number: ``"binary"`` (as int8),
-            ``"ubinary"`` (as uint8), ``(..., D / 8)`` rounded up.
-        calibration: for int8 and uint8, vectors ``(N, D)`` of typical texts, or their :func:`ranges_of`.
-
-    Raises:
-        InputError: no such precision, no ``calibration`` where it is needed, or one of another width.
-    """
+    """Vectors ``(..., D)`` in fewer bits; ``calibration``: typical vectors ``(N, D)``, or their :func:`ranges_of`."""
     if precision not in VECTOR_PRECISIONS:
         raise InputError(
             f"vectors have no precision {precision!r}{did_you_mean(str(precision), VECTOR_PRECISIONS)}; there are "
@@ -76,10 +60,7 @@ def quantized(vectors: Floats, precision: VectorPrecision, calibration: Floats |
 def restored(
     values: Bytes | Floats, precision: VectorPrecision, width: int, calibration: Floats | None = None
 ) -> Floats:
-    """Floats ``(..., width)`` that such vectors stand for: the middle of each step, or 1 and -1 for a bit.
-
-    ``precision`` and ``calibration`` are those of :func:`quantized`.
-    """
+    """Floats ``(..., width)`` that such vectors stand for: the middle of each step, or 1 and -1 for a bit."""
     if precision == "float32":
         return values.astype(np.float32, copy=False)
     if precision in ("binary", "ubinary"):
@@ -94,7 +75,6 @@ def restored(
 class VectorLoss:
     """What fewer bits cost, measured by comparing vectors with each other, before and after.
 
-    precision: of the vectors. compared: how many vectors.
     spearman: rank correlation of the similarities of all pairs.
     neighbors: of each vector, how many of its ``nearest`` nearest stay among them, as a share.
     size: bytes of a vector, as a share of those of float32.
@@ -123,17 +103,9 @@ def precision_loss(
     nearest: int = 10,
     measure: Similarity = "cosine",
 ) -> VectorLoss:
-    """What :func:`quantized` costs on these vectors.
+    """What :func:`quantized` costs on these vectors; of more than 2,000 an even choice is compared.
 
-    Args:
-        vectors_ND: float32, at least three; of more than 2,000 an even choice is compared.
-        precision: see :func:`quantized`.
-        calibration: see :func:`quantized`; None: the vectors themselves, which makes the loss look smaller.
-        nearest: how many nearest vectors are looked at, fewer where there are not so many.
-        measure: see :func:`bertkit.metrics.vector_similarity.similarities`.
-
-    Raises:
-        InputError: too few vectors; see also :func:`quantized`.
+    Without ``calibration`` the vectors themselves are taken, which makes the loss look smaller.
     """
     if vectors_ND.ndim != 2 or len(vectors_ND) < 3:
         raise InputError(f"a loss is measured on at least three vectors (N, D), got shape {vectors_ND.shape}")

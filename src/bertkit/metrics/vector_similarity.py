@@ -1,7 +1,4 @@
-"""How near vectors of texts are to each other: numpy only.
-
-Letters of the array shapes: A, B vectors, D numbers of a vector.
-"""
+"""How near vectors of texts are to each other. Letters of the array shapes: A, B vectors, D numbers of a vector."""
 
 from __future__ import annotations
 
@@ -27,17 +24,7 @@ def unit_vectors(x: Floats) -> Floats:
 
 
 def similarities(a_AD: npt.ArrayLike, b_BD: npt.ArrayLike, measure: Similarity = "cosine") -> Floats:
-    """How near each vector of one collection is to each of another: float32 ``(A, B)``, more is nearer.
-
-    Args:
-        a_AD: vectors, or one vector ``(D,)``.
-        b_BD: vectors, or one vector ``(D,)``.
-        measure: ``"cosine"``, ``"dot"``, or the negative distance: ``"euclidean"`` or ``"manhattan"``.
-
-    Raises:
-        InputError: arrays of integers, which stand for other numbers (see :mod:`bertkit.metrics.vector_precision`),
-            other shapes, another measure.
-    """
+    """How near each vector is to each of another collection: float32 ``(A, B)``; distances are negative."""
     a, b = np.atleast_2d(_floats(a_AD)), np.atleast_2d(_floats(b_BD))
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise InputError(f"vectors must have the shapes (A, D) and (B, D), got {a.shape} and {b.shape}")
@@ -50,10 +37,7 @@ def similarities(a_AD: npt.ArrayLike, b_BD: npt.ArrayLike, measure: Similarity =
 
 
 def paired_similarities(a_BD: npt.ArrayLike, b_BD: npt.ArrayLike, measure: Similarity = "cosine") -> Floats:
-    """How near each vector is to the one at the same place: float32 ``(B,)``, or one number for two vectors ``(D,)``.
-
-    See :func:`similarities`.
-    """
+    """How near each vector is to the one at the same place: float32 ``(B,)``, or one number for two vectors."""
     a, b = _floats(a_BD), _floats(b_BD)
     if a.shape != b.shape or a.ndim not in (1, 2):
         raise InputError(f"both must be vectors of the same shape, (B, D) or (D,), got {a.shape} and {b.shape}")

@@ -67,14 +67,12 @@ class AdaptedLinear(Linear):
         super().train(plain.training)
 
     def forward(self, x: Tensor, activation: Literal["none", "gelu"] = "none") -> Tensor:
-        """As that of a linear layer."""
         if self.is_merged:
             return super().forward(x, activation)
         out = super().forward(x) + self._added(x, self._up())
         return F.gelu(out) if activation == "gelu" else out
 
     def rows(self, x: Tensor, part: slice) -> Tensor:
-        """As that of a linear layer."""
         out = super().rows(x, part)
         return out if self.is_merged else out + self._added(x, self._up()[part])
 
@@ -118,18 +116,10 @@ def add_adapters(model: ConfiguredModel, config: AdapterConfig | None = None, *,
     Its outputs stay the same. ``save_pretrained`` then writes the adapters and the head only. Make an optimizer
     afterwards, of the parameters with ``requires_grad``.
 
-    Args:
-        model: of any class and family; loaded, or with weights of its own.
-        config: rank, scale, dropout, and ``target_modules``: published names of linear layers, or their ends after a
-            dot, such as ``"query"``; None or ``"all-linear"``: all of the encoder, and of the decoder.
-            ``base_model_name_or_path`` is the checkpoint that the model was loaded from, by which saved adapters find
-            it again.
-        seed: of the random matrices.
-
-    Raises:
-        ConfigError: a target that no linear layer has; lists what there is.
-        InputError: a model that has adapters already, or is in 8 bits.
-        CheckpointError: the checkpoint is an adapter itself, or cannot be read.
+    config: ``target_modules`` are published names of linear layers, or their ends after a dot, such as ``"query"``;
+        None or ``"all-linear"``: all of the encoder, and of the decoder. ``base_model_name_or_path`` is the checkpoint
+        that the model was loaded from, by which saved adapters find it again.
+    seed: of the random matrices.
     """
     config = config or AdapterConfig()
     if model.adapters is not None:
@@ -245,13 +235,7 @@ def plain_state(model: ConfiguredModel) -> dict[str, Tensor]:
 
 
 def save_adapters(model: ConfiguredModel, folder: Path) -> None:
-    """Write the adapters and the head of a model, with ``adapter_config.json`` and the ``config.json`` of the whole.
-
-    Raises:
-        InputError: nothing is known of the model that they were added to.
-        CheckpointError: ``folder`` is a file.
-        ResourceError: the disk is full.
-    """
+    """Write the adapters and the head of a model, with ``adapter_config.json`` and the ``config.json`` of the whole."""
     known = model.adapters
     assert known is not None
     if known.fingerprint is None:

@@ -30,10 +30,7 @@ class DistanceBias(nn.Module):
         self.table = nn.Embedding(NUM_BUCKETS, config.num_attention_heads)
 
     def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
-        """The bias of the distances ``1 - S ... S - 1``, key minus query, ``(N, 2S - 1)``.
-
-        Distances count the tokens of a sequence; ``position_ids`` do not change them.
-        """
+        """The bias of the distances ``1 - S ... S - 1`` in tokens, key minus query, ``(N, 2S - 1)``."""
         distances = torch.arange(1 - layout.max_seqlen, layout.max_seqlen, device=x_TD.device)
         rows = t5_buckets(distances, NUM_BUCKETS, MAX_DISTANCE, bidirectional=True)
         return self.table(rows).t().to(x_TD.dtype)  # type: ignore[no-any-return]
@@ -49,7 +46,6 @@ class BiasedAttention(SelfAttention):
     def forward(  # type: ignore[override]  # the layer hands over what DistanceBias gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, bias_ND: Tensor
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """As :meth:`SelfAttention.forward`, with the bias of :class:`DistanceBias`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         out_RNH = self.attend_biased(qkv_T3NH, layout, self.dropout.rate(), rows, bias_ND=bias_ND)
         probs = (

@@ -15,11 +15,10 @@ from bertkit.batch import Batch, split_by_budget
 
 
 def vectors_in_parts(encode: Callable[[Batch], Tensor], texts: Batch, max_tokens: int) -> Tensor:
-    """What ``encode`` makes of a batch, ``(B, D)``, computed in parts of at most ``max_tokens`` tokens.
+    """What ``encode`` makes of a batch, ``(B, D)``, in parts of at most ``max_tokens`` tokens, or of one longer text.
 
     Where there are several parts, each is computed without a graph, and again, with the same dropout, when the gradient
     of its vectors has arrived: the gradients of the whole batch, in the memory of one part, for one more forward pass.
-    A text that is longer than ``max_tokens`` is a part of its own.
     """
     lengths = texts.layout.lengths
     order = sorted(range(len(lengths)), key=lengths.__getitem__)

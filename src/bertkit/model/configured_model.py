@@ -22,9 +22,8 @@ from bertkit.model.output import ModelOutput
 def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None, *, cutoff: float = 2.0) -> None:
     """Initialize the weights of ``module`` as the original code does.
 
-    Matrices and embedding tables: normal with standard deviation ``std``, truncated at two (``create_initializer`` in
-    ``modeling.py`` of google-research/bert). Biases 0; norms 1 and 0. Does nothing on the meta device.
-    A matrix whose ``init_scale`` is not 1 gets so much of ``std``. ``cutoff``: where the normal is truncated otherwise.
+    Matrices and embedding tables: normal with standard deviation ``std`` times their ``init_scale``, truncated at two
+    (``create_initializer`` in ``modeling.py`` of google-research/bert) or at ``cutoff``. Biases 0; norms 1 and 0.
     Deviates: the row of [PAD] in the word embeddings is 0, as in the published PyTorch weights.
     """
     for part in module.modules():

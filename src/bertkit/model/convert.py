@@ -1,9 +1,7 @@
 """``bertkit convert``: turn a checkpoint of another format into a folder that bertkit loads, completely or not at all.
 
-Sources are checkpoints of the original code, SavedModels of TensorFlow 2 (both also as ``.zip``), pickled
-``pytorch_model.bin`` if the user trusts it, safetensors under old names or in shards (the latter two also of
-encoder-decoders), and adapters, which are merged into their models. The result is compared with the source tensor by
-tensor, and by its outputs where the source can be run; only then does the folder get its name.
+The result is compared with the source tensor by tensor, and by its outputs where the source can be run; only then does
+the folder get its name.
 """
 
 from __future__ import annotations
@@ -20,12 +18,7 @@ from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, is_a
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
-from bertkit.checkpoints.sentence_folder import (
-    MODULES,
-    is_sentence_folder,
-    read_sentence_parts,
-    write_sentence_parts,
-)
+from bertkit.checkpoints.sentence_folder import MODULES, is_sentence_folder, read_sentence_parts, write_sentence_parts
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.config_file import CONFIG, checkpoint_folder
@@ -40,7 +33,6 @@ from bertkit.tokenization import AutoTokenizer
 
 #: Largest relative difference of outputs that the alignment of equal weights in memory can cause.
 _ROUNDING = 1e-5
-#: Lock file in the working folder of a conversion.
 _LOCK = "lock"
 _PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX, f"*_Dense/{PICKLE}", f"*_LayerNorm/{PICKLE}")
 #: Files of TensorFlow checkpoints, besides ``.json``; fetched from the Hub only for a conversion.
@@ -54,14 +46,7 @@ _PACKED = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What :func:`convert` did.
-
-    kind: the format of the source, in words.
-    model, num_tensors, num_parameters: of the result.
-    dropped: number of omitted tensors by reason.
-    notes: decisions that the user should know about.
-    compared: what was found to be equal.
-    """
+    """What :func:`convert` did; ``dropped``: omitted tensors by reason; ``notes``: decisions that users should know."""
 
     source: str
     target: str
@@ -104,13 +89,6 @@ def convert(
     """Convert a checkpoint (folder, file, TensorFlow prefix, ``.zip``, or name on the Hub) into a new folder.
 
     ``trust_pickle`` allows opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
-
-    Raises:
-        CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
-            result that differs from the source. ``target`` is not created.
-        InputError: ``target`` is not empty or the current folder; overrides that do not apply.
-        ConfigError: another process is writing ``target``.
-        ResourceError: the disk is full.
     """
     path, folder, overrides = user_path(source), user_path(target), overrides or Overrides()
     if path.exists() or find_index(path) is None:  # otherwise it is the prefix of a TensorFlow checkpoint, not a file
@@ -162,7 +140,6 @@ def convert(
 
 
 def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> Source:
-    """The checkpoint at a path."""
     holds = any((path / name).exists() for name in (WEIGHTS, INDEX, POOLED_WEIGHTS))
     if path.suffix == ".safetensors" or path.name == INDEX or holds or is_adapter(path) or is_head(path):
         _refuse(overrides)
@@ -198,7 +175,6 @@ def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> S
 
 
 def _weights(found: Source) -> str:
-    """Name of the file of the result."""
     return POOLED_WEIGHTS if found.config.pools_otherwise else WEIGHTS
 
 
@@ -210,10 +186,7 @@ def _refuse(overrides: Overrides) -> None:
 
 
 def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
-    """Write the files of the tokenizer and load it; returns notes for the user.
-
-    One whose settings are written here must load; one that is only copied may be of a kind that bertkit does not have.
-    """
+    """Write the files of the tokenizer; one whose settings are written here must load. Returns notes for the user."""
     files = found.tokenizer_files()
     for name, content in files.items():
         (draft / name).write_bytes(content)
@@ -287,10 +260,7 @@ def _check_target(folder: Path) -> None:
 
 @contextmanager
 def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder beside the target, from which the result is renamed into place; removed at the end.
-
-    Only one process at a time has it; leftovers of a killed process are removed.
-    """
+    """A folder beside the target, of one process at a time, from which the result is renamed into place."""
     work = folder.with_name(f".{folder.name}.convert")
     try:
         make_folder(work)

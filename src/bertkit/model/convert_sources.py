@@ -65,7 +65,6 @@ _HEADS = {
 class Overrides:
     """Settings for a TensorFlow checkpoint; they override the files beside it.
 
-    config, vocab: the ``bert_config.json`` and the ``vocab.txt``.
     model_class: class the weights were trained as, where their names do not tell (taggers look like classifiers).
     lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
     """
@@ -79,15 +78,11 @@ class Overrides:
 class Source(ABC):
     """A checkpoint to convert.
 
-    kind: its format, in words.
-    where: the file, for messages.
-    config, tensors: of the result.
     dropped: number of omitted tensors by reason.
-    notes: decisions that the user should know about.
-    runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
+    runs_at: a folder that bertkit can run as it is, to compare outputs.
     opened: held while values are read.
     makes_tokenizer: whether the settings of the tokenizer are written here, so that bertkit must be able to load it.
-    home: the folder of the Hub's layout that it lies in; None for another layout.
+    home: the folder of the Hub's layout that it lies in.
     """
 
     kind: str
@@ -220,10 +215,9 @@ class TensorFlowSource(Source):
 
 
 class HubSource(Source):
-    """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted.
+    """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted, adapters merged.
 
-    Those of an adapter are merged into its model. What says how the model is used comes along: how it pools, decides
-    and generates, and of a run folder its task. These files and those of the tokenizer are in the folder ``home``.
+    The tokenizer, and what says how the model is used, are in the folder ``home``.
     """
 
     home: Path

@@ -60,7 +60,6 @@ class DisentangledAttention(SelfAttention):
     def forward(  # type: ignore[override]  # the layer hands over what DistanceVectors gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, vectors_ED: Tensor
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """As that of BERT's attention, with the vectors of :class:`DistanceVectors`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         distances = self.distances(self.position_dropout(vectors_ED))
         out_RNH = self.attend_distances(qkv_T3NH, layout, self.dropout.rate(), rows, distances)

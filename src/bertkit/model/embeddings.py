@@ -36,11 +36,7 @@ class Embeddings(nn.Module):
         self.projection = Linear(width, config.hidden_size) if config.has_projection else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """Vectors ``(T, D)`` of a packed batch.
-
-        Raises:
-            InputError: an id, position or segment is outside its table.
-        """
+        """Vectors ``(T, D)`` of a packed batch; InputError for an id, position or segment outside its table."""
         if batch.inputs_embeds is None:
             check_range(batch.input_ids, self.word_embeddings, "input_ids", "vocab_size")
             words_TD = self.word_embeddings(batch.input_ids)

@@ -48,10 +48,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False, *positions: Any
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """``(T, D)`` to ``(T, D)``, or ``(R, D)`` at chosen rows; with ``want_probs`` also B tensors ``(N, s, s)``.
-
-        At the rows of the pooler alone a layer costs a quarter; with 15 % of the rows for a masked LM, a third.
-        """
+        """``(T, D)`` to ``(T, D)``, or ``(R, D)`` at chosen rows; with ``want_probs`` also B tensors ``(N, s, s)``."""
         attended, probs = self.attention(x_TD, layout, rows, want_probs, *positions)
         return self.after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 

@@ -1,7 +1,5 @@
 """The activation fingerprint of a checkpoint: a few numbers from every layer for one fixed sentence.
 
-The decoder of an encoder-decoder reads the same sentence, shifted right by one.
-
 Two checkpoints are the same model if they compute the same; names, shapes and even file hashes say less. The numbers
 are compared with a tolerance because processors round differently.
 """
@@ -63,10 +61,8 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a model computes for the fixed sentence.
+    """What a model computes for the fixed sentence, or, where ``sentence`` is None, for fixed ids.
 
-    model: the class that was run.
-    sentence: None if there was no tokenizer and fixed ids were used.
     activations: by name: ``hidden_states.0`` (embeddings), one for each layer, and the outputs of the heads. In
         encoder-decoders these are ``encoder_hidden_states.0`` ..., ``decoder_hidden_states.0`` ...
     """
@@ -102,10 +98,7 @@ class Fingerprint:
 
 
 def fingerprint(name_or_path: str | Path) -> Fingerprint:
-    """Run the fixed sentence through a checkpoint: float32, on the CPU, in eval mode.
-
-    The class is the one the checkpoint was saved from, so that its heads are covered too; otherwise the bare encoder.
-    """
+    """Run the fixed sentence through a checkpoint, as the class it was saved from; float32, on the CPU."""
     path = resolve(name_or_path)
     sentence, ids = _input(path, read_any_config(config_path(path)))
     name, outputs = run(path, ids)
@@ -113,10 +106,7 @@ def fingerprint(name_or_path: str | Path) -> Fingerprint:
 
 
 def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple[str | None, Fingerprint | None]:
-    """The fingerprint a model should have, and where it is from; (None, None) if that is unknown.
-
-    It is that of ``against``, another model or a file; None looks for ``fingerprint.json`` beside the weights.
-    """
+    """Where it is from, and the fingerprint of ``against`` (model or file; None: what lies beside the weights)."""
     if against is not None:
         file = user_path(against)
         is_answer = file.suffix == ".json" and not file.name.endswith(".index.json") and file.is_file()
@@ -126,10 +116,7 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
 
 
 def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]:
-    """The class that a checkpoint was run as, and all tensors it computes for one sequence of ids.
-
-    That is the class it was saved from if its heads are in the file, otherwise the one without a head.
-    """
+    """Class and outputs for some ids: the class it was saved from if its heads are there, else without a head."""
     model = _load(path)
     ids_BS = torch.tensor([input_ids])
     call = {"input_ids": ids_BS}
@@ -161,19 +148,13 @@ def _load(path: Path) -> PackedModel | Seq2SeqModel:
 
 
 def fixed_ids(config: AnyConfig, first: int, step: int, count: int) -> tuple[int, ...]:
-    """Ids from all over the vocabulary, no more than the model reads.
-
-    Those of an encoder-decoder end with the end of a text, which its classifiers look for.
-    """
+    """Ids from all over the vocabulary, at most what the model reads; an encoder-decoder's end like a text."""
     ids = tuple((first + step * number) % config.vocab_size for number in range(min(count, config.max_input_length)))
     return (*ids[:-1], config.eos_token_id) if isinstance(config, EncoderDecoderConfig) else ids
 
 
 def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
-    """The differences between two fingerprints beyond rounding, one sentence each; empty for the same model.
-
-    Heads that only one of them has do not count.
-    """
+    """The differences beyond rounding, one sentence each; heads that only one of them has do not count."""
     if one.input_ids != other.input_ids:
         ids = (f"[{', '.join(map(str, x.input_ids[:12]))}{', ...' * (len(x.input_ids) > 12)}]" for x in (one, other))
         return [f"the tokenizers differ: the sentence has the ids {' and '.join(ids)}"]

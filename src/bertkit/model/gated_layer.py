@@ -40,12 +40,10 @@ class GatedLayer(EncoderLayer):
     def forward(
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False, *positions: Any
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """As that of BERT's layer."""
         attended, probs = self.attention(self.attention_norm(x_TD), layout, rows, want_probs, *positions)
         return self.after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer, row by row."""
         x = add_dropout(x, attended, self.attention_dropout.rate())
         a, b = self.ffn_up(self.ffn_norm(x)).chunk(2, dim=-1)
         inner = ACTIVATIONS[self.hidden_act](a) * b

@@ -46,10 +46,7 @@ class MaskedLMTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of every word piece by the table of word embeddings (``get_masked_lm_output`` of google-research/bert).
-
-    Where the config does not tie them, by a table of its own.
-    """
+    """Scores of every word piece by the table of words, or one of its own (``get_masked_lm_output`` of BERT's code)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -65,11 +62,7 @@ class MaskedLMHead(nn.Module):
 
 
 class PreTrainingHeads(nn.Module):
-    """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
-
-    Raises:
-        ConfigError: a masked LM that is not tied to the embeddings, where the family's always is.
-    """
+    """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for."""
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()

@@ -44,17 +44,9 @@ def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None
 
 
 def load_int8(
-    folder: Path,
-    wanted: str,
-    classes: Mapping[str, type[ConfiguredModel]],
-    device: Device,
+    folder: Path, wanted: str, classes: Mapping[str, type[ConfiguredModel]], device: Device
 ) -> ConfiguredModel:
-    """The model of a folder, in eval mode, of the class that was quantized or, if ``BertModel`` is wanted, its encoder.
-
-    Raises:
-        CheckpointError: missing, damaged or edited files.
-        InputError: another class is wanted.
-    """
+    """The model of a folder, in eval mode: of the class that was quantized or, if ``BertModel``, its encoder."""
     facts = read_quantization(folder)
     known = classes.get(facts.model_class)
     if known is None:

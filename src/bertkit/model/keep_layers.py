@@ -20,11 +20,6 @@ def keep_layers(model: ModelT, layers: Sequence[int]) -> ModelT:
     """A copy of a model with these layers only, counted from 0, in this order; all else stays.
 
     Sanh et al. 2019, section 3 ("taking one layer out of two"). The copy shares no tensor with the model.
-
-    Raises:
-        InputError: no layer, one twice, one that does not exist; a family whose layers share weights (ALBERT); layers
-            that do not fit their new places: in ModernBERT the first has no norm of its own, and every third sees all
-            tokens.
     """
     shape = shape_with(model.config, layers)
     made = copy.deepcopy(model)
@@ -39,11 +34,7 @@ def keep_layers(model: ModelT, layers: Sequence[int]) -> ModelT:
 
 
 def spread_layers(count: int, num_layers: int) -> tuple[int, ...]:
-    """``count`` of ``num_layers`` layers, evenly from the first to the last: of 12 six are 0, 2, 4, 7, 9, 11.
-
-    Raises:
-        InputError: more than there are, or none.
-    """
+    """``count`` of ``num_layers`` layers, evenly from the first to the last: of 12 six are 0, 2, 4, 7, 9, 11."""
     if not 1 <= count <= num_layers:
         raise InputError(f"{count} of {num_layers} layers: keep at least 1 and at most all of them")
     steps = max(count - 1, 1)

@@ -39,9 +39,6 @@ def class_loss(
     Labels are int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``. Without a
     ``problem_type`` C and their type decide. ``class_weights`` ``(C,)``: for one label the weight of each, for several
     what a label that is there weighs against one that is not (``pos_weight``).
-
-    Raises:
-        InputError: labels of another shape or type, or a label outside ``0 ... C - 1``.
     """
     num_labels = logits_BC.shape[-1]
     if problem_type is None:

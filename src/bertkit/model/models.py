@@ -19,15 +19,7 @@ from bertkit.model.heads import MaskedLMTransform, Pooler, PreTrainingHeads
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
-from bertkit.model.losses import (
-    LossTerm,
-    class_loss,
-    count_spans,
-    count_targets,
-    masked_lm_loss,
-    span_loss,
-    token_loss,
-)
+from bertkit.model.losses import LossTerm, class_loss, count_spans, count_targets, masked_lm_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_tokens
@@ -74,11 +66,7 @@ class BertModel(PackedModel):
 
 
 class HeadModel(PackedModel):
-    """Encoder and head. A subclass says what the head reads, how it computes logits, and its loss.
-
-    Raises:
-        ConfigError: the config's family has no such head.
-    """
+    """Encoder and head. A subclass says what the head reads, how it computes logits, and its loss."""
 
     #: What the head reads: the pooled vector, every token, or the tokens to predict (``batch.logit_rows``).
     reads: Literal["pooled", "tokens", "words"] = "pooled"
@@ -108,7 +96,6 @@ class HeadModel(PackedModel):
         self.pool = pool_tokens
 
     def _new(self, part: Part) -> Part:
-        """``part``, freshly initialized."""
         initialize(part, self.config.initializer_range)
         return part
 
@@ -118,10 +105,7 @@ class HeadModel(PackedModel):
         """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
         rows: dict[str, Rows] = {"pooled": "first", "tokens": None, "words": batch.logit_rows}
         encoded = self.bert.forward_packed(
-            batch,
-            rows=rows[self.reads],
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
+            batch, rows=rows[self.reads], output_attentions=output_attentions, output_hidden_states=output_hidden_states
         )
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
         terms = self._head(encoded, batch, out)

@@ -57,7 +57,6 @@ class RotaryAttention(SelfAttention):
     def forward(  # type: ignore[override]  # the layer hands over what RotaryPositions gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, angles: Angles
     ) -> tuple[Tensor, list[Tensor] | None]:
-        """As :meth:`SelfAttention.forward`, with the angles of :class:`RotaryPositions`."""
         qkv_T3NH = rotate(self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)), *angles[self.kind])
         out_RNH = self.attend(qkv_T3NH, layout, self.dropout.rate(), rows)
         probs = [self._probabilities(qkv_T3NH[start:end]) for start, end in layout.spans()] if want_probs else None

@@ -1,7 +1,4 @@
-"""From texts to vectors that can be compared: an encoder, and what makes vectors of texts of its token vectors.
-
-For training, and for whoever wants gradients; :class:`bertkit.SentenceEncoder` computes the same without.
-"""
+"""From texts to vectors that can be compared: an encoder, and what makes vectors of texts of its token vectors."""
 
 from __future__ import annotations
 
@@ -64,10 +61,9 @@ class NormalizeStep(nn.Module):
 
 
 class SentenceHead(nn.Module):
-    """Token vectors to one vector of each text: pooling, then the steps of a config.
+    """Token vectors to one vector of each text: pooling, then the steps of a config, with weights as torch draws them.
 
-    The weights of step i are those of ``steps[i]`` under the names that sentence-transformers has for them. They are
-    drawn anew as torch draws those of ``nn.Linear``, from a generator of their own.
+    The weights of step i are those of ``steps[i]`` under the names that sentence-transformers has for them.
     """
 
     def __init__(self, config: SentenceConfig, hidden_size: int, *, seed: int = 0) -> None:
@@ -99,16 +95,7 @@ class SentenceHead(nn.Module):
 
 
 class SentenceModel(nn.Module):
-    """An encoder and a :class:`SentenceHead`.
-
-    Args:
-        encoder: of token vectors.
-        config: how they become vectors of texts; None: their mean.
-        seed: for the weights of the steps of ``config``.
-
-    Raises:
-        InputError: steps that do not fit each other or the encoder.
-    """
+    """An encoder and a :class:`SentenceHead`, whose default is the mean of the token vectors."""
 
     def __init__(self, encoder: BertModel, config: SentenceConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
@@ -129,17 +116,8 @@ class SentenceModel(nn.Module):
     ) -> Self:
         """Load a folder of sentence-transformers, or any other checkpoint; in eval mode.
 
-        Args:
-            name_or_path: a folder or a name on the Hub.
-            config: what follows the encoder, with new weights, whatever the folder says; None: as it says, and where it
-                says nothing the mean of the token vectors.
-            seed: for new weights.
-            revision: of a name on the Hub.
-            device: of the model; None means the CPU.
-            dtype: of the weights; None means float32.
-
-        Raises:
-            CheckpointError: no encoder there, or something after it that bertkit does not have.
+        ``config``: what follows the encoder, with new weights, whatever the folder says; None: as it says, and where it
+        says nothing the mean of the token vectors.
         """
         path = resolve(name_or_path, revision=revision)
         encoder = BertModel.from_pretrained(path, device=device, dtype=dtype)
@@ -161,21 +139,12 @@ class SentenceModel(nn.Module):
         return found
 
     def save_pretrained(
-        self,
-        folder: str | Path,
-        tokenizer: PreTrainedTokenizer | None = None,
-        headed: HeadModel | None = None,
+        self, folder: str | Path, tokenizer: PreTrainedTokenizer | None = None, headed: HeadModel | None = None
     ) -> None:
         """Write a folder that bertkit and sentence-transformers load.
 
-        Args:
-            folder: to write.
-            tokenizer: None: it is there already.
-            headed: a model with a head around the same encoder, which is saved in its place, head and all.
-
-        Raises:
-            CheckpointError: ``folder`` is a file.
-            ResourceError: the disk is full or cannot be written.
+        ``tokenizer``: None: it is there already. ``headed``: a model with a head around the same encoder, which is
+        saved in its place, head and all.
         """
         assert headed is None or headed.bert is self.encoder
         (headed or self.encoder).save_pretrained(folder)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,6 @@ from bertkit.model.output import ModelOutput
 from bertkit.ragged import Floats
 from bertkit.system.model_sources import HEAD, HEADS
 
-PartT = TypeVar("PartT", bound=nn.Module)
-
 
 @dataclass(frozen=True, slots=True)
 class HeadBatch:
@@ -45,10 +42,7 @@ class HeadBatch:
 
 
 class SharedEncoder(nn.Module):
-    """Models by name whose embeddings and encoder layers are those of the first one; each keeps its own head.
-
-    A pooler belongs to its head, because each task trains another one.
-    """
+    """Models by name, with the embeddings and encoder layers of the first one, each with its own head and pooler."""
 
     def __init__(self, models: Mapping[str, HeadModel]) -> None:
         super().__init__()
@@ -122,10 +116,7 @@ def save_encoder(bert: BertModel, folder: Path) -> None:
 
 
 def save_head(model: HeadModel, run: Path, name: str) -> None:
-    """Write what a model has beside the encoder that is saved in ``run``, as ``run/heads/NAME``.
-
-    Weights of a whole model that lie there are removed then.
-    """
+    """Write a model's head and pooler as ``run/heads/NAME``, in place of any weights there; ``run`` has the encoder."""
     config, tensors = published(model)
     spec, table = spec_of(model), TABLES[config.model_type]
     shared = {name for part, _, names in table.names(spec, config) if part == "encoder" for name in names}

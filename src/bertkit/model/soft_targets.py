@@ -42,10 +42,7 @@ def soft_losses(student_BC: Tensor, teacher_BC: Tensor, problem_type: str, tempe
 
 
 def hard_losses(student_BC: Tensor, labels: Tensor, problem_type: str) -> tuple[Tensor, Tensor]:
-    """The usual loss of each row, 0 where there is no label, and which rows have one: both ``(B,)``.
-
-    No label is -100 of integers, NaN of numbers.
-    """
+    """The usual loss of each row, 0 without a label (-100, or NaN), and which rows have one: both ``(B,)``."""
     if problem_type == SINGLE:
         return F.cross_entropy(student_BC.float(), labels, ignore_index=-100, reduction="none"), labels != -100
     labels_BC = labels.view_as(student_BC).float()
@@ -88,8 +85,8 @@ class TaughtModel(nn.Module):
     """A model with a head, in training with the logits of a teacher beside the labels, or instead of them.
 
     The loss of a unit (a text, a word, a question, a window) with both is ``w`` times its soft loss plus ``1 - w``
-    times the usual one, of one without a label its soft loss, of one without a teacher the usual one; the loss of a
-    batch is the mean of its units.
+    times the usual one, of one without a label its soft loss, of one without a teacher the usual one; that of a batch
+    is the mean of its units.
     """
 
     def __init__(self, student: Any, judge: Judge, soft_weight: float) -> None:

@@ -36,9 +36,7 @@ class SparseComparison(nn.Module):
     :func:`bertkit.model.word_weights.flops_loss` of the anchors, and that of the other texts, times their strengths,
     which grow with the square of the step up to :data:`RAMP` of all steps.
 
-    network: what is trained. settings: how logits become weights. query_flops, document_flops: the strengths.
     num_words: tokens of the tokenizer, which alone get weights; None: every row of the table of words.
-    max_tokens: what is computed at once at most; see :func:`bertkit.model.cached_vectors.vectors_in_parts`.
     """
 
     #: The name by which settings refer to this kind of model.

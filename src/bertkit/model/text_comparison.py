@@ -26,8 +26,7 @@ class ComparedTexts:
 
     texts: U texts, packed: first the A different anchors, then the different texts that they are compared with.
     columns: int64 ``(B, C)``, number of each row's anchor, positive and negatives; -1 where a row has fewer.
-    num_anchors: A.
-    scores: float ``(B,)``, how alike the two texts of a row are; None where there are no scores.
+    scores: float ``(B,)``, how alike the two texts of a row are.
     """
 
     texts: Batch
@@ -45,7 +44,6 @@ class ComparedTexts:
 class Objective:
     """Which loss, and its settings; see :mod:`bertkit.model.vector_losses`.
 
-    temperature, symmetric, margin: of the losses that have them.
     widths: the loss is the sum over vectors shortened to each of these widths; empty: that of whole vectors.
     scores: lowest and highest, for which the loss "cosine" wants cosines of 0 and 1.
     """
@@ -92,13 +90,7 @@ class Objective:
 
 
 class TextComparison(nn.Module):
-    """A sentence encoder in training.
-
-    sentences: what is trained.
-    objective: the loss.
-    max_tokens: what is computed at once; a larger batch is computed in parts, with the same result, see
-        :func:`bertkit.model.cached_vectors.vectors_in_parts`.
-    """
+    """A sentence encoder in training; at most ``max_tokens`` tokens are computed at once, with the same result."""
 
     #: The name by which settings refer to this kind of model.
     kind: ClassVar[str] = "embedding"

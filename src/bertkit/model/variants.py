@@ -1,7 +1,4 @@
-"""What a config puts into the encoder where it is not BERT's: attention, layers, and what they know of positions.
-
-BERT and the families that differ from it in values alone have nothing here.
-"""
+"""What a config puts into the encoder where it is not BERT's: attention, layers, and what they know of positions."""
 
 from __future__ import annotations
 

@@ -41,13 +41,10 @@ def in_batch_loss(
 ) -> LossTerm:
     """Cross-entropy of finding each anchor's positive among all candidates (Henderson et al. 2017, section 4).
 
-    Args:
-        anchors_BD: the vectors that search.
-        candidates_KD: the vectors that are found: the positives of all rows, and hard negatives.
-        positives_B: int64, number of each anchor's positive among the candidates.
-        temperature: cosines are divided by it.
-        symmetric: the mean with the cross-entropy of finding each positive's anchor among all anchors; hard negatives
-            have none.
+    candidates_KD: the positives of all rows, and hard negatives.
+    positives_B: int64, number of each anchor's positive among the candidates.
+    symmetric: the mean with the cross-entropy of finding each positive's anchor among all anchors; hard negatives
+        have none.
     """
     scores_BK = directions(anchors_BD) @ directions(candidates_KD).t() / temperature
     total = F.cross_entropy(scores_BK, positives_B, reduction="sum")
@@ -90,9 +87,6 @@ def at_widths(
     """The sum of a loss over the first numbers of all vectors (Kusupati et al. 2022, "Matryoshka", equation 1).
 
     Every width counts the same; cosines are those of the shortened vectors.
-
-    Raises:
-        InputError: a width that the vectors do not have.
     """
     whole = min(vector.shape[-1] for vector in vectors)
     if not widths or min(widths) < 1 or max(widths) > whole:

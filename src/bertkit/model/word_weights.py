@@ -21,13 +21,8 @@ def word_weights(model: BertForMaskedLM, batch: Batch, pooling: str = "max", log
     """The weight of each word of the vocabulary in each sequence, ``(B, V)``, most of them 0.
 
     ``log(1 + relu(logits))``, pooled over all tokens of a sequence, [CLS] and [SEP] included, as sentence-transformers
-    does it. Differentiable, for training.
-
-    Args:
-        model: the encoder with its head.
-        batch: without ``logit_rows``.
-        pooling: ``"max"`` (SPLADE v2, arXiv 2109.10086) or ``"sum"`` (SPLADE, arXiv 2107.05720).
-        logs: 2 applies the logarithm twice, as models of OpenSearch are trained (arXiv 2504.14839).
+    does it: ``"max"`` (SPLADE v2, arXiv 2109.10086) or ``"sum"`` (SPLADE, arXiv 2107.05720). ``logs``: 2 applies the
+    logarithm twice, as models of OpenSearch are trained (arXiv 2504.14839).
     """
     x_TD = model.bert.forward_packed(batch).last_hidden_state
     assert x_TD is not None
@@ -54,8 +49,7 @@ def word_weights(model: BertForMaskedLM, batch: Batch, pooling: str = "max", log
 def flops_loss(weights_BV: Tensor) -> Tensor:
     """``sum over words of (mean weight in the batch) ** 2``: the products that a search would take (Paria et al. 2020).
 
-    "Minimizing FLOPs to Learn Efficient Sparse Representations", as SPLADE uses it: added to the loss for queries and
-    again for documents, each with a strength of its own, it makes weights that are rarely needed 0.
+    Added to the loss, it makes weights that are rarely needed 0.
     """
     return weights_BV.abs().mean(dim=0).square().sum()
 

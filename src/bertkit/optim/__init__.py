@@ -68,18 +68,7 @@ def make_optimizer(
     weight_decay: float = 0.01,
     layer_decay: float | None = None,
 ) -> Optimizer:
-    """The optimizer ``name`` of :data:`OPTIMIZERS` over the trainable parameters of ``model``.
-
-    Args:
-        name: key of :data:`OPTIMIZERS`.
-        model: anything with named parameters.
-        learning_rate: peak rate.
-        weight_decay: see :func:`bertkit.optim.parameter_groups`.
-        layer_decay: see :func:`bertkit.optim.parameter_groups`.
-
-    Raises:
-        ConfigError: an unknown name, a setting out of bounds, or a model without trainable parameters.
-    """
+    """The optimizer ``name`` of :data:`OPTIMIZERS` over the trainable parameters, see :func:`parameter_groups`."""
     if name not in OPTIMIZERS:
         raise ConfigError(
             f"unknown optimizer {name!r}{did_you_mean(name, OPTIMIZERS)}; choose from {', '.join(OPTIMIZERS)}"

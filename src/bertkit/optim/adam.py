@@ -32,18 +32,7 @@ def adamw(
     eps: float = 1e-6,
     bias_correction: bool = True,
 ) -> Optimizer:
-    """The optimizer of both recipes, over the groups of :func:`bertkit.optim.parameter_groups`.
-
-    Args:
-        groups: parameter groups; ``lr_scale`` in a group multiplies its learning rate.
-        learning_rate: peak rate.
-        betas: decay of the running mean of the gradient and of its square.
-        eps: added to the root of the mean square (1e-6 as in the original code; torch's default is 1e-8).
-        bias_correction: False gives :class:`AdamWeightDecay`, the original's update.
-
-    Raises:
-        ConfigError: a setting out of bounds.
-    """
+    """The optimizer of both recipes; ``eps`` is 1e-6 as in the original code, and 1e-8 in torch."""
     check_adam_settings(learning_rate, betas, eps)
     ready = with_rates(groups, learning_rate)
     if not bias_correction:
@@ -121,10 +110,7 @@ def _published_update(
 
 
 def _cache_sized(*columns: list[Tensor]) -> Iterator[list[list[Tensor]]]:
-    """The same columns of tensors in runs that fit a CPU's cache; all at once on a GPU, where launches cost more.
-
-    The update reads and writes its tensors 14 times and would otherwise be limited by memory bandwidth.
-    """
+    """Runs that fit a CPU's cache, as the update goes over its tensors 14 times; on a GPU all at once."""
     if columns[0][0].device.type != "cpu":
         yield list(columns)
         return
@@ -157,16 +143,8 @@ def lamb(
 ) -> Lamb:
     """:class:`Lamb` over the groups of :func:`bertkit.optim.parameter_groups`.
 
-    Args:
-        groups: parameter groups; ``lr_scale`` in a group multiplies its learning rate.
-        learning_rate: peak rate. Not comparable with Adam's: the paper has 5e-3 at batch 32,768, and grows it with the
-            square root of the batch size (6.25e-4 at 512).
-        betas: decay of the running mean of the gradient and of its square.
-        eps: added to the root of the mean square.
-        adapt_vectors: see :class:`Lamb`.
-
-    Raises:
-        ConfigError: a setting out of bounds.
+    Its rate is not comparable with Adam's: the paper has 5e-3 at batch 32,768, and grows it with the square root of the
+    batch size (6.25e-4 at 512).
     """
     return Lamb(with_rates(groups, learning_rate), lr=learning_rate, betas=betas, eps=eps, adapt_vectors=adapt_vectors)
 
@@ -175,17 +153,11 @@ class Lamb(GroupOptimizer):
     """Adam whose update of each weight is as long as ``lr`` times the weight itself (algorithm 2 of the paper).
 
     ``u = m' / (sqrt(v') + eps) + decay w``, with bias-corrected ``m'`` and ``v'``; ``w -= lr (|w| / |u|) u``. The
-    scaling function of the paper is the identity. If ``|w|`` or ``|u|`` is 0 the ratio is 1, so a weight that
-    starts at 0 can change.
-
-    Weights are those of the paper: where query, key and value share one tensor (recognized by ``names`` in the group),
-    each has its own ratio.
+    scaling function of the paper is the identity. If ``|w|`` or ``|u|`` is 0 the ratio is 1, so a weight that starts at
+    0 can change. Where query, key and value share one tensor, each has its own ratio.
 
     Deviations from algorithm 2, both as in the authors' code: parameters with one axis (biases, norms) have ratio 1
     unless ``adapt_vectors``, and the gradient is clipped to a global norm of 1, which the training loop does.
-
-    Raises:
-        ConfigError: a setting out of bounds.
     """
 
     def __init__(

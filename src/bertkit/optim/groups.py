@@ -32,20 +32,9 @@ def parameter_groups(
     """Group the trainable parameters by how the optimizer must treat them.
 
     Biases and LayerNorm weights are not decayed (every parameter with fewer than two axes; appendix A.2 of the paper
-    decays "weights"). Frozen parameters (``requires_grad=False``) are in no group, so they never change.
-
-    Args:
-        model: anything with named parameters.
-        weight_decay: decoupled decay of the other parameters.
-        layer_decay: factor from one layer to the layer below (Sun et al. 2019, 0.95): the head has factor 1, the top
-            layer ``layer_decay``, the embeddings ``layer_decay ** (L + 1)``. None: the same rate everywhere.
-        classifier_rate: learning-rate factor of the last layer of each head, on top of ``layer_decay``.
-
-    Returns:
-        Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; each trainable parameter once.
-
-    Raises:
-        ConfigError: a setting out of bounds, or the model has no trainable parameter.
+    decays "weights"). Frozen parameters are in no group, so they never change. ``layer_decay`` is the factor from one
+    layer to the one below (Sun et al. 2019, 0.95): the head has factor 1, the top layer ``layer_decay``, the embeddings
+    ``layer_decay ** (L + 1)``; ``classifier_rate`` is that of the last layer of each head, on top of it.
     """
     _check_decay(weight_decay)
     if layer_decay is not None and not 0 < layer_decay <= 1:
@@ -95,11 +84,7 @@ def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
 
 
 def eager(method: Any) -> Any:
-    """A method of torch's optimizers without its wrapper for ``torch.compile``.
-
-    The wrapper imports the compiler when it is first called, compiled or not: a second and 70 MB of every process that
-    trains. bertkit compiles models, not optimizers.
-    """
+    """A method without torch's wrapper, which imports the compiler: a second and 70 MB of every process."""
     return getattr(method, "__wrapped__", method)
 
 
@@ -113,11 +98,7 @@ class EagerOptimizer(Optimizer):
 
 
 class GroupOptimizer(EagerOptimizer):
-    """An optimizer that updates the parameters of a group together.
-
-    Subclasses implement :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's snapshots
-    require. Each step subtracts ``lr * weight_decay`` of a weight; ``own`` are further settings of the subclass.
-    """
+    """An optimizer that updates the parameters of a group together; all its state is tensors in ``self.state[p]``."""
 
     def __init__(
         self,
@@ -148,10 +129,7 @@ class GroupOptimizer(EagerOptimizer):
 
     @abstractmethod
     def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: Group) -> None:
-        """Change ``params``, those of the group that have a gradient, in place; ``grads`` must not be changed.
-
-        ``parts``: number of equal parts of each parameter along axis 0, see :func:`num_parts`. ``group``: its settings.
-        """
+        """Change ``params`` in place, not ``grads``; ``parts`` of each along axis 0, see :func:`num_parts`."""
 
     def _running(self, key: str, params: list[Tensor]) -> list[Tensor]:
         """The state ``key`` of each parameter, with its shape; initialized to zeros."""

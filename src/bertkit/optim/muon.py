@@ -32,18 +32,7 @@ def muon(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
 ) -> Muon:
-    """:class:`Muon` over the groups of :func:`bertkit.optim.parameter_groups`, each split in two by name.
-
-    Args:
-        groups: parameter groups with ``names``; ``lr_scale`` in a group multiplies its learning rate.
-        learning_rate: peak rate, of the size that suits AdamW.
-        momentum: decay of the running mean of a hidden matrix's gradient.
-        betas: the same for the other parameters: of the gradient and of its square.
-        eps: added to the root of the mean square, for the other parameters.
-
-    Raises:
-        ConfigError: a setting out of bounds, groups without names, or no hidden matrix among them.
-    """
+    """:class:`Muon` over the groups of :func:`bertkit.optim.parameter_groups`, each split in two by name."""
     ready = [part for group in with_rates(groups, learning_rate) for part in _cut(group)]
     if not any(group["orthogonal"] for group in ready):
         raise ConfigError(
@@ -70,19 +59,15 @@ def _cut(group: Group) -> list[Group]:
 
 
 class Muon(GroupOptimizer):
-    """Orthogonalized momentum for groups with ``orthogonal``, AdamW for the others.
+    """Orthogonalized momentum for groups with ``orthogonal``, AdamW for the others; use :func:`muon`, which makes
+    these.
 
-    Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``;
-    ``O = orthogonalize((1 - momentum) G + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, decay
-    first. Where query, key and value share one tensor, each is orthogonalized separately.
+    Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``; ``O = orthogonalize((1 - momentum) G
+    + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, decay first. Where query, key and value share one
+    tensor, each is orthogonalized separately.
 
-    Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of
-    ``sqrt(max(1, r / c))``, are those of Liu et al. 2025, so that one learning rate suits both kinds of groups.
-
-    Use :func:`muon`, which creates the groups.
-
-    Raises:
-        ConfigError: a setting out of bounds.
+    Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of ``sqrt(max(1, r /
+    c))``, are those of Liu et al. 2025, so that one learning rate suits both kinds of groups.
     """
 
     def __init__(
@@ -117,19 +102,11 @@ class Muon(GroupOptimizer):
 
 
 def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e-7) -> list[Tensor]:
-    """Set the singular values of each matrix to about 1: ``U S V^T`` becomes nearly ``U V^T``.
+    """Set the singular values of each matrix ``(r, c)`` to about 1: ``U S V^T`` becomes nearly ``U V^T``.
 
-    Newton-Schulz iteration (Jordan et al. 2024), which needs only matrix products. They run in bf16 on a GPU and in
-    the matrix's own type elsewhere; matrices of the same shape run together. Singular values below about 1e-3 of the
+    Newton-Schulz iteration (Jordan et al. 2024), which needs only matrix products. They run in bf16 on a GPU and in the
+    matrix's own type elsewhere; matrices of the same shape run together. Singular values below about 1e-3 of the
     Frobenius norm do not reach 1.
-
-    Args:
-        matrices: each ``(r, c)``, not changed.
-        steps: how often the polynomial :data:`NEWTON_SCHULZ` is applied.
-        eps: lower bound of the norm that a matrix is divided by, so that zeros stay zeros.
-
-    Returns:
-        New matrices of the same shapes and types.
     """
     a, b, c = NEWTON_SCHULZ
     by_shape: dict[tuple[int, int], list[int]] = {}

@@ -20,32 +20,12 @@ def linear_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
 
     No step is wasted: step 0 has factor ``1 / (W + 1)``, not 0, and 0 is reached only after the last step. From the
     peak on, the values are those of the common schedule: ``(num_steps - step) / (num_steps - W)``.
-
-    Args:
-        num_steps: optimizer steps of the whole run.
-        warmup: share of them with a rising rate, from 0 (none) up to below 1.
-
-    Raises:
-        ConfigError: an argument is out of bounds.
     """
     return polynomial_schedule(num_steps, warmup=warmup, power=1.0)
 
 
 def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1.0, end: float = 0.0) -> Schedule:
-    """Rise as :func:`linear_schedule`, then fall as ``end + (1 - end) x^power``, where ``x`` goes from 1 to 0.
-
-    With the defaults it is :func:`linear_schedule`. A power above 1 falls early, one below 1 stays
-    high for longer.
-
-    Args:
-        num_steps: optimizer steps of the whole run.
-        warmup: share of them with a rising rate, from 0 (none) up to below 1.
-        power: above 0.
-        end: factor after the last step, from 0 to 1; it stays there.
-
-    Raises:
-        ConfigError: an argument is out of bounds.
-    """
+    """Rise as :func:`linear_schedule`, then fall as ``end + (1 - end) x^power``, where ``x`` goes from 1 to 0."""
     warm = _num_warmup_steps(num_steps, warmup)
     if not (power > 0 and math.isfinite(power)):
         raise ConfigError(f"power must be above 0, got {power}")
@@ -62,14 +42,7 @@ def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1
 
 
 def original_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
-    """The schedule of the published code: ``step / W`` during warm-up, so step 0 has no effect, then ``1 - step / N``.
-
-    Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by ``W / N`` when the
-    warm-up ends.
-
-    Raises:
-        ConfigError: an argument is out of bounds.
-    """
+    """The schedule of the published code: ``step / W``, so step 0 has no effect, then ``1 - step / N`` from there."""
     warm = _num_warmup_steps(num_steps, warmup, int)
     return lambda step: step / warm if step < warm else max(0.0, 1.0 - step / num_steps)
 
@@ -80,16 +53,7 @@ def trapezoid_schedule(
     """Rise, stay at the peak, fall to 0 at the end (warm-up, stable, decay).
 
     A run can be extended from any state before the fall, because earlier values depend on ``num_steps`` only through
-    the warm-up (Hägele et al. 2024).
-
-    Args:
-        num_steps: optimizer steps of the whole run.
-        warmup: share of them with a rising rate, from 0 (none) up to below 1.
-        cooldown: share of them with a falling rate, above 0; ``warmup + cooldown`` is at most 1.
-        shape: ``linear``, or ``1-sqrt``: ``1 - sqrt(done)``, which falls fast at first (the same paper, section 4).
-
-    Raises:
-        ConfigError: an argument is out of bounds.
+    the warm-up (Hägele et al. 2024). ``1-sqrt(done)`` falls fast at first (the same paper, section 4).
     """
     warm = _num_warmup_steps(num_steps, warmup)
     _check_cooldown(warmup, cooldown)
@@ -111,18 +75,9 @@ def budget_schedule(
 ) -> Schedule:
     """A schedule over time instead of steps: it reaches 0 when ``max_seconds`` are used up, however fast the steps are.
 
-    The step number is ignored. The first step, at time 0, has 1/100 of the peak rate instead of 0, so it is not wasted.
-    Two runs never see the same clock, so a run with this schedule cannot be reproduced bit for bit.
-
-    Args:
-        max_seconds: the budget, above 0.
-        clock: seconds used so far, in a resumed run including those before the interruption
-            (``lambda: trainer.at.seconds``).
-        warmup: share of the budget with a rising rate, from 0 (none) up to below 1.
-        cooldown: share of the budget with a falling rate; flat in between. None: all after the warm-up.
-
-    Raises:
-        ConfigError: an argument is out of bounds.
+    The first step, at time 0, has 1/100 of the peak rate instead of 0, so it is not wasted. ``clock`` counts the
+    seconds before an interruption too. Two runs never see the same clock, so such a run cannot be reproduced bit for
+    bit.
     """
     if not (max_seconds > 0 and math.isfinite(max_seconds)):
         raise ConfigError(f"a time budget must be a finite number of seconds above 0, got {max_seconds}")

@@ -17,11 +17,7 @@ BLOCK = 128
 
 
 class Inputs:
-    """What is known of the inputs of a matrix; 8 bytes for each pair of inputs.
-
-    largest: the largest absolute value of each input ``(in,)``.
-    mean: of each input ``(in,)``. covariance: ``(in, in)``.
-    """
+    """What is known of the inputs of a matrix: mean, covariance, largest absolute values; 8 bytes a pair of inputs."""
 
     def __init__(self, width: int) -> None:
         self.largest = torch.zeros(width)
@@ -54,7 +50,6 @@ class Scheme:
 
     apart: how many of the largest inputs stay in float32; of a narrow matrix half of its inputs at most.
     smoothing: 0, or how much of the inputs' unevenness is moved into the weights (alpha of SmoothQuant).
-    bits: of each weight.
     """
 
     apart: int = 8

@@ -36,21 +36,14 @@ VECTORS = Wanted(("last_hidden_state",), pooling=("mean",))
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts that a model is calibrated and judged on.
-
-    rows: their tokens. unknown: share of these that are [UNK].
-    """
+    """Texts that a model is calibrated and judged on. unknown: share of their tokens that are [UNK]."""
 
     rows: Ragged
     unknown: float
 
 
 def draw_texts(texts: Iterable[str], source: str) -> list[str]:
-    """At most :data:`MAX_TEXTS` different texts, evenly drawn; few are ever in memory.
-
-    Raises:
-        DataError: too few different texts.
-    """
+    """At most :data:`MAX_TEXTS` different texts, evenly drawn; few are ever in memory."""
     held: dict[str, None] = {}
     step = 1
     for text in texts:
@@ -77,13 +70,7 @@ def _draw(text: str, step: int) -> bool:
 def encode(
     texts: Sequence[str], tokenizer: PreTrainedTokenizer, max_length: int, source: str, task: Task | None
 ) -> Texts:
-    """Texts in tokens, long ones cut; for a task of pairs each is two texts with a tab between them.
-
-    ``task`` is that of a run, or None.
-
-    Raises:
-        DataError: texts in another language than the model's, or without their tab.
-    """
+    """Texts in tokens, long ones cut; for a task of pairs each is two texts with a tab between them."""
     pairs = None
     if task is not None and workflow_of(task).reads_pairs:
         halves = [text.split("\t") for text in texts]

@@ -56,12 +56,7 @@ class DevRows:
 
 
 def read_dev(path: Path, data: Path, model: PackedModel, on_error: OnError = "raise") -> DevRows:
-    """The rows of ``data`` for the run at ``path``, whose model is ``model``.
-
-    Raises:
-        ConfigError: the folder is no fine-tuning run, so that its task is not known.
-        DataError: there are no such rows, or they have no labels.
-    """
+    """The rows of ``data`` for the run at ``path``, whose model is ``model``."""
     if read_task(checkpoint_folder(path)) is None:
         raise ConfigError(f"{path} is not a run folder of 'bertkit finetune', so --dev cannot be scored; leave it out")
     run = replace(open_run(path), engine=InferenceEngine.for_scoring(model))

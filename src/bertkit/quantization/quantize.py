@@ -44,12 +44,7 @@ MAX_KEPT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What was written.
-
-    texts: how many it was calibrated and judged on. unknown: share of their tokens that are [UNK].
-    kept: matrices that stay in float32.
-    num_bytes: size of the file of weights; original_bytes: of the original's files.
-    """
+    """What was written; ``unknown``: share of the texts' tokens that are [UNK]; ``kept``: matrices in float32."""
 
     folder: Path
     model: str
@@ -100,26 +95,15 @@ def quantize(
     any_speed: bool = False,
     on_error: OnError = "raise",
 ) -> Quantized:
-    """Write a model in 8 bits, if it passes the gate.
+    """Write a model in 8 bits, if it passes the gate: near enough to the original, and faster.
 
-    Args:
-        model: a folder, a Hub name or a run folder, in float32.
-        out: a new folder.
-        texts: of the kind that the model will read; at least 100 different ones, of which at most 1,000 are taken. They
-            calibrate and judge it. For a run whose task reads pairs, each is two texts with a tab between them.
-        source: what to call them in messages.
-        dev: labelled rows of the run's task; its main metric is compared as well.
-        bits: of the weights, 8 or 7; None: as suits this processor.
-        any_speed: write it also if it is not faster here, for use on another machine.
-        on_error: what a bad row of ``dev`` does, ``"raise"`` or ``"skip"``.
-
-    Raises:
-        ConfigError: ``out`` exists, the model is in 8 bits or exported already, ``dev`` without a run folder, or layers
-            that are not BERT's.
-        DataError: too few texts, or in another language; no dev rows, or without labels.
-        ResourceError: ``out`` cannot be written.
-        CheckpointError: the answers change too much even with a quarter of the matrices in float32, or the model is
-            not faster here; the message has the figures, and nothing is written.
+    model: a folder, a Hub name or a run folder, in float32.
+    texts: of the kind that the model will read; at least 100 different ones, of which at most 1,000 are taken. They
+        calibrate and judge it. For a run whose task reads pairs, each is two texts with a tab between them.
+    source: what to call them in messages.
+    dev: labelled rows of the run's task; its main metric is compared as well.
+    bits: of the weights, 8 or 7; None: as suits this processor.
+    any_speed: write it also if it is not faster here, for use on another machine.
     """
     target, path = user_path(out), resolve(model)
     check_new_folder(target)

@@ -1,7 +1,7 @@
 """Files that are either complete or absent: writes that survive a kill, locks, hashes, clear errors for a full disk.
 
-Imports no torch. What must never be found half-written (a model, a checkpoint, a token store) is written under another
-name, flushed with :func:`sync_file`, renamed, and followed by :func:`sync_folder`: only then is the name on disk.
+What must never be found half-written (a model, a checkpoint, a token store) is written under another name, flushed with
+:func:`sync_file`, renamed, and followed by :func:`sync_folder`: only then is the name on disk.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ _NO_SPACE = {
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace one file: a reader sees the old content or the new, never a part. Creates missing folders.
-
-    If the disk is full the old content is kept.
-    """
+    """Replace one file: a reader sees the old content or the new, also on a full disk. Creates missing folders."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     make_folder(path.parent)
     with disk_guard(path.parent, len(data), what=path.name):
@@ -58,12 +55,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_new_folder(path: Path) -> None:
-    """Refuse, before any work, what :func:`new_folder` could not make after it.
-
-    Raises:
-        ConfigError: the name is taken; an empty folder may have it.
-        ResourceError: nothing can be written there.
-    """
+    """Refuse, before any work, what :func:`new_folder` could not make after it; an empty folder may have the name."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} exists and is not empty; give the name of a new folder")
     if not path.name:
@@ -80,11 +72,7 @@ def check_new_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A new folder, whole or not at all: the ``with`` block fills the draft that it gets, which then gets the name.
-
-    Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left. A
-    ResourceError of the block names the folder, not the draft.
-    """
+    """A new folder, whole or not at all: the ``with`` block fills the draft that it gets, which then gets the name."""
     check_new_folder(path)
     make_folder(path.parent)
     with draft_folder(path) as draft:
@@ -112,10 +100,7 @@ def draft_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A file of unknown size, whole or not at all: the ``with`` block writes the draft, which then gets the name.
-
-    If the block fails, nothing of the draft is left, and an old file is kept; a full disk is a ResourceError.
-    """
+    """A file of unknown size, whole or not at all: the ``with`` block writes the draft, which then gets the name."""
     remove_old_drafts(path)
     draft = draft_of(path)
     try:
@@ -127,18 +112,12 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:
-    """:func:`write_atomically` for callers with their own names for unfinished files, and their own errors.
-
-    ``temporary``, in the same folder, is written first, and removed on failure. An OSError is as the system raises it.
-    """
+    """:func:`write_atomically` for callers with their own names for unfinished files, who get the system's errors."""
     _replace(path.parent, {path.name: data}, {path.name: temporary})
 
 
 def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Replace files that belong together in an existing folder; none is replaced before all are on disk.
-
-    An OSError is as the system raises it; if the disk was full all old files are kept.
-    """
+    """Replace files of a folder, none before all are on disk; an OSError is as the system raises it."""
     for name in contents:
         remove_old_drafts(folder / name)
     _replace(folder, contents, {name: draft_of(folder / name) for name in contents})
@@ -213,10 +192,7 @@ def _sync(path: Path, mode: int) -> None:
 
 
 def try_lock(file: IO[bytes] | IO[str]) -> bool:
-    """Lock an open file against other processes until it is closed or this process ends; False if another holds it.
-
-    Always True on Windows, which has no such lock: there nothing prevents two commands from writing to one folder.
-    """
+    """Lock an open file against other processes until it is closed; False if another holds it. True on Windows."""
     try:
         import fcntl
     except ImportError:
@@ -230,11 +206,7 @@ def try_lock(file: IO[bytes] | IO[str]) -> bool:
 
 @contextlib.contextmanager
 def held_lock(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
-
-    The lock ends with this process at the latest, and what a killed process left of it binds nobody. ``busy`` is the
-    message of the ConfigError if another process holds it; a folder that cannot be written is a ResourceError.
-    """
+    """Hold a lock file in a ``with`` block, for one writer at a time; what a killed process left of it binds nobody."""
     with _writable(path.parent):
         opened = path.open("ab")
     with opened as lock:
@@ -253,10 +225,7 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claimed_folder(folder: Path, busy: str) -> Iterator[None]:
-    """Be the only process that writes to a folder during a ``with`` block; made if missing, removed if it stays empty.
-
-    Errors as :func:`make_folder` and :func:`held_lock`.
-    """
+    """Be the only process that writes to a folder, made if missing, in a ``with`` block; removed if it stays empty."""
     make_folder(folder)
     try:
         with held_lock(folder / LOCK, busy):
@@ -292,9 +261,7 @@ def disk_guard(
 ) -> Iterator[None]:
     """Refuse work that does not fit into an existing folder's disk, and turn "no space left" into a clear error.
 
-    ``needed_bytes`` is 0 where the size is not known in advance.
-    ``advice``, what to do next, ends the message; only the caller knows how its work continues. None for a reason that
-    is part of another message.
+    ``needed_bytes`` is 0 where the size is not known. ``advice`` ends the message; None: it is part of another.
     """
     if shutil.disk_usage(folder).free < needed_bytes:
         raise ResourceError(_explain(folder, needed_bytes, what, None, advice))

@@ -1,4 +1,4 @@
-"""Messages and progress on stderr, so that stdout holds only results. Imports no torch.
+"""Messages and progress on stderr, so that stdout holds only results.
 
 On a terminal, :class:`Progress` draws a bar for work that takes longer than two seconds, one bar at a time. Elsewhere
 (a log file, a pipe, a notebook server) it writes a line about every thirty seconds. :func:`quiet` silences both, in the
@@ -61,10 +61,7 @@ def quiet(silent: bool = True) -> Iterator[None]:
 
 
 def escape_controls(text: str) -> str:
-    r"""``text`` with control characters as escapes (``\x1b``, ``\u202e``), so that no terminal obeys them.
-
-    Those that JSON leaves as they are become escapes that JSON knows.
-    """
+    r"""``text`` with control characters as escapes that JSON knows (``\u202e``), so that no terminal obeys them."""
     return _CONTROL.sub(lambda found: f"\\{'x%02x' if found[0] < ' ' else 'u%04x'}" % ord(found[0]), text)
 
 
@@ -87,10 +84,7 @@ def say(message: str = "") -> None:
 
 
 def progress(items: Iterable[T], *, label: str, unit: str = "items") -> Iterator[T]:
-    """Yield ``items`` unchanged and lazily, and show progress: only a count if they have no length.
-
-    ``label`` says what is being done (``"tokenizing"``), ``unit`` what is counted, plural.
-    """
+    """Yield ``items`` unchanged and lazily, and show progress: only a count if they have no length."""
     total = len(items) if isinstance(items, Sized) else None
     with Progress(total, label=label, unit=unit) as shown:
         for item in items:
@@ -103,9 +97,8 @@ class Progress:
 
     There is never more than one bar. A progress takes the terminal over from one that has not advanced for
     :data:`BAR_AFTER_S`: from training during a long evaluation, or from an iterator that was abandoned half-way.
-
-    ``total`` is None if unknown; ``done`` units were finished earlier (a resumed run) and do not count in the speed.
-    ``check`` is called after each step, and may raise to stop the work.
+    ``done`` units were finished earlier (a resumed run) and do not count in the speed. ``check`` is called after each step,
+    and may raise to stop the work.
     """
 
     def __init__(
@@ -140,7 +133,7 @@ class Progress:
         now = self._last_advance = time.monotonic()
         if _quiet.get():
             return
-        if not _on_terminal():
+        if sys.stderr is None or not sys.stderr.isatty():
             if now - self._last_shown >= LINE_EVERY_S:
                 self._last_shown = now
                 _write(f"{self.line(now)}\n")
@@ -243,10 +236,6 @@ def _new_bar() -> RichProgress:
         console=Console(stderr=True),
         auto_refresh=False,
     )
-
-
-def _on_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _write(text: str) -> None:

@@ -14,8 +14,7 @@ START_UP_OBJECTS = 400_000
 def no_collection_at_start_and_end() -> Iterator[None]:
     """Delay the first garbage collection until :data:`START_UP_OBJECTS` objects exist, and skip the one at exit.
 
-    For a process that ends with the block. Modules live as long as the process, yet the collector scans them many times
-    while they are imported, and once more at exit. After the first collection its usual thresholds apply.
+    Modules live as long as the process, yet the collector scans them many times while they are imported.
     """
     usual = gc.get_threshold()
 

@@ -31,15 +31,10 @@ def check_device(device: Device) -> None:
 
 
 def find_device(device: Device, default: str = "auto") -> torch.device:
-    """The device to compute on.
+    """The device to compute on; a ConfigError if there is none of that name, or none on this machine.
 
-    Args:
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or a ``torch.device``; the number of a GPU, or -1 for the CPU,
-            also as text; ``"auto"`` for the first GPU where there is one, else the CPU; None for ``default``.
-        default: as ``device``.
-
-    Raises:
-        ConfigError: there is no such device, or this machine has none.
+    ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ..., or a ``torch.device``; the number of a GPU, or -1 for the CPU, also as
+    text; ``"auto"`` for the first GPU where there is one, else the CPU; None for ``default``.
     """
     import torch
 
@@ -65,9 +60,7 @@ def find_device(device: Device, default: str = "auto") -> torch.device:
 
 
 def hardware(device: Device) -> dict[str, Any]:
-    """Where it ran, None: the CPU. Threads matter for exact repetition: with another number of them sums are taken in
-    another order.
-    """
+    """Where it ran, None: the CPU. With another number of threads sums are taken in another order."""
     import torch
 
     kind = find_device(device, "cpu")

@@ -24,11 +24,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True)
 class FolderKind(Generic[ModelT]):
-    """A kind of folder, in the words of its error messages.
-
-    manifest: what its file ``name`` contains; ``version``, the only ``format_version`` that is read.
-    called: the folder with its article. command: what makes one. again: what to do about one that cannot be read.
-    """
+    """A kind of folder, in the words of its error messages; ``version`` is the only one that is read."""
 
     manifest: type[ModelT]
     name: str

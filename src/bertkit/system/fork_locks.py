@@ -16,8 +16,7 @@ from weakref import WeakMethod, WeakSet
 class ForkSafeLock:
     """A lock that a forked child finds released, but for its own thread's; a thread may take it again.
 
-    repair: a bound method, called in the child if the lock was held: what it guards may have been half changed. Only a
-        weak reference is kept.
+    repair: weakly held; called in the child if the lock was held: what it guards may have been half changed.
     """
 
     def __init__(self, repair: Callable[[], object] | None = None) -> None:

@@ -9,10 +9,7 @@ from typing import Any, Self
 
 
 class Interrupted(KeyboardInterrupt):
-    """Work was stopped by a signal after everything was saved.
-
-    ``exit_code`` is what a command returns: 130 for Ctrl-C, 143 for SIGTERM.
-    """
+    """Work was stopped by a signal after everything was saved."""
 
     def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""JSON and JSON Lines files that a run writes and a later one reads back. Imports no torch.
+"""JSON and JSON Lines files that a run writes and a later one reads back.
 
 Anyone may have edited or truncated them in between, so every reader here raises
 :class:`~bertkit.errors.CheckpointError` for what is damaged, with the file, what was found and what is expected.
@@ -29,10 +29,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]+")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """A JSON file as plain data, checked against a type: ``dict``, ``list``, or a dataclass.
-
-    Every field of a dataclass is checked, and unknown ones are ignored, because a newer version may have written them.
-    """
+    """A JSON file checked against a type; unknown fields of a dataclass are ignored: newer versions may write them."""
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: {path.parent} is not a finished run folder")
     content = read_regular(path, max_bytes=MAX_BYTES)
@@ -86,8 +83,5 @@ def _as_text(values: object, indent: int | None = None) -> str:
 
 
 def printable(name: str | Path) -> str:
-    """A path as text that UTF-8 can hold, whatever the locale; other bytes are written as a backslash and hex digits.
-
-    Python keeps such bytes as half surrogates, which neither JSON nor a model card can hold.
-    """
+    """A path as UTF-8 text; other bytes, half surrogates in Python, are written as a backslash and hex digits."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

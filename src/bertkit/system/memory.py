@@ -1,4 +1,4 @@
-"""Memory of this process: kept for reuse while a loop runs, and a clear error when it runs out. Imports no torch."""
+"""Memory of this process: kept for reuse while a loop runs, and a clear error when it runs out."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ _SIGNS = (
 
 @contextmanager
 def memory_guard(advice: str) -> Iterator[None]:
-    """Inside the block, memory that runs out on the CPU (also under ``ulimit -v``) or a GPU is a ResourceError.
-
-    ``advice``, what to do, is the end of its message.
-    """
+    """Inside the block, memory that runs out on the CPU (also under ``ulimit -v``) or a GPU is a ResourceError."""
     try:
         yield
     except BertkitError:

@@ -2,7 +2,7 @@
 
 Nothing else in the package opens a connection to fetch weights or vocabularies. ``huggingface_hub`` honours ``HF_HOME``
 (the cache), ``HF_ENDPOINT`` (the server) and ``HF_HUB_OFFLINE=1`` (no connections); it is imported only for names that
-are not local paths. Imports no torch.
+are not local paths.
 """
 
 from __future__ import annotations
@@ -51,21 +51,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, revision: str | None = None) -> Path:
     """Find a model or tokenizer by path or by Hub name.
 
-    Args:
-        name_or_path: a folder, a single file, the name of the model in the package (:data:`INCLUDED`), or a Hub name
-            such as ``"bert-base-uncased"`` or ``"owner/name"``. Existing paths come first (``~`` is expanded); only
-            other names are looked up on the Hub.
-        files: patterns of the files to fetch from a Hub repository, for example ``("vocab.txt", "*.json")``; None
-            means :data:`HUB_FILES`. Ignored for what is on this machine.
-        revision: branch, tag or commit on the Hub; None means ``main``.
-
-    Raises:
-        InputError: an empty name.
-        CheckpointError: neither a local path nor a readable repository on the Hub; a name that is not cached while
-            ``HF_HUB_OFFLINE`` is set; a ``revision`` of a local path or of the included model; an installation without
-            that.
-        ConfigError: the address of a proxy or of the Hub is invalid.
-        ResourceError: no connection and nothing cached, or the disk is full.
+    Existing paths come first (``~`` is expanded), then :data:`INCLUDED`; only other names are looked up on the Hub.
+    ``files`` are patterns of what to fetch from there; None: :data:`HUB_FILES`.
     """
     name = os.fspath(name_or_path)
     if not name or "\0" in name:
@@ -91,11 +78,7 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
 
 
 def adapted_model(folder: Path) -> Path | None:
-    """The model that the adapter or the head in a folder is for; None if there is neither.
-
-    Raises:
-        CheckpointError: a damaged file, or a model that it does not name or that is not there.
-    """
+    """The model that the adapter or the head in a folder is for; None if there is neither."""
     if is_there(folder / HEAD):
         return folder.absolute().parent.parent
     file = folder / ADAPTER

@@ -1,4 +1,4 @@
-"""Paths as users write them. Imports no torch."""
+"""Paths as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor of this machine: its name, cores, instruction sets and memory. Imports no torch.
+"""The processor of this machine: its name, cores, instruction sets and memory.
 
 What a kernel may use and what a benchmark must name is found here, by each system's own means; what a system does not
 tell is left out.
@@ -44,12 +44,10 @@ INT8_SETS = frozenset({"AVX-VNNI", "AVX-512 VNNI", "AMX INT8", "DotProd", "I8MM"
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A processor.
+    """A processor, as the system describes it; what it does not tell is empty or None.
 
-    name: as the system calls it. cores: that this process may use. instruction_sets: see :data:`INSTRUCTION_SETS`;
-    empty where the system does not tell. memory: bytes of the machine; None where the system does not tell.
-    vendor: such as ``GenuineIntel``, as x86 processors under Linux name it; empty elsewhere.
-    cache: bytes of the last level, which cores share; None where the system does not tell.
+    cores: that this process may use. vendor: such as ``GenuineIntel``, as x86 processors under Linux name it. cache:
+    bytes of the last level, which cores share.
     """
 
     name: str
@@ -116,7 +114,7 @@ def find_processor() -> Processor:
     if lower := level():
         sets = tuple(shown for shown in sets if shown in LEVELS[lower])
     name = name or platform.processor() or platform.machine()
-    return Processor(name, _usable_cores(), sets, _memory(), vendor, _last_cache())
+    return Processor(name, usable_cores(), sets, _memory(), vendor, _last_cache())
 
 
 def read_cpuinfo(text: str) -> tuple[str, str, set[str]]:
@@ -141,10 +139,9 @@ def _sysctl(key: str) -> str:
     return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> int | None:

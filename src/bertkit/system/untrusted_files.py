@@ -1,4 +1,4 @@
-"""Reads untrusted files so that none of them can hang a program or fill its memory. Imports no torch."""
+"""Reads untrusted files so that none of them can hang a program or fill its memory."""
 
 from __future__ import annotations
 
@@ -73,11 +73,7 @@ def read_regular(file: Path, *, max_bytes: int) -> bytes:
 
 
 def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> None:
-    """Fill a buffer (``out``: writable, one byte an item) from offset ``start`` of a file.
-
-    Several threads may read from one stream this way at once; its own position means nothing afterwards. ``what`` is
-    being read, for the message if the file ends before ``out`` is full.
-    """
+    """Fill a buffer (``out``: writable, one byte an item) from offset ``start`` of a file; threads may share it."""
     done = 0
     while done < len(out):
         part = out[done : done + _MAX_READ_BYTES]
@@ -95,15 +91,9 @@ def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> N
 def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
     """Parse JSON, refusing what the standard leaves undefined and what needs far more memory than its text.
 
-    Args:
-        text: UTF-8, without a byte order mark.
-        max_values: limit on the number of values; an object counts as four more, a key as two. A value takes up to 90
-            bytes of memory, however short its text.
-
-    Raises:
-        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a duplicate key, NaN, infinity or what is too
-            large for a float, text that UTF-8 cannot represent, an integer of more than :data:`MAX_DIGITS`, too many
-            values, or too many levels.
+    An object counts as four values more, a key as two; a value takes up to 90 bytes, however short its text. All faults
+    are ValueErrors: duplicate keys, NaN, numbers too large, half surrogates, too many values or levels; for what is no
+    JSON a JSONDecodeError.
     """
     opened = text.count(b"{") + text.count(b"[")
     # Also counts those inside texts, so the estimate is never too low.
@@ -141,10 +131,7 @@ def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
 
 
 def is_there(file: Path) -> bool:
-    """Whether there is a regular file; CheckpointError for anything else there, which would be passed over.
-
-    Where one of several files is read, the next would otherwise take the place of a link to nothing, or of a pipe.
-    """
+    """Whether there is a regular file; CheckpointError for a link to nothing or a pipe, which would be passed over."""
     if file.is_file():
         return True
     if os.path.lexists(file):

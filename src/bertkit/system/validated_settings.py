@@ -1,4 +1,4 @@
-"""Base class of all settings: frozen, validated data. Imports no torch."""
+"""Base class of all settings: frozen, validated data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ _MAX_FINDINGS = 10
 
 
 class Settings(BaseModel):
-    """Base class of all settings: frozen and validated; unknown fields are errors.
-
-    Raises:
-        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type, out of bounds, or not
-            finite.
-    """
+    """Base class of all settings: frozen and validated; unknown fields and values out of bounds are ConfigErrors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 

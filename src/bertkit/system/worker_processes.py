@@ -31,12 +31,8 @@ def map_in_processes(
     """The results of ``function`` in the order of the tasks, computed by ``workers`` processes.
 
     Processes are spawned, not forked: the libraries in use have threads, which do not survive a fork. So a script must
-    guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process. If a worker dies, that
-    is a ResourceError.
-
-    function, begin: picklable, as are tasks and results; ``begin`` is called once in each worker before its first task.
-    tasks: read lazily. One for each worker and one more are under way.
-    room: maximum ``size_of`` of all tasks under way together; a single task may be larger.
+    guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process. Tasks are read lazily;
+    one for each worker and one more are under way, of ``room`` together unless a single one is larger.
     """
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,))
     pending: deque[tuple[int, Future[ResultT]]] = deque()

@@ -110,7 +110,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         file = path / name
         values = read_json_if_there(file)
         named = str(values.get("tokenizer_class") or "")
-        if named and named.removesuffix("Fast") not in _WITHOUT_A_KIND:
+        if named and named.removesuffix("Fast") not in ANY_CLASS:
             if (known := CLASSES.get(named.removesuffix("Fast"))) is not None:
                 return known
             near = did_you_mean(named, sorted(CLASSES))
@@ -141,9 +141,6 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
 
 def _reads_like(kind: Kind, other: Kind) -> bool:
     return (kind.model, kind.template, kind.names) == (other.model, other.template, other.names)
-
-
-_WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
 
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:

@@ -28,10 +28,7 @@ from bertkit.tokenization.vocabulary import (
 
 
 def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for word pieces: one that is complete, and one that adds no special tokens.
-
-    The second makes encodings that are truncated before the first adds special tokens. They share the vocabulary.
-    """
+    """The engine for word pieces, and one without special tokens: texts are truncated before the first adds these."""
     model = WordPiece(
         dict(vocabulary.vocab),
         unk_token=vocabulary.unk_token,
@@ -54,10 +51,7 @@ def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokeni
 
 
 def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engines for byte-level BPE: as :func:`build`, and one without added tokens.
-
-    The last is for parts of a text and never prepends a space.
-    """
+    """The engines for byte-level BPE: as :func:`build`, and one without added tokens that never prepends a space."""
     # Without the empty affixes transformers would write other files than it does.
     model = BPE(
         dict(vocabulary.vocab),
@@ -103,12 +97,9 @@ def build_fallback_bpe(vocabulary: FallbackVocabulary, template: Template) -> tu
 def fallback_steps(
     *, add_prefix_space: bool
 ) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer, decoders.Decoder]:
-    """What stands around BPE that falls back on bytes, as published files have it.
-
-    The splitter without prefix finds nothing to split at, because the normalizer has replaced all blanks.
-    """
+    """What stands around BPE that falls back on bytes, as published files have it."""
     cut = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always", split=True)
-    whole = pre_tokenizers.Split(" ", "merged_with_previous")
+    whole = pre_tokenizers.Split(" ", "merged_with_previous")  # finds none: the normalizer has replaced all blanks
     steps = [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
     return normalizers.Replace(" ", BLANK), cut if add_prefix_space else whole, decoders.Sequence(steps)
 
@@ -223,10 +214,7 @@ def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
-    """Encode texts (or lists of words) without special tokens. Never fails on any ``str``.
-
-    Lone surrogates, which UTF-8 cannot represent, become U+FFFD (which BERT's cleaning removes).
-    """
+    """Encode texts (or lists of words) without special tokens; lone surrogates, which UTF-8 lacks, become U+FFFD."""
     if words:
         whole = [[SURROGATE.sub("\ufffd", word) for word in text] for text in texts]
         return bare.encode_batch(whole, is_pretokenized=True)
@@ -241,10 +229,7 @@ def lengths_of(encodings: Sequence[Encoding]) -> Ints:
 def cut_and_join(
     engine: Tokenizer, first: Sequence[Encoding], second: Sequence[Encoding] | None, asked: Request
 ) -> list[Encoding]:
-    """Truncate encodings as asked, join pairs and add special tokens.
-
-    With ``asked.windows``, the rest is kept as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
-    """
+    """Truncate as asked, join pairs, add special tokens; windows are in ``encoding.overflowing``, if asked for."""
     if asked.strategy and asked.max_length is not None:
         num_special = engine.num_special_tokens_to_add(second is not None) if asked.add_special_tokens else 0
         sizes = lengths_of(first), None if second is None else lengths_of(second)

@@ -15,10 +15,7 @@ from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTo
 
 
 class SharedArguments(SpecialTokens, total=False):
-    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these.
-
-    template: where special tokens stand, by a ``tokenizer.json``; otherwise as in the tokenizer's class.
-    """
+    """Keyword arguments that every tokenizer takes; ``template`` is that of a ``tokenizer.json``, if it has another."""
 
     added_tokens: Iterable[AddedToken]
     model_max_length: int
@@ -51,11 +48,7 @@ NO_LIMIT = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The texts of a call.
-
-    first, second: B texts, or lists of words; ``second`` None where there are no pairs.
-    batched: whether the user gave a batch, so that the result has rows even for one text.
-    """
+    """The texts of a call; ``batched`` if the user gave a batch, so that the result has rows even for one text."""
 
     first: list[Any]
     second: list[Any] | None
@@ -64,12 +57,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments of a call, made definite.
-
-    strategy: how to cut rows of more than ``max_length`` tokens; None: do not.
-    padding: ``"longest"``, ``"max_length"`` or None.
-    multiple: pad to a multiple of this; None or 0: any length.
-    """
+    """The arguments of a call, made definite; None: do not cut, do not pad, no limit, any length."""
 
     strategy: str | None
     padding: str | None
@@ -109,11 +97,7 @@ def request(
     stride: int = 0,
     **flags: bool,
 ) -> Request:
-    """Give the arguments of a call their meaning, which is that of transformers.
-
-    ``max_length`` alone (``truncation=None`` and no padding) asks for truncation. A length that is needed and not given
-    is ``model_max_length``; without such a limit nothing is cut and ``padding="max_length"`` does nothing.
-    """
+    """Give the arguments of a call their meaning, which is that of transformers; ``max_length`` alone truncates."""
     for name, number in (("max_length", max_length), ("stride", stride), ("pad_to_multiple_of", pad_to_multiple_of)):
         if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__") or number < 0):
             raise InputError(f"{name} must be a whole number from 0, got {number!r}")
@@ -165,12 +149,7 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
-    """The texts of a call in one form.
-
-    ``text`` is a text, a sequence of texts, or a sequence of pairs of texts (tuples); with ``words`` each text is a
-    sequence of words. ``text_pair`` has the second texts in the same form; for a single text, an empty one is as good
-    as none. Anything else is an InputError that names the row.
-    """
+    """The texts of a call in one form; beside a single text, an empty second one is as good as none."""
     text, text_pair = _as_list(text), _as_list(text_pair)
     is_text = _is_words if words else _is_text
     batched = isinstance(text, list) and (bool(text) and not isinstance(text[0], str) if words else True)

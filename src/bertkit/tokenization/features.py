@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as token ids: the same for training and for prediction. Imports no torch."""
+"""Texts and pairs of texts as token ids: the same for training and for prediction."""
 
 from __future__ import annotations
 
@@ -85,12 +85,8 @@ def featurize_windows(
 ) -> GroupSet:
     """Token ids of long texts: [CLS] window [SEP], as many windows as cover the whole text.
 
-    A text that fits is one window. The windows of a longer one have the same number of word pieces but for the last,
-    which has at least as many as two windows share.
-
-    ``max_length`` is that of a window with its special tokens; None: the tokenizer's ``model_max_length``. ``overlap``:
-    word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window where that
-    is less.
+    The last window of a text has at least as many word pieces as two windows share: ``overlap``, by default
+    :data:`STRIDE_OVERLAP` or a quarter of a window where that is less. ``max_length`` counts special tokens.
     """
     if not texts:
         raise InputError("there are no texts to encode")

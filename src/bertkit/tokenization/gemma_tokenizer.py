@@ -7,7 +7,6 @@ from typing import Unpack
 
 from tokenizers import Tokenizer
 
-from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
@@ -87,10 +86,3 @@ class GemmaTokenizer(PreTrainedTokenizer):
 
     def _original_files(self) -> dict[str, bytes]:
         return {}
-
-    def _check_words(self, words: bool) -> None:
-        if words and not self.add_prefix_space:
-            raise InputError(
-                "this GemmaTokenizer takes words without the blank before them for parts of words; for texts given as "
-                "words load it with add_prefix_space=True"
-            )

@@ -17,13 +17,7 @@ _LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 class Decoder:
-    """Special tokens, conversion between tokens and ids, and decoding.
-
-    Args:
-        vocabulary: of the tokenizer.
-        engine: the same in the ``tokenizers`` package.
-        clean_up_tokenization_spaces: default of :meth:`decode`.
-    """
+    """Special tokens, conversion between tokens and ids, and decoding."""
 
     #: The columns of a call that asks for nothing else.
     model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")

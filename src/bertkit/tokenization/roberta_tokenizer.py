@@ -17,7 +17,7 @@ from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
 from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, MODERNBERT, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import BpeVocabulary, SpecialTokens, TokenTable
+from bertkit.tokenization.vocabulary import BRACKETED, BpeVocabulary, TokenTable
 
 
 class RobertaTokenizer(PreTrainedTokenizer):
@@ -101,13 +101,6 @@ class RobertaTokenizer(PreTrainedTokenizer):
         vocab = json.dumps(self._vocabulary.vocab, ensure_ascii=False)
         return {"vocab.json": f"{vocab}\n".encode(), "merges.txt": f"#version: 0.2\n{merges}".encode()}
 
-    def _check_words(self, words: bool) -> None:
-        if words and not self.add_prefix_space:
-            raise InputError(
-                f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
-                "as words load it with add_prefix_space=True"
-            )
-
 
 class ModernBertTokenizer(RobertaTokenizer):
     """ModernBERT's tokenizer (Warner et al. 2024): byte-level BPE of composed characters (NFC); rows as BERT's.
@@ -122,13 +115,7 @@ class ModernBertTokenizer(RobertaTokenizer):
     saved_as = "PreTrainedTokenizerFast"
     template = templates.BERT
     nfc = True
-    special_names: ClassVar[SpecialTokens] = {
-        "unk_token": "[UNK]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "cls_token": "[CLS]",
-        "mask_token": "[MASK]",
-    }
+    special_names = BRACKETED
 
     def __init__(
         self,

@@ -34,14 +34,7 @@ TokenizerT = TypeVar("TokenizerT", bound=PreTrainedTokenizer)
 
 
 def cut_vocabulary(tokenizer: TokenizerT, seen: Iterable[int] | Ints) -> tuple[TokenizerT, list[int]]:
-    """The tokenizer with the tokens ``seen``, the special and added ones, and all single characters or bytes.
-
-    Returns:
-        The new tokenizer, and for each of its ids the old one, ascending.
-
-    Raises:
-        InputError: a kind of tokenizer that cannot be cut without changing words that stay (Gemma's).
-    """
+    """The tokenizer with the tokens ``seen``, special, added and single ones, and the old id of each of its ids."""
     old = tokenizer._vocabulary
     names = {number: token for token, number in old.vocab.items()}
     wanted = {names[int(number)] for number in seen if int(number) in names}

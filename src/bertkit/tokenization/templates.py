@@ -16,9 +16,7 @@ STRATEGIES = ("longest_first", "only_first", "only_second")
 class Template:
     """Where special tokens stand: ``[CLS] A [SEP]``, and ``[CLS] A [SEP] B [SEP]`` for pairs.
 
-    between: how many [SEP] stand between the texts of a pair.
-    segments: whether the second text of a pair, with the [SEP] behind it, has token type 1; otherwise all have 0.
-    begins: whether there is a [CLS] at the start.
+    between: how many [SEP] stand between the texts of a pair. segments: whether the second has token type 1.
     shown: whether a file gives the second text of a pair token type 1 although its models read no segments: a call of
         the tokenizer returns it then, and rows for models have none.
     """
@@ -47,12 +45,9 @@ T5 = Template(segments=False, begins=False)
 def kept_lengths(
     first: Ints, second: Ints | None, max_length: int, num_special: int, strategy: str
 ) -> tuple[Ints, Ints | None]:
-    """How many tokens each text keeps so that no row has more than ``max_length``.
+    """How many tokens each text keeps so that no row has more than ``max_length``, special tokens included.
 
-    ``first`` and ``second`` are the tokens of each text without special ones, int64 ``(B,)``; rows get ``num_special``
-    special tokens, which count. The strategy ``"longest_first"`` cuts the longer text of a pair until both are equal,
-    then both; ``"only_first"`` and ``"only_second"`` leave the other text whole. A row that cannot be
-    made to fit this way is an InputError.
+    The strategy ``"longest_first"`` cuts the longer text of a pair until both are equal, then both.
     """
     if strategy not in STRATEGIES:
         raise InputError(f"truncation must be True, False or one of {', '.join(STRATEGIES)}, got {strategy!r}")
@@ -94,9 +89,7 @@ def assemble(
     """Cut texts, put special tokens around them, pairs side by side.
 
     ``bodies`` has the ids of all first texts in a row, and how many each has; then those of the second texts of pairs.
-    For each of them ``kept`` says how many tokens each text keeps. ``specials`` are the ids of [CLS] and [SEP]; None to
-    add none; of a template without [CLS] the first says nothing. With ``from_left`` texts are cut at the start instead
-    of the end.
+    ``kept`` says for each of them how many tokens each text keeps; ``specials`` are the ids of [CLS] and [SEP].
     """
     num_texts, num_bodies = len(kept[0]), len(bodies)
     if num_texts == 1:

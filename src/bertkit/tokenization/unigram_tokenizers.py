@@ -27,7 +27,15 @@ from bertkit.tokenization.formats.unigram_files import (
     unigram_kind,
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import END_ONLY, AddedToken, SpecialTokens, Splits, TokenTable, UnigramVocabulary
+from bertkit.tokenization.vocabulary import (
+    BRACKETED,
+    END_ONLY,
+    AddedToken,
+    SpecialTokens,
+    Splits,
+    TokenTable,
+    UnigramVocabulary,
+)
 
 #: Tokens that stand for removed text, in the published vocabularies of T5.
 NUM_SENTINELS = 100
@@ -244,13 +252,7 @@ class DebertaV2Tokenizer(UnigramTokenizer):
         required={"split_by_punct": False, "vocab_type": "spm", "add_prefix_space": True, "sp_model_kwargs": {}},
         blank_before_mask=False,
     )
-    special_names: ClassVar[SpecialTokens] = {
-        "unk_token": "[UNK]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "cls_token": "[CLS]",
-        "mask_token": "[MASK]",
-    }
+    special_names = BRACKETED
     template = templates.BERT
 
     def __init__(

@@ -46,6 +46,16 @@ class SpecialTokens(TypedDict, total=False):
     mask_token: str
 
 
+#: BERT's.
+BRACKETED: SpecialTokens = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AddedToken:
     """A token that is recognized in the raw text and never split.
@@ -79,12 +89,9 @@ def check_characters(tokens: Collection[str], source: str) -> None:
 class TokenTable:
     """The common part of all vocabularies: tokens, their ids, and which of them are special.
 
-    vocab: token to id, ids 0 ... n-1.
     added: tokens that are never split; ids of those not in ``vocab`` follow it.
     names: which special tokens there are; the fields of the others say nothing.
-    blank_before_mask: whether the mask includes the white space before it, as in most published files: ``a <mask>`` is
-        two tokens then.
-    source: its name in error messages.
+    blank_before_mask: the mask includes the white space before it, as in most published files.
     """
 
     vocab: Mapping[str, int]
@@ -171,11 +178,7 @@ class Vocabulary(TokenTable):
 
 @dataclass(frozen=True, kw_only=True)
 class MergedVocabulary(TokenTable):
-    """What the vocabularies of byte pair encoding (BPE) share.
-
-    merges: pairs of tokens to join, the most important first.
-    add_prefix_space: whether a text begins with a blank that it does not have.
-    """
+    """What the vocabularies of byte pair encoding (BPE) share; the most important merges come first."""
 
     merges: tuple[tuple[str, str], ...]
     add_prefix_space: bool = False
@@ -197,11 +200,7 @@ class MergedVocabulary(TokenTable):
 
 @dataclass(frozen=True, kw_only=True)
 class BpeVocabulary(MergedVocabulary):
-    """Everything that makes up a byte-level BPE tokenizer: RoBERTa's, ModernBERT's.
-
-    vocab: a token is written in the 256 characters that stand for bytes.
-    nfc: whether characters and marks are composed first.
-    """
+    """Everything that makes up a byte-level BPE tokenizer: RoBERTa's, ModernBERT's (``nfc``: composed characters)."""
 
     nfc: bool = False
     trim_offsets: bool = True
@@ -246,10 +245,7 @@ class UnigramVocabulary(TokenTable):
     """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, DeBERTa's, T5's, XLM-R's.
 
     pieces: every token with its score (log probability), in the order of ids.
-    charsmap: SentencePiece's compiled table of replacements; None or empty: none.
-    replace_quotes, keep_accents, do_lower_case: earlier steps of normalization, in this order.
-    add_prefix_space: begin every word with ``▁``.
-    splits: how text becomes words; see :data:`Splits`.
+    charsmap: SentencePiece's compiled table of replacements; before it: quotes, accents, lower case.
     model: the SentencePiece file of the pieces, which is written back; None if they are from elsewhere.
     """
 

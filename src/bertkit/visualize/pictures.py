@@ -1,8 +1,7 @@
 """Pictures of a run: loss curve, confusion matrix, predicted against true scores; and of a benchmark.
 
 Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
-Needs the extra ``plots``; without it, every function raises MissingExtraError.
-Each writes a PNG file and returns its path.
+Each function writes a PNG file and returns its path.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ MOST_LABELS = 60
 
 
 def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | None = None) -> Path:
-    """Training loss of every step, dev loss and dev score (``metric``) of every epoch, the best epoch marked.
-
-    ``records`` are the lines of a run's ``log.jsonl``; an InputError if none is a step.
-    """
+    """Training loss of every step; dev loss and score (``metric``) of every epoch of a ``log.jsonl``, best marked."""
     steps, epochs = _steps_and_epochs(records)
     losses, dev = np.array([record["loss"] for record in steps]), _points(epochs, "dev_loss")
     figure, axes = _draw_losses(steps, losses, dev, names=("train loss", "dev loss"))
@@ -78,7 +74,6 @@ def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entro
 
 
 def _steps_and_epochs(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """The two kinds of lines of a ``log.jsonl``."""
     steps = [record for record in records if "event" not in record]
     if not steps:
         raise InputError("there is no training step in the log, so no curve to draw")
@@ -150,10 +145,7 @@ def _draw_score(axes: Axes, epochs: Sequence[Record], metric: str) -> Axes | Non
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
-    """A confusion matrix: color is the share of the true label's rows, the number is the count.
-
-    ``matrix`` has counts ``(C, C)``: a row for each true label, a column for each predicted one.
-    """
+    """A confusion matrix, a row for each true label: color is the share of that row, the number is the count."""
     counts = np.asarray(matrix)
     size = len(labels)
     if counts.shape != (size, size):
@@ -258,10 +250,7 @@ def regression(rows: Sequence[Record], path: str | Path) -> Path:
 
 
 def relative_times(bars: Mapping[str, Sequence[float]], groups: Sequence[str], base: str, path: str | Path) -> Path:
-    """Times of several systems as shares of one's: a group of bars for each measurement.
-
-    ``bars`` has for each system one value a group; ``base`` is the system whose values are 1.
-    """
+    """Times of several systems, each with one value a group of bars, as shares of those of ``base``, which are 1."""
     figure, axes = _figure(WIDTH, 1.5 + 0.22 * len(groups) * (len(bars) + 1))
     places, height = np.arange(len(groups)), 0.85 / len(bars)
     for number, (name, values) in enumerate(bars.items()):

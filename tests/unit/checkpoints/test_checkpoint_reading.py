@@ -16,7 +16,7 @@ from bertkit import BertConfig, BertForMaskedLM, BertModel, CheckpointError
 from bertkit.checkpoints.apply import to_ours
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
-from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.names import BERT
 from bertkit.checkpoints.safetensors_format import first_not_finite
 from bertkit.system import untrusted_files
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def read(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
     weights = find_weights(folder)
-    return to_ours(match(weights.tensors, CONFIG, CLASSES["BertModel"], BERT), weights.tensors, dtype)
+    return to_ours(match(weights.tensors, CONFIG, BERT.classes["BertModel"], BERT), weights.tensors, dtype)
 
 
 def check(state: dict[str, Tensor], folder: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_system_without_positioned_reads(folder: Path, monkeypatch: pytest.Mon
     weights = find_weights(folder)
     os.truncate(folder / "model.safetensors", 5000)
     with pytest.raises(CheckpointError, match=r"model\.safetensors was cut off while '.*' was being read"):
-        to_ours(match(weights.tensors, CONFIG, CLASSES["BertModel"], BERT), weights.tensors, torch.float64)
+        to_ours(match(weights.tensors, CONFIG, BERT.classes["BertModel"], BERT), weights.tensors, torch.float64)
 
 
 def test_reads_are_cut_into_pieces_the_system_takes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_changing_the_model_leaves_the_file_alone(folder: Path) -> None:
 
 def test_a_file_cut_off_after_its_header_was_read(folder: Path) -> None:
     weights = find_weights(folder)
-    table = match(weights.tensors, CONFIG, CLASSES["BertModel"], BERT)
+    table = match(weights.tensors, CONFIG, BERT.classes["BertModel"], BERT)
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
     with pytest.raises(CheckpointError, match="was cut off while"):
         to_ours(table, weights.tensors, torch.float32)

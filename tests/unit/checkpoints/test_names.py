@@ -11,7 +11,7 @@ import torch
 import bertkit
 from bertkit import BertConfig
 from bertkit.checkpoints.apply import to_theirs
-from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.names import BERT
 from bertkit.checkpoints.rules import layer_number, sizes
 from bertkit.model.auto import MODEL_CLASSES
 
@@ -25,13 +25,13 @@ SHAPES = {
 
 
 def parts_of(head: str) -> list[str]:
-    spec = CLASSES[head]
+    spec = BERT.classes[head]
     return ["encoder", *(["pooler"] if spec.pooler else []), *spec.heads]
 
 
 def test_the_table_knows_every_class() -> None:
-    assert CLASSES.keys() | {"ElectraForPreTraining"} == MODEL_CLASSES.keys()
-    for head, spec in CLASSES.items():
+    assert BERT.classes.keys() | {"ElectraForPreTraining"} == MODEL_CLASSES.keys()
+    for head, spec in BERT.classes.items():
         assert spec.base_prefix == MODEL_CLASSES[head].base_prefix
         assert not MODEL_CLASSES[head].label_head or spec.label_head
         roots = {rule.ours for part in spec.heads for rule in BERT.parts[part]}
@@ -39,9 +39,9 @@ def test_the_table_knows_every_class() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("head", CLASSES)
+@pytest.mark.parametrize("head", BERT.classes)
 def test_names_and_shapes_are_those_of_the_model(head: str, shape: str) -> None:
-    config, spec = SHAPES[shape], CLASSES[head]
+    config, spec = SHAPES[shape], BERT.classes[head]
     with torch.device("meta"):
         model = MODEL_CLASSES[head](config)
     rules = [(part, rule) for part in parts_of(head) for rule in BERT.rules(part, config)]
@@ -84,7 +84,7 @@ def test_layer_numbers() -> None:
     assert layer_number("encoder.layer.x.bias") is None
 
 
-@pytest.mark.parametrize("head", CLASSES)
+@pytest.mark.parametrize("head", BERT.classes)
 def test_there_and_back_gives_the_same_bits(head: str, tmp_path: Path) -> None:
     config = SHAPES["tiny"].replace(num_labels=4)
     model = getattr(bertkit, head)(config)
@@ -103,6 +103,6 @@ def test_there_and_back_gives_the_same_bits(head: str, tmp_path: Path) -> None:
 
 def test_their_names_have_no_fused_matrix() -> None:
     model = bertkit.BertForMaskedLM(SHAPES["tiny"])
-    names = {name for name, _ in to_theirs(model.state_dict(), model.config, CLASSES["BertForMaskedLM"], BERT)}
+    names = {name for name, _ in to_theirs(model.state_dict(), model.config, BERT.classes["BertForMaskedLM"], BERT)}
     assert "bert.encoder.layer.1.attention.self.key.weight" in names
     assert not any("qkv" in name or "decoder" in name for name in names)

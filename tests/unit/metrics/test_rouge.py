@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from bertkit.errors import InputError
-from bertkit.metrics.rouge import ROUGE, Overlap, rouge, rouge_means
+from bertkit.metrics.rouge import ROUGE, Overlap, rouge
 
 PEER = RougeScorer(list(ROUGE), use_stemmer=False)
 #: Few words, so that many subsequences are equally long.
@@ -59,12 +58,3 @@ def test_the_comparison_can_fail() -> None:
     found = rouge("c d\na b", "a b\nc d")
     assert found["rougeLsum"].f1 == 1.0
     assert found["rougeL"].f1 == 0.5
-
-
-def test_means() -> None:
-    means = rouge_means(["a b", "c"], ["a b", "d"])
-    assert means == dict.fromkeys(ROUGE, 0.5) | {"rouge2": 0.5}
-    with pytest.raises(InputError, match="got 0 and 0"):
-        rouge_means([], [])
-    with pytest.raises(InputError, match="got 1 and 2"):
-        rouge_means(["a"], ["a", "b"])

@@ -17,10 +17,10 @@ from bertkit.system.worker_processes import map_in_processes
 
 VOCABULARY = """
 import itertools
-from bertkit.tokenization.learn.wordpiece_learner import learn_vocabulary
+from bertkit.tokenization.learn.word_counts import count_words
 
 if __name__ == "__main__":
-    learn_vocabulary(("some words of text " * 5000 for _ in itertools.count()), 1000, workers=2)
+    count_words(("some words of text " * 5000 for _ in itertools.count()), workers=2)
 """
 
 

@@ -73,10 +73,7 @@ class Texts:
 
 
 class Runner(Protocol):
-    """A loaded model.
-
-    batch_size: most texts of a call; None: any number, which it sorts and splits itself.
-    """
+    """A loaded model; ``batch_size``: most texts of a call; None: any number, which it sorts and splits itself."""
 
     batch_size: int | None
 
@@ -216,10 +213,7 @@ def _seconds_of_calls(runner: Runner, texts: Texts, budget: float) -> list[float
 
 
 def peak_memory() -> int:
-    """Most bytes of memory that this process held.
-
-    From /proc where there is one, because ``getrusage`` counts the parent's memory from before the start of the script.
-    """
+    """Most bytes of memory that this process held; ``getrusage`` counts the parent's from before the script began."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -6,7 +6,6 @@ allocates nothing that grows with the weights. Layout: ``tensorflow/core/protobu
 A partitioned variable is one tensor stored as several along one axis: its entry has a shape, a list of slices and no
 bytes. Each slice has an entry of its own, whose key is made of the name and the slice in TensorFlow's order-preserving
 code, which is not text (``core/util/saved_tensor_slice_util.cc``, ``core/lib/strings/ordered_code.cc``).
-Imports no torch.
 """
 
 from __future__ import annotations
@@ -49,11 +48,10 @@ Extents = tuple[tuple[int, int], ...]
 class Bundle:
     """The content of an index; no values are read yet.
 
-    index: the ``.index`` file.
     tensors: by name, without those of text. A tensor in slices has the location of its first slice.
     slices: by name, for tensors in slices: their axis, and the slices in order.
     checksums: masked CRC-32C of the bytes of each tensor or slice.
-    graph: location of the object graph that TensorFlow 2 saves; None in other checkpoints.
+    graph: location of the object graph that TensorFlow 2 saves.
     """
 
     index: Path
@@ -75,12 +73,7 @@ class _Entry:
 
 
 def open_bundle(index: Path) -> Bundle:
-    """Read and check the ``.index`` of a checkpoint, and that its data files exist and are long enough.
-
-    Raises:
-        CheckpointError: a damaged index, a big-endian or newer format, a missing data file, or tensors that are not
-            weights, overlap or exceed their file. Names file and tensor.
-    """
+    """Read and check the ``.index`` of a checkpoint, and that its data files exist and are long enough."""
     entries = read_table(index)
     try:
         if not entries or entries[0][0]:

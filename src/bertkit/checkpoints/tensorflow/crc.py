@@ -6,7 +6,7 @@ numbers of 64-bit words: a word may be removed from the front if it is XORed int
 thousands of words with three calls. The rest is halved repeatedly: two neighbouring pieces become one,
 ``left * x^n + right``, where the product takes four look-ups in tables of 256 entries.
 
-Source: RFC 3720, appendix B.4 (polynomial and check values). Imports no torch.
+Source: RFC 3720, appendix B.4 (polynomial and check values).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A block has entries (number of bytes shared with the previous key, further bytes of the key, bytes of the value, all as
 varints; then key and value), the offsets of its restarts, one byte for the compression and a masked CRC-32C. The last
 48 bytes locate the block that lists the blocks (https://github.com/google/leveldb/blob/main/doc/table_format.md).
-TensorFlow never compresses an index; a compressed one is refused. Imports no torch.
+TensorFlow never compresses an index; a compressed one is refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Variable names in TensorFlow checkpoints, tensor names in published PyTorch files, and what is dropped.
 
 A line says: this variable is that tensor, in this layout. ``{i}`` is a number. TensorFlow stores the matrix of a linear
-layer as (inputs, outputs), PyTorch as (outputs, inputs). The Keras versions also split the axis of the heads.
-Sources: ``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of
-google-research/bert; ``modeling.py`` of google-research/albert; and for the Keras names the replacements that
-``tf1_checkpoint_converter_lib.py`` in tensorflow/models made for the models on TF-Hub. Imports no torch.
+layer as (inputs, outputs), PyTorch as (outputs, inputs). The Keras versions also split the axis of the heads. Sources:
+``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of google-research/bert; ``modeling.py`` of
+google-research/albert; and for the Keras names the replacements that ``tf1_checkpoint_converter_lib.py`` in
+tensorflow/models made for the models on TF-Hub.
 """
 
 from __future__ import annotations
@@ -70,10 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class VariableNames:
-    """All names of one implementation, for a family (``model_type``).
-
-    anchor: a variable of every such checkpoint; its prefix is that of all names.
-    """
+    """All names of one implementation; ``anchor``: a variable of every such checkpoint, whose prefix all names have."""
 
     name: str
     model_type: str

@@ -3,7 +3,7 @@
 Reads checkpoints of the original BERT code (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``,
 also fine-tuned ones with their optimizer) and the ``variables`` of SavedModels from TensorFlow 2 or TF-Hub. Every
 variable is in the table of names, or is dropped because name and shape show that it belongs to an optimizer or counts
-steps, or is an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
+steps, or is an error. See ``docs/decisions/0110-tensorflow-archives.md``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ class Origin:
 class Archive:
     """A TensorFlow checkpoint under published names; no values are read yet.
 
-    names: the table that fits it.
     tensors: of the result, by published name: final shape and type, and the location in the bundle.
     dropped: variable -> why it is omitted, "optimizer" or "bookkeeping".
-    lower_case: what the checkpoint says about its tokenizer; None if nothing.
+    lower_case: what the checkpoint says about its tokenizer.
     """
 
     bundle: Bundle
@@ -84,12 +83,7 @@ def find_index(path: Path) -> Path | None:
 
 
 def open_archive(index: Path) -> Archive:
-    """Match the variables of a checkpoint with the table of names.
-
-    Raises:
-        CheckpointError: a damaged bundle; not a BERT; variables that are neither in the table nor part of an optimizer
-            (all of them are listed); two variables for one tensor.
-    """
+    """Match the variables of a checkpoint with the table of names; all that are unknown are listed in the error."""
     bundle = open_bundle(index)
     keys = _variables(bundle)
     shapes = {variable: bundle.tensors[key].shape for variable, key in keys.items()}

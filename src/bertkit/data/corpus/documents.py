@@ -44,10 +44,7 @@ _MAY_END = re.compile(r"[.!?…。！？｡।॥]\S*\s*\S")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Consecutive sentences.
-
-    sentences: at least one, none blank. source: where the document begins, ``file:line`` or ``file:row 7``.
-    """
+    """Consecutive sentences, at least one, none blank; ``source``: where they begin: ``file:line``, ``file:row 7``."""
 
     sentences: tuple[str, ...]
     source: str
@@ -63,25 +60,15 @@ def read_documents(
 ) -> Iterator[Document]:
     """Read documents lazily, in the order of the files. Memory does not depend on the size of the corpus.
 
-    Args:
-        paths: files, folders, patterns (``"wiki/*.txt.xz"``), or ``"-"`` for standard input. By suffix: ``.jsonl``
-            (``.ndjson``, ``.json``) has one object per line, ``.parquet`` one document per row, ``.xml`` is a MediaWiki
-            dump; anything else is plain text in UTF-8 with blank lines between documents. All but Parquet may be
-            compressed: ``.gz``, ``.bz2``, ``.xz``, ``.zst``. A file given twice is read once. Standard input is plain
-            text, or JSONL if it begins with ``{``.
-        sentences: ``"split"``: lines are paragraphs, split into sentences by ``nupunkt``; text wrapped at a fixed width
-            is joined first. ``"line"``: each line is a sentence.
-        text: text column of JSONL and Parquet files; None means ``"text"``, or the only column with text.
-        on_error: ``"raise"``, or ``"skip"`` to count bad input in ``report`` and continue. A skipped line of plain text
-            ends its document, so that sentences on either side do not become neighbours. After damage in compressed
-            data or XML, the rest of the file is skipped.
-        report: filled while documents are read.
+    ``paths`` are files, folders, patterns (``"wiki/*.txt.xz"``), or ``"-"`` for standard input. By suffix: ``.jsonl``
+    (``.ndjson``, ``.json``) has one object per line, ``.parquet`` one document per row, ``.xml`` is a MediaWiki dump;
+    anything else is plain text in UTF-8 with blank lines between documents. All but Parquet may be compressed.
 
-    Raises:
-        InputError: a wrong argument.
-        DataError: with file and line: a file that is missing, empty, unreadable or damaged, bytes that are not UTF-8, a
-            NUL, a line longer than :data:`~bertkit.data.corpus.text_files.MAX_LINE_BYTES`, a row without the text
-            column. Also if everything was skipped and no document is left.
+    With ``"split"`` lines are paragraphs, split into ``sentences`` by ``nupunkt``; text wrapped at a fixed width is
+    joined first. ``text`` is the column of JSONL and Parquet files; None: ``"text"``, or the only one with text. With
+    ``on_error="skip"`` a skipped line of plain text ends its document, so that sentences on either side do not become
+    neighbours; after damage in compressed data or XML, the rest of the file is skipped. A DataError names file and
+    line; one is raised also if no document is left.
     """
     if sentences not in ("split", "line"):
         raise InputError(f"sentences must be 'split' or 'line', got {sentences!r}")
@@ -156,11 +143,7 @@ def _read_text(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[F
 
 
 def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: Policy) -> Iterator[Found]:
-    """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings.
-
-    ``column`` is the key of the text; None means ``"text"``, or the only key whose value is text. The policy decides
-    about rows that are not a JSON object or lack the text.
-    """
+    """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings."""
     for number, line in read_lines(chunks, name, policy):
         if line is None or not line.strip():
             continue
@@ -187,11 +170,7 @@ def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: 
 
 
 def _read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator[Found]:
-    """One document per row of a Parquet file; rows count from 1. Memory: one row group of the text column.
-
-    ``column`` is as in JSONL, of type string or list of strings. The policy decides about a damaged file,
-    one without the column, and rows that are not text.
-    """
+    """One document per row of a Parquet file; rows count from 1. Memory: one row group of the text column."""
     assert source.path is not None, "Parquet is never read from standard input"
     number = num_rows = position = 0
     try:
@@ -281,11 +260,7 @@ def keep_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Split the lines of one document into sentences with ``nupunkt``: a pure function of ``lines``.
-
-    A line is a paragraph, and sentences never cross its end, since headings and list items often lack a full stop.
-    Lines wrapped at a fixed width (:func:`is_hard_wrapped`) are joined first. Sentences are stripped, none is blank.
-    """
+    """Sentences of a document's lines by ``nupunkt``; none crosses a line's end, as headings often lack a full stop."""
     paragraphs = keep_lines(lines)
     if is_hard_wrapped(paragraphs):
         paragraphs = (" ".join(paragraphs),)
@@ -293,11 +268,7 @@ def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def forget_words() -> None:
-    """Clear the splitter's caches of words and contexts, if it has been used.
-
-    Each grows to 65,536 entries, 40 MB together. One has no public way to clear it; if another version of ``nupunkt``
-    keeps it elsewhere, it simply stays.
-    """
+    """Clear the splitter's caches, 40 MB together. One has no public way; where another version keeps it, it stays."""
     nupunkt = sys.modules.get("nupunkt")
     if nupunkt is None:
         return
@@ -308,11 +279,7 @@ def forget_words() -> None:
 
 
 def is_hard_wrapped(lines: Sequence[str]) -> bool:
-    """Whether the lines are one paragraph wrapped at a fixed width.
-
-    By the definition of wrapping: at no line end would the first word of the next line have fitted within the longest
-    line. Independent sentences or paragraphs practically never pass.
-    """
+    """Whether no first word of a next line would have fitted within the longest line, as in a wrapped paragraph."""
     if len(lines) < _MIN_WRAPPED_LINES:
         return False
     width = max(len(line) for line in lines)

@@ -129,9 +129,8 @@ class _DumpReader:
 def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[str, list[str]]]:
     """Articles of a dump: where each begins (``file:line``) and its passages, none blank, perhaps no passage at all.
 
-    Redirects and pages of other namespaces (talk, templates, categories) are ignored. The XML is read as a stream:
-    memory holds one chunk and its pages. The policy decides about unusable pages and malformed XML, after which the
-    rest of the file is skipped.
+    Redirects and pages of other namespaces (talk, templates, categories) are ignored. Memory holds one chunk and its
+    pages.
     """
     reader = _DumpReader(name, policy)
     try:
@@ -163,11 +162,7 @@ def _articles(reader: _DumpReader, policy: Policy) -> Iterator[tuple[str, list[s
 
 
 def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
-    """The running text of one page as paragraphs without mark-up and line ends, none blank.
-
-    Links of the lower-case namespaces ``unseen`` put no words into the text (files, categories). A DataError if too
-    much mark-up is never closed to be parsed in reasonable time.
-    """
+    """The paragraphs of a page without mark-up; links of the namespaces ``unseen`` put no words into the text."""
     if _is_too_tangled(wikitext):
         raise DataError("too many templates, links, tables or tags are opened and never closed")
     # Italics and bold are removed afterwards: unbalanced quotes would make the parser guess.

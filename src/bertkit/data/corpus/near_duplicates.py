@@ -44,11 +44,7 @@ _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30f
 
 @dataclass(slots=True)
 class DedupReport:
-    """Counts of documents.
-
-    kept, exact, near: documents kept, dropped as exact and as near duplicates. dropped_bytes: UTF-8 bytes of the
-    dropped ones, with one more for each line end. examples: sources of the first pairs (dropped, kept).
-    """
+    """Documents kept and dropped; UTF-8 bytes of the latter, with line ends; first pairs of sources (dropped, kept)."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # a manifest holds one
 
@@ -88,15 +84,9 @@ def drop_duplicates(
 ) -> Iterator[Document]:
     """Yield each document that is not a duplicate of an earlier one.
 
-    Exact duplicates differ only in case, white space and sentence boundaries.
-
-    Args:
-        documents: consumed lazily. Memory: about 3 KB per document kept (0.3 KB without ``near``).
-        near: also drop near duplicates.
-        threshold: Jaccard similarity of the sets of five-word runs, from 0.5 to 1, at which two documents are near
-            duplicates; estimated from 64 hashes, with a standard error of 0.05 at 0.8.
-        report: filled while documents are read.
-        max_documents: with more distinct ones, a ResourceError; see :func:`documents_within`. None: no limit.
+    Exact duplicates differ only in case, white space and sentence boundaries. Near ones have a Jaccard similarity of
+    their sets of five-word runs of at least ``threshold``, estimated from 64 hashes with a standard error of 0.05 at
+    0.8.
     """
     if not 0.5 <= threshold <= 1:
         raise InputError(f"threshold must be a similarity from 0.5 to 1, got {threshold}")
@@ -179,10 +169,7 @@ def shingle_hashes(text: str) -> UInt64:
 
 
 def signature(shingles: UInt64) -> NDArray[np.uint32]:
-    """Minimum over the shingles of each of :data:`NUM_HASHES` hash functions, uint32 ``(64,)``.
-
-    The share of equal entries in two signatures estimates the Jaccard similarity of the two sets.
-    """
+    """Minimum of each of :data:`NUM_HASHES` hashes, uint32 ``(64,)``; the share of equal ones estimates similarity."""
     least = np.full(NUM_HASHES, np.iinfo(np.uint64).max, np.uint64)
     for start in range(0, len(shingles), _BLOCK):
         hashed = shingles[start : start + _BLOCK, None] * _FACTORS + _SUMMANDS

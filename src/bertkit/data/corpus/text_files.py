@@ -60,10 +60,9 @@ KEPT_EXAMPLES = 10
 class CorpusReport:
     """What was read and skipped. Filled while documents are read; one report may serve several calls.
 
-    files: files read, in full or up to a fault. documents, sentences: yielded. bytes_read: after decompression;
-    for a Parquet file, bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without
-    text. cut_documents: cuts made in documents too long for memory. skipped: number of faults of each kind; examples:
-    the first messages.
+    bytes_read: after decompression; of a Parquet file, bytes of its texts. file_bytes_read: on disk. empty_rows: table
+    rows and dump pages without text. cut_documents: cuts in documents too long for memory. skipped: faults of each
+    kind.
     """
 
     files: int = 0
@@ -102,10 +101,7 @@ class Policy:
         self.report = report
 
     def bad(self, kind: str, message: str) -> None:
-        """Raise a DataError, or count a fault under ``kind``, a few words such as ``"bad UTF-8"``.
-
-        The message says where it is, what was found and what to do, without the advice to skip.
-        """
+        """Raise a DataError, or count a fault under ``kind``; the message lacks only the advice to skip."""
         if self.on_error == "raise":
             raise DataError(f"{message}, or skip it with on_error='skip' (--on-error skip)")
         self.report.skipped[kind] += 1
@@ -115,11 +111,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file of a corpus.
-
-    name: shown in messages. path: None for standard input. kind: ``text``, ``jsonl``, ``parquet``, ``xml`` or ``stdin``
-    (text or JSONL, depending on its first byte). compression: a member of :data:`COMPRESSIONS`, or empty.
-    """
+    """One file of a corpus; of standard input (kind ``stdin``) the first byte tells text from JSONL."""
 
     name: str
     path: Path | None
@@ -128,12 +120,7 @@ class Source:
 
 
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
-    """The files to read, each once, in the order given; files of a pattern or folder are sorted by name.
-
-    Paths are files, folders (all files below them with a known suffix), patterns with ``*``, ``?``, ``[...]`` or
-    ``**``, and ``-`` for standard input. A name that exists is never a pattern. The policy decides about missing files
-    and compressed Parquet files; no path, or an impossible one, is an InputError.
-    """
+    """The files to read, each once, in the order given, those of a pattern or folder by name; what exists is a path."""
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
     sources: dict[str, Source] = {}
@@ -200,10 +187,7 @@ def _suffixes(path: Path) -> tuple[str, str]:
 
 
 def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
-    """The decompressed bytes of a file, at most :data:`CHUNK_BYTES` at a time.
-
-    The policy decides about a file that cannot be opened, and skips the rest of one that is damaged or truncated.
-    """
+    """The decompressed bytes of a file, at most :data:`CHUNK_BYTES` at a time; the rest of a damaged one is skipped."""
     done = position = 0
     try:
         with contextlib.ExitStack() as stack:
@@ -243,8 +227,7 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
 def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:
     r"""Lines without their ends, numbered from 1; None for one that the policy skips: too long, not UTF-8, with a NUL.
 
-    Only ``\n`` ends a line (a ``\r`` before it counts as white space); a byte order mark at the start is dropped.
-    Memory: one chunk and one line of at most :data:`MAX_LINE_BYTES`.
+    Only ``\n`` ends a line; a byte order mark at the start is dropped. Memory: one chunk and one line.
     """
     number = 1
     for block in _whole_lines(chunks):

@@ -1,4 +1,1 @@
-"""From a token store to pre-training batches: pairs, masks, order; denoising for encoder-decoders.
-
-Also examples as the original code makes them.
-"""
+"""From a token store to batches: pairs, masks, order; denoising; examples as the original code makes them."""

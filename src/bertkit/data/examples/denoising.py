@@ -27,10 +27,7 @@ _LENGTHS, _PLACES, _BETWEEN, _SENTENCES = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Denoising:
-    """How much of a text is replaced, and how long the spans are.
-
-    rate: share of the tokens. mean_span: tokens of a span on average.
-    """
+    """How large a share of the tokens is replaced, and how many tokens a span has on average."""
 
     rate: float
     mean_span: float
@@ -68,17 +65,8 @@ def corrupt_spans(ids: Ids | Ints, key: int, sentinels: Sequence[int], how: Deno
     N = ``round(rate * length)`` tokens, at least one but not all, are replaced, in ``round(N / mean_span)`` spans, at
     least one; every division into spans is equally likely. In ``source`` a sentinel stands for each span, in order; in
     ``target`` each sentinel is followed by the tokens it replaced. As in the authors' code, the first token is always
-    kept and the last one always replaced, and ``target`` has no final sentinel, unlike figure 2 of the paper. A text
-    of one token is kept, and its ``target`` is the first sentinel alone.
-
-    Args:
-        ids: tokens of the text, at least one.
-        key: see :func:`example_key`.
-        sentinels: ids of ``<extra_id_0>``, ``<extra_id_1>`` ...
-        how: rate and length of spans.
-
-    Raises:
-        InputError: no tokens, or more spans than sentinels.
+    kept and the last one always replaced, and ``target`` has no final sentinel, unlike figure 2 of the paper. A text of
+    one token is kept, and its ``target`` is the first sentinel alone.
     """
     text = _checked(ids)
     if len(text) == 1:
@@ -113,16 +101,6 @@ def infill(
     longer than ``target``, which makes a difference for a handful of tokens only. Every placement of the spans is
     equally likely, and two spans may be adjacent. Deviates from the authors' code, whose spans consist of whole words;
     the paper speaks of tokens.
-
-    Args:
-        sentences: tokens of each sentence, at least one token in all.
-        key: see :func:`example_key`.
-        mask_id: id of the mask.
-        how: rate and length of spans.
-        permute: whether the sentences are permuted.
-
-    Raises:
-        InputError: no tokens.
     """
     parts = [np.asarray(sentence, np.int64) for sentence in sentences]
     target = _checked(np.concatenate([np.empty(0, np.int64), *parts]))
@@ -173,10 +151,7 @@ def _divided(total: int, count: int, key: int) -> Ints:
 
 
 def _poisson_spans(total: int, mean: float, key: int) -> Ints:
-    """Lengths drawn from a Poisson distribution that add up to ``total``; the last one is shortened.
-
-    There are at most ``total`` of them: of more, the first of length 0 are left out.
-    """
+    """At most ``total`` lengths that add up to it: the last one is shortened, the first of length 0 are left out."""
     shares = _poisson_shares(mean)
     drawn: list[NDArray[np.int64]] = []
     reached = done = 0

@@ -37,11 +37,7 @@ NO_TARGET = -100
 
 @dataclass(frozen=True, slots=True)
 class DenoisingVocabulary:
-    """What denoising needs of a tokenizer.
-
-    before, behind: ids of the special tokens around a text. size: of the vocabulary.
-    mask_id: of text infilling; sentinels: of span corruption, ``<extra_id_0>`` first.
-    """
+    """What denoising needs of a tokenizer: special tokens around a text, the mask, sentinels in their order."""
 
     size: int
     before: tuple[int, ...] = ()
@@ -71,12 +67,7 @@ class DenoisingVocabulary:
 
 @dataclass(frozen=True, slots=True)
 class DenoisingRules:
-    """How the examples are made.
-
-    objective: ``span-corruption`` as T5, ``text-infilling`` with permuted sentences as BART.
-    max_seq_length: most tokens of a text, special ones included, and so of a source and of a target.
-    how: rate and mean length of the spans; None: as published. permute_sentences: of text infilling.
-    """
+    """How the examples are made; ``max_seq_length`` counts special tokens, ``permute_sentences`` is for infilling."""
 
     objective: DenoisingObjective = "span-corruption"
     max_seq_length: int = 512
@@ -95,13 +86,7 @@ class DenoisingRules:
 
 
 class DenoisingData(ExamplePlan):
-    """The batch plan of denoising: packed sources, whose ``labels`` ``(B, S)`` are the targets, filled up with -100.
-
-    Arguments and the rest are those of :class:`~bertkit.data.examples.pretrain_batches.ExamplePlan`.
-
-    Raises:
-        ConfigError: a tokenizer without a mask or without enough sentinels, which the objective needs.
-    """
+    """The batch plan of denoising: packed sources, whose ``labels`` ``(B, S)`` are the targets, filled up with -100."""
 
     def __init__(
         self,

@@ -36,11 +36,9 @@ _ORDER_BITS = 44
 class Masking:
     """How much is masked, and how.
 
-    unit: what is chosen at a time; see :data:`Unit`.
     rate: share of a row's tokens (special ones included, as in the original) that become targets; at least one does.
     max_predictions_per_seq: maximum targets of a row; None: no limit. The original has 20 at length 128, 76 at 512.
-    mask_share: share of the targets replaced by [MASK].
-    random_share: share replaced by a random token; the rest is unchanged.
+    mask_share, random_share: of the targets, those replaced by [MASK] and by a random token; the rest is unchanged.
     """
 
     unit: Unit = "token"
@@ -76,10 +74,8 @@ _IN_NO_TEXT = re.compile(r"\[unused.*|<unused\d+>|.*NOTUSED|madeupword\d+|<0x[0-
 class MaskVocabulary:
     """What masking and assembly need to know about a vocabulary of V tokens.
 
-    cls_id, sep_id, mask_id: ids of [CLS], [SEP] and [MASK].
-    continues: bool ``(V,)``, pieces that continue a word.
+    continues: bool ``(V,)``, pieces that continue a word; it says so only with ``knows_words``.
     replacements: int32, the ids that random replacements are drawn from.
-    knows_words: whether ``continues`` says where words begin; without it only single tokens can be masked.
     """
 
     cls_id: int
@@ -151,8 +147,8 @@ class MaskVocabulary:
 class _Rows:
     """A flat batch of B rows and T tokens.
 
-    row, key: row of each token and its key ``(T,)``. wanted: maximum targets of each row ``(B,)``.
-    counter: number of each token's first draw, by its position in its row ``(T,)``.
+    key: of each token's row ``(T,)``. wanted: maximum targets of each row ``(B,)``. counter: number of each token's
+    first draw, by its position in its row ``(T,)``.
     """
 
     ids: Ints
@@ -168,11 +164,8 @@ def mask_rows(
 ) -> tuple[Ints, Ints]:
     """Input ids and labels of concatenated rows, both int64 ``(T,)``; a label is the original token, or -100.
 
-    ids, special: ``(T,)``; special tokens, the added [CLS] and [SEP], are never targets, and each row begins with one.
-    boundaries: ``(B + 1,)``; at most 2**20 rows. keys: ``(B,)``.
-
-    A row has at most ``max(1, round(rate * length))`` targets; with whole words or spans it may have fewer, if no word
-    is short enough to reach that number.
+    Special tokens are never targets, and each of at most 2**20 rows begins with one. A row has at most ``max(1,
+    round(rate * length))`` targets, or fewer if no whole word or span is short enough.
     """
     lengths = np.diff(boundaries)
     row = np.repeat(np.arange(len(lengths)), lengths)
@@ -217,8 +210,7 @@ def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple
     """Whole words in random order, each with the following ones of its span, as long as there is room.
 
     A word that no longer fits is skipped for a shorter one, as in the original. A span ends early at a [SEP], at a word
-    already taken, and where the room ends. Returns the flat positions of the targets, ascending, and for each the first
-    position of its span.
+    already taken, and where the room ends. Returns the targets, ascending, and for each where its span begins.
     """
     candidates = np.flatnonzero(~batch.special)
     begins = batch.special[candidates - 1] | ~vocabulary.continues[batch.ids[candidates]]

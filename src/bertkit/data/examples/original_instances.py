@@ -16,8 +16,9 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 
 from bertkit.errors import ConfigError
@@ -133,14 +134,14 @@ def document_instances(
             length += len(document[end])
             end += 1
         a_end = start + 1 if end - start == 1 else start + rng.randint(1, end - start - 1)
-        tokens_a = _joined(document[start:a_end])
+        tokens_a = list(chain.from_iterable(document[start:a_end]))
         # The draw must not happen where there is only one sentence: every call moves the generator on.
         is_random_next = end - start == 1 or rng.random() < 0.5
         if is_random_next:
             tokens_b = _random_segment(all_documents, document_index, target_seq_length - len(tokens_a), rng)
             start = a_end
         else:
-            tokens_b = _joined(document[a_end:end])
+            tokens_b = list(chain.from_iterable(document[a_end:end]))
             start = end
         truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng)
         tokens = ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"]
@@ -246,7 +247,3 @@ def _random_segment(
         if len(segment) >= target_length:
             break
     return segment
-
-
-def _joined(sentences: Iterable[Sentence]) -> list[str]:
-    return [token for sentence in sentences for token in sentence]

@@ -45,9 +45,8 @@ _NUM_SPECIAL: dict[str, int] = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3}
 class SentenceTokens(Protocol):
     """A corpus as token ids without special tokens, such as :class:`bertkit.data.store.token_store.TokenStore`.
 
-    sentence_boundaries: int64 ``(num_sentences + 1,)``, token offsets; no sentence is empty.
-    document_boundaries: int64 ``(num_documents + 1,)``; document d has the sentences
-        ``document_boundaries[d] : document_boundaries[d + 1]``, at least one.
+    sentence_boundaries: int64 ``(num_sentences + 1,)``, token offsets; no sentence is empty. document_boundaries: int64
+    ``(num_documents + 1,)``, sentence numbers; no document is empty.
     """
 
     @property
@@ -63,11 +62,7 @@ class SentenceTokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Where sentences and documents begin.
-
-    bounds: int64 ``(K + 1,)``, token offsets of K sentences.
-    documents: int64 ``(D + 1,)``, sentence numbers.
-    """
+    """Token offsets of K sentences, int64 ``(K + 1,)``, and sentence numbers of D documents, int64 ``(D + 1,)``."""
 
     bounds: Ints
     documents: Ints
@@ -122,13 +117,7 @@ class ExampleSpans:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the examples of an epoch are made from a corpus.
-
-    max_seq_length: maximum tokens of an example, special ones included.
-    short_seq_prob: share of examples whose target length is drawn from 2 to the maximum. RoBERTa has 0.
-    seed: determines all choices, together with ``epoch``, which counts from 0.
-    masking: which tokens become targets; does not affect the spans of an example.
-    """
+    """How the examples of an epoch are made; a share ``short_seq_prob`` has a target length from 2 to the maximum."""
 
     objective: Objective = "mlm+nsp"
     max_seq_length: int = 128
@@ -166,11 +155,7 @@ class Rules:
 
 
 def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Ints, Ints]]:
-    """Stretches of sentences that contain whole examples, from the front: first and end, int64 ``(L,)`` each.
-
-    Pairs stay within a document; a segment of ``mlm`` may continue into the next one. ``at_once`` is how many documents
-    (for ``mlm``: stretches) come at a time.
-    """
+    """Stretches of sentences that contain whole examples, some at a time: first and end, int64 ``(L,)`` each."""
     if rules.objective == "mlm":
         num_sentences = len(sentences.bounds) - 1
         for first in range(0, num_sentences, at_once * LANE):
@@ -261,10 +246,7 @@ def _far_enough(bounds: Ints, start: Ints, wanted: Ints, stop: Ints) -> Ints:
 
 
 def _last_within(bounds: Ints, start: Ints, stop: Ints, goal: Ints) -> Ints:
-    """The last of the sentence boundaries ``start`` to ``stop`` that is at most the token offset ``goal``.
-
-    Searched near ``start``: a binary search over all boundaries would miss the cache 20 times.
-    """
+    """The last of the boundaries ``start`` to ``stop`` that is at most ``goal``, searched from ``start`` on."""
     low = start
     high = np.minimum(stop, start + (goal - bounds[start]))  # a sentence has at least one token
     while (low < high).any():
@@ -326,9 +308,8 @@ def _cut_pairs(
 def _segments(sentences: Sentences, rules: Rules, start: Ints, sentence: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
     """Segments of whole sentences with a [SEP] between documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
 
-    A sentence longer than a segment is divided; no token is lost. Segments begin at the token offsets ``start`` in the
-    sentences ``sentence`` and end before the sentences ``stop`` at the latest. Returns the token offset of each end,
-    the sentence of that token, and the number of [SEP]; ``(N,)`` each.
+    A sentence longer than a segment is divided; no token is lost. Returns the token offset of each end, the sentence of
+    that token, and the number of [SEP]; ``(N,)`` each.
     """
     bounds = sentences.bounds
     wanted = rules.target(start)

@@ -66,11 +66,7 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExampleIndex:
-    """The N examples of an epoch, shuffled.
-
-    places: uint32, or int64 for a corpus of more than 2^32 tokens, ``(N,)``: token offset where each begins, before
-        it is shortened.
-    """
+    """The N examples of an epoch, shuffled: token offset of each ``(N,)``, int64 above 2^32 tokens, else uint32."""
 
     sentences: Sentences
     rules: Rules
@@ -91,12 +87,10 @@ class ExampleIndex:
 def build_index(
     sentences: Sentences, rules: Rules, *, documents_at_once: int = DOCUMENTS_AT_ONCE, name: str = "the token store"
 ) -> ExampleIndex:
-    """The examples of an epoch, shuffled: a pure function of its arguments.
+    """The examples of an epoch, shuffled: a pure function of its arguments but for ``documents_at_once``, for memory.
 
     Every sentence is in the first segment, or the true second one, of one example; random second segments come on top.
     Sentences at the outer ends of a pair that is too long may be cut off.
-
-    The result does not depend on ``documents_at_once``, which limits memory, nor on ``name``, which is for messages.
     """
     if rules.objective == "mlm+nsp" and len(sentences.documents) < 3:
         raise DataError(
@@ -135,13 +129,7 @@ class ExamplePlan(ABC):
     Epochs differ by a few examples, because chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples
     of any epoch are distributed evenly over its steps, so each is seen once and a step has about ``batch_size``.
 
-    Args:
-        tokens: the token store. Examples are read in random order; a store that does not fit into its cache is prepared
-            for that (:meth:`~bertkit.data.store.token_store.TokenStore.make_random_access`).
-        rules: how examples are made; ``rules.epoch`` is ignored.
-        batch_size: examples in an optimizer step, over all ranks.
-        max_tokens: maximum tokens in one micro-batch.
-        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
+    ``batch_size`` counts examples of an optimizer step over all ranks, ``max_tokens`` those of one micro-batch.
     """
 
     unit = "tokens"
@@ -232,12 +220,6 @@ class PretrainData(ExamplePlan):
 
     Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, except for the objective ``mlm``,
     ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
-
-    Args:
-        tokens: as for :class:`ExamplePlan`, and so the others.
-        vocabulary: of the tokenizer that made the store.
-        rules: see above.
-        **options: see above.
     """
 
     def __init__(
@@ -309,10 +291,7 @@ class PretrainData(ExamplePlan):
 def packed_examples(
     inputs: Ints, types: Ints, labels: Ints, lengths: Ints, next_sentence: NDArray[np.int8] | None
 ) -> Batch:
-    """Examples of given lengths ``(B,)`` as a batch; inputs, types (segments) and labels (or -100): ``(T,)``.
-
-    next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
-    """
+    """Examples of given lengths ``(B,)`` as a batch; inputs, types and labels ``(T,)``, labels of pairs ``(B,)``."""
     sizes = tuple(lengths.tolist())
     targets = {"labels": torch.from_numpy(labels)}
     if next_sentence is not None:

@@ -24,10 +24,7 @@ _FIRST_KANA, _LAST_KANA = "\u3041", "\u30ff"
 
 
 def continuing(tokenizer: PreTrainedTokenizer) -> Flags | None:
-    """For each of the V tokens, added ones included, whether it continues a word: bool ``(V,)``.
-
-    None if the tokens do not show it, which is so for word pieces with an empty prefix.
-    """
+    """Whether each of the V tokens, added ones included, continues a word: bool ``(V,)``; None if nothing shows it."""
     vocabulary = tokenizer._vocabulary
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     if isinstance(vocabulary, Vocabulary):
@@ -55,8 +52,5 @@ def _begins(text: str) -> bool:
     first = text[:1]
     if first.isspace() or (first and (FROZEN.is_chinese(first) or _FIRST_KANA <= first <= _LAST_KANA)):
         return True
-    return "\ufffd" not in text and all(_is_sign(char) for char in text)
-
-
-def _is_sign(char: str) -> bool:
-    return FROZEN.is_punctuation(char) or unicodedata.category(char).startswith("S")
+    are_signs = (FROZEN.is_punctuation(char) or unicodedata.category(char).startswith("S") for char in text)
+    return "\ufffd" not in text and all(are_signs)

@@ -1,4 +1,4 @@
-"""A decoded copy of a large token store in one file, mapped into memory. Imports no torch.
+"""A decoded copy of a large token store in one file, mapped into memory.
 
 A Parquet store is compressed, checked and open to every reader, but reading one id decodes its whole row group, and
 examples in random order would decode one for nearly every segment. From the mapped copy a segment costs a page or two,
@@ -81,8 +81,6 @@ class Content:
     manifest: SHA-256 of the store's manifest, which has the hashes of all shards.
     id_type: numpy's name of the type of the ids.
     blocks: token offset where each block begins, and the end: num_blocks + 1 numbers.
-    ids_of: the ids of a block.
-    sentence_boundaries, document_boundaries: as in :class:`bertkit.data.store.token_store.TokenStore`.
     """
 
     manifest: str
@@ -100,12 +98,7 @@ class Content:
 
 
 class MappedStore:
-    """An open mapped copy. Safe to share between threads; not picklable.
-
-    Its ``sentence_boundaries`` and ``document_boundaries`` are read-only views of the file.
-
-    ``manifest`` is that of :class:`Content`; a DataError if the file is damaged, or of another store or version.
-    """
+    """An open mapped copy; boundaries are read-only views. Safe to share between threads; not picklable."""
 
     def __init__(self, path: Path, manifest: str) -> None:
         self.path = path
@@ -167,10 +160,7 @@ def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
 
 
 def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
-    """Find the copy, or write it to the first of ``paths`` that can be written, replacing an old copy there.
-
-    Of several processes one writes and the others wait. None, after a message, if it can be written nowhere.
-    """
+    """Find the copy, or write it to the first of ``paths`` that can be written; None, after a message, if none can."""
     found = find_mapped(paths, content.manifest)
     reasons = []
     for path in paths:

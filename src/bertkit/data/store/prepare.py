@@ -7,7 +7,6 @@ same bytes. Only a few chunks are in memory at a time.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
+from bertkit.system.processor import usable_cores
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Maximum memory in bytes of the process that reads and writes, and of one that tokenizes, measured on lines of 16 MiB.
@@ -39,20 +39,14 @@ Engine = Literal["local", "ray"]
 class PrepareOptions(TypedDict, total=False):
     """What :func:`prepare` takes by name.
 
-    sentences: ``"split"`` running text (the default), or take each ``"line"`` as a sentence.
+    sentences: split running text, or take each line as a sentence.
     text: column of JSONL and Parquet files.
-    on_error: ``"raise"`` an error at bad input (the default), or ``"skip"`` it.
-    dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, and report them in the manifest; see
-        :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`. 320 bytes of memory per document kept, 3,200 for
-        ``"near"``. A continued call compares the finished part again, in memory only.
+    dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, which takes 320 or 3,200 bytes of each.
     workers: processes that tokenize; None: one for each core available to this process.
     memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half of
         what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
-    engine: ``"local"``, or ``"ray"``: on a Ray cluster (:func:`~bertkit.data.store.prepare_chunks.tokenize_on_ray`),
-        which gives the same bytes.
     resume: False starts over and deletes an unfinished store.
     report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
-    shard_text_bytes: text in one shard, see :data:`~bertkit.data.store.store_writer.SHARD_TEXT_BYTES`.
     chunk_chars: text in one row group.
     """
 
@@ -77,24 +71,10 @@ def prepare(
 ) -> StoreManifest:
     """Write a corpus as a token store. Called again after an interruption, continue after the last finished shard.
 
-    Names of special tokens are ordinary text, as in the original code: ``[MASK]`` becomes ``[``, ``mask``, ``]``.
-    Where a blank is a part of the token behind it (byte-level BPE), a sentence that continues a document begins with
-    one, so that the ids are those of running text. Sentences and documents without any token are dropped. A script must
-    call this under ``if __name__ == "__main__":``, because worker processes import the script.
-
-    Args:
-        paths: see :func:`~bertkit.data.corpus.documents.read_documents`.
-        tokenizer: of any kind, or where to read it from: a folder, a file or a Hub name.
-        out: folder of the store; new, empty, or the unfinished store of the same call.
-        options: see :class:`PrepareOptions`.
-
-    Raises:
-        ConfigError: ``out`` is taken, or was begun with other input; too little ``memory``; a wrong number of workers.
-        InputError: a wrong argument.
-        DataError: bad input, with file and line; or nothing in the corpus gives a token.
-        CheckpointError: the tokenizer cannot be read.
-        MissingExtraError: ``engine="ray"`` without Ray.
-        ResourceError: disk full, a worker died, or no memory left for ``dedup``; finished shards stay.
+    Names of special tokens are ordinary text, as in the original code: ``[MASK]`` becomes ``[``, ``mask``, ``]``. Where
+    a blank is a part of the token behind it (byte-level BPE), a sentence that continues a document begins with one, so
+    that the ids are those of running text. Sentences and documents without any token are dropped. A script must call
+    this under ``if __name__ == "__main__":``, because worker processes import the script.
     """
     if unknown := options.keys() - PrepareOptions.__annotations__.keys():
         raise TypeError(f"prepare() got an unexpected keyword argument {min(unknown)!r}")
@@ -151,8 +131,7 @@ def prepare(
 
 def workers_within(memory: int | None, workers: int | None) -> int:
     """Number of processes that tokenize, at most ``workers``: see :func:`prepare`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = cores if workers is None else workers
+    wanted = usable_cores() if workers is None else workers
     if wanted < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
     if memory is None:

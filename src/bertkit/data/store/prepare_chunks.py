@@ -1,4 +1,4 @@
-"""The parallel part of preparing a corpus: documents in chunks, and chunks to ids. Imports no torch.
+"""The parallel part of preparing a corpus: documents in chunks, and chunks to ids.
 
 A chunk becomes the same ids wherever it is tokenized, and results come in the order of the chunks. Chunks are tokenized
 by processes of this machine or, with the extra ``ray``, on a Ray cluster: one task reads the corpus, on whatever
@@ -60,14 +60,7 @@ Chunk = list[Document]
 
 @dataclass(frozen=True, slots=True)
 class CorpusWork:
-    """What to read for a store, and how. Picklable, so that another machine can do it.
-
-    paths, text, on_error: see :func:`~bertkit.data.corpus.documents.read_documents`.
-    dedup: which duplicates to drop; None: none.
-    max_documents: see :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`.
-    split: whether lines are running text, to be split into sentences, or one sentence each.
-    chunk_chars: minimum characters in a chunk, except for the last one.
-    """
+    """What to read for a store, and how. Picklable, so that another machine can do it."""
 
     paths: tuple[str, ...]
     text: str | None
@@ -188,7 +181,7 @@ def return_freed_arrays() -> None:
     """Let this process return the memory of large arrays to the system when they are freed, also Arrow's.
 
     glibc raises the size above which it does so to that of the largest array freed so far, up to 32 MB, and fragments
-    what it keeps; Arrow's allocators keep pages as well. Without glibc only Arrow's allocator is changed.
+    what it keeps; Arrow's allocators keep pages as well.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):
@@ -230,10 +223,7 @@ def tokenize_on_ray(
     """The chunks of a corpus as ids, in order, after the ``skipped`` documents in finished shards.
 
     Uses the Ray that this process is connected to, or the cluster at ``RAY_ADDRESS``; otherwise starts one on this
-    machine and stops it at the end. Ray's usage statistics are off unless ``RAY_USAGE_STATS_ENABLED`` is set. There are
-    ``workers`` actors, one CPU each (None: one for each CPU of the cluster). Both reports are updated with each chunk.
-
-    Errors in the corpus are the same as without Ray; any other failure on the cluster is a ResourceError.
+    machine and stops it at the end. Ray's usage statistics are off unless ``RAY_USAGE_STATS_ENABLED`` is set.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = require("ray", extra="ray", needed_for="engine 'ray'")

@@ -1,4 +1,4 @@
-"""The manifest of a token store and the layout of its shards, for reader and writer. Imports no torch.
+"""The manifest of a token store and the layout of its shards, for reader and writer.
 
 A store is a folder::
 
@@ -44,10 +44,7 @@ NumberT = TypeVar("NumberT", bound=np.integer)
 
 
 class Counts(StrictModel):
-    """Amount of text in any part of a store.
-
-    text_bytes: UTF-8 bytes of the sentences, with one more for the end of each. num_unknown: ``[UNK]`` tokens.
-    """
+    """Amount of text in any part of a store; ``text_bytes`` has one more for the end of each sentence."""
 
     num_documents: Count = 0
     num_sentences: Count = 0
@@ -72,10 +69,7 @@ class Shard(StrictModel):
 
 
 class TokenizerFacts(StrictModel):
-    """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens.
-
-    do_lower_case: False for byte-level BPE, which never lower-cases.
-    """
+    """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens."""
 
     sha256: Sha256
     num_tokens: Annotated[int, Field(ge=1)]
@@ -90,11 +84,7 @@ class TokenizerFacts(StrictModel):
 
 
 class StoreManifest(StrictModel):
-    """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path.
-
-    settings: what else the shards depend on, e.g. how sentences were found.
-    duplicates: documents that were dropped; None if duplicates were not looked for.
-    """
+    """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path."""
 
     format_version: Literal[1] = 1
     tokenizer: TokenizerFacts

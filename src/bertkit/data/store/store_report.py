@@ -1,4 +1,4 @@
-"""Describe the content of a token store, as text and as plain data. Imports no torch."""
+"""Describe the content of a token store, as text and as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a token store that is either complete or visibly unfinished. Imports no torch.
+"""Write a token store that is either complete or visibly unfinished.
 
 Shards are written one after another, each under a temporary name until its bytes are on disk; ``progress.json`` then
 lists it. Whatever kills the process or the machine, finished shards stay, and a writer with the same settings continues
@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -61,8 +60,6 @@ class TokenizedChunk:
     ids: ``(T,)`` of the store's type, concatenated sentences without special tokens.
     sentence_lengths: int32 ``(S,)``, tokens of each sentence, at least 1.
     document_lengths: int32 ``(D,)``, sentences of each document, at least 1.
-    sources: where each of the D documents begins in the corpus.
-    counts: of the chunk.
     num_read: documents of the corpus that it came from, including those without any token.
     """
 
@@ -85,10 +82,8 @@ class TokenizedChunk:
 class StoreWriter:
     """:meth:`add` chunks, then :meth:`finish`. Use it in a ``with`` block, which closes files in any case.
 
-    tokenizer: what made the ids; a copy is saved in the store.
     settings: what the shards depend on besides the text; goes into the manifest.
     inputs: identifies the corpus on this machine (JSON); kept until the store is finished.
-    resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs.
     num_read: documents of the corpus in finished shards: skip as many before adding.
     """
 
@@ -140,9 +135,7 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._open is not None:
             with contextlib.suppress(OSError, pa.ArrowException):  # its content will be written again
                 self._open.close()

@@ -1,4 +1,4 @@
-"""Read a token store: a corpus as token ids, in documents and sentences. Imports no torch.
+"""Read a token store: a corpus as token ids, in documents and sentences.
 
 The boundaries of all sentences are read when the store is opened (8 bytes per sentence in memory). The ids, which are
 most of a store, are decoded on demand, one row group at a time, and the most recently used groups are cached. If the
@@ -46,16 +46,9 @@ CACHE_BYTES = 1 << 30
 class TokenStore:
     """A finished token store, read-only. Safe to share between threads; pickled as its path.
 
-    Args:
-        folder: written by :func:`bertkit.data.store.prepare.prepare`.
-        cache_bytes: maximum memory for decoded ids; at least one row group is always cached.
-
-    Attributes:
-        path: the folder.
-        manifest: counts, settings, tokenizer and shards.
-        sentence_boundaries: where each sentence begins among all tokens, int64 ``(num_sentences + 1,)``.
-        document_boundaries: document d has the sentences ``document_boundaries[d] : document_boundaries[d + 1]``, at
-            least one; int64 ``(num_documents + 1,)``.
+    cache_bytes: maximum memory for decoded ids; at least one row group is always cached.
+    sentence_boundaries: where each sentence begins among all tokens, int64 ``(num_sentences + 1,)``.
+    document_boundaries: the first sentence of each document, int64 ``(num_documents + 1,)``; each has one or more.
     """
 
     manifest: StoreManifest
@@ -107,12 +100,11 @@ class TokenStore:
         return lengths
 
     def make_random_access(self) -> bool:
-        """Make reading in any order fast.
+        """Make reading in any order fast; False, after a message, if that cannot be, as groups are decoded then.
 
-        A store that fits into ``cache_bytes`` needs nothing. Of a larger one, decoded ids and boundaries are mapped
-        from a file in its folder or, if that cannot be written, in ``$XDG_CACHE_HOME/bertkit/stores``. If the file is
-        missing, damaged or of another store, it is written once for all processes: 2 or 4 bytes per token and 8 per
-        sentence. Returns False, after a message, if it could be written nowhere; groups are decoded as before.
+        Of a store that does not fit into ``cache_bytes``, decoded ids and boundaries are mapped from a file in its
+        folder or in ``$XDG_CACHE_HOME/bertkit/stores``, which is written once for all processes: 2 or 4 bytes per
+        token, 8 per sentence.
         """
         if self._fits_cache:
             return True
@@ -300,9 +292,7 @@ class TokenStore:
 
     @contextmanager
     def _opened(self, shard: Shard) -> Iterator[pq.ParquetFile]:
-        """A shard, reopened each time, because a process may have fewer open files than a large store has shards; its
-        footer is read only once.
-        """
+        """A shard, reopened each time: a process may have fewer open files than there are shards. Footers are kept."""
         path = self.path / shard.name
         try:
             if (size := path.stat().st_size) != shard.num_bytes:

@@ -26,7 +26,6 @@ from bertkit.system.paths import cache_root
 from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
-#: Name of the folders in which libraries are built.
 DRAFT = "build"
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
@@ -40,7 +39,6 @@ SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
 
 _Floats = POINTER(c_float)
 _Numbers = POINTER(c_int32)
-#: The functions of the library: their results and arguments.
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_version": (c_int, ()),
     "bertkit_features": (c_int, ()),
@@ -54,10 +52,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_set_norm": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
     "bertkit_set_scores": (None, (c_void_p, c_int, c_int, c_int)),
     "bertkit_set_distances": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
-    "bertkit_embed": (
-        c_int,
-        (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p),
-    ),
+    "bertkit_embed": (c_int, (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p)),
     # Called for every text, with addresses as numbers, which cost the least.
     "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, *[c_void_p] * 5, c_int)),
 }
@@ -67,11 +62,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
 class NativeLibrary:
     """The library, loaded.
 
-    path: its file.
-    functions: see :data:`FUNCTIONS`.
-    lanes: floats in one vector of the processor.
-    fast_bytes: whether it multiplies bytes faster than floats.
-    bf16: whether it multiplies bfloat16 numbers.
+    lanes: floats in one vector of the processor. fast_bytes: whether it multiplies bytes faster than floats.
     """
 
     path: Path
@@ -115,12 +106,7 @@ def _attempt() -> NativeLibrary | str:
 
 
 def library_file(folder: Path) -> Path:
-    """The library for these sources and this processor in ``folder``; built if it is not there.
-
-    Raises:
-        UnavailableError: switched off, no compiler, one that fails, or a folder that another user owns or may write to.
-        OSError: the folder cannot be written.
-    """
+    """The library for these sources and this processor in ``folder``; built if it is not there."""
     if not own_products():
         raise UnavailableError(f"{SWITCH}=0 switches it off")
     if os.name == "nt":
@@ -219,11 +205,7 @@ def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str])
 
 
 def load(path: Path) -> NativeLibrary:
-    """Load a library that was built from these sources.
-
-    Raises:
-        UnavailableError: not such a library.
-    """
+    """Load a library that was built from these sources."""
     try:
         functions = ctypes.CDLL(str(path))
         for name, (result, arguments) in FUNCTIONS.items():

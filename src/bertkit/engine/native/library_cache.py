@@ -18,12 +18,7 @@ class UnavailableError(Exception):
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder without links in its path, made if need be.
-
-    Raises:
-        UnavailableError: another user could exchange what lies there.
-        OSError: it cannot be made.
-    """
+    """The folder without links in its path, made if need be; refused if another user could exchange what lies there."""
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     folder = folder.resolve()

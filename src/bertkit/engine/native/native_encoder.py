@@ -57,14 +57,11 @@ class FloatMatrix:
 
 @dataclass(frozen=True, slots=True)
 class ByteMatrix:
-    """A matrix like :class:`FloatMatrix`, with weights in 8 bits.
+    """A matrix like :class:`FloatMatrix`, with weights in 8 bits; see
+    :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
 
-    See :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
-
-    weight: int8 ``(out, in)``; ``scale`` float32 ``(out,)``, what they are multiples of.
-    bias: float32 ``(out,)``.
-    smooth: float32 ``(in,)``, what inputs are multiplied with before they are rounded; 0 for those kept apart.
-    shift: float32 ``(in,)``, added to them then, so that none is negative; None: they may be.
+    weight: int8 ``(out, in)``, in multiples of ``scale``, ``(out,)``.
+    smooth, shift: ``(in,)``.
     apart: int32 ``(k,)``, inputs that are not rounded, with float32 weights ``(k, out)``.
     narrow: every weight is -63 ... 63; if not, they may be anything that int8 holds.
     """
@@ -138,14 +135,7 @@ class ByteTable:
 
 
 class NativeEmbeddings:
-    """Rows of tables, added up and normalized.
-
-    Args:
-        library: the library.
-        tables: float32 ``(rows, D)`` or in 8 bits; read where they are, so changes of their values are seen.
-        norm: scale and shift of the normalization, ``(D,)`` each.
-        eps: of the normalization.
-    """
+    """Rows of tables, added up and normalized; tables are read where they are, so changes of their values are seen."""
 
     def __init__(
         self, library: NativeLibrary, tables: Sequence[Floats | ByteTable], norm: tuple[Floats, Floats], eps: float
@@ -172,24 +162,13 @@ class NativeEmbeddings:
         numbers = [np.ascontiguousarray(each) for each in ids]
         places = self._addresses(numbers)
         wrong: int = self._embed(
-            len(numbers),
-            *self._tables,
-            self._sizes,
-            places,
-            tokens,
-            self.width,
-            *self._norm,
-            out.ctypes.data,
+            len(numbers), *self._tables, self._sizes, places, tokens, self.width, *self._norm, out.ctypes.data
         )
         return out if wrong < 0 else None
 
 
 class NativeEncoder:
-    """The layers of an encoder, packed for this processor. Any number of threads may call it at once.
-
-    Raises:
-        ResourceError: out of memory.
-    """
+    """The layers of an encoder, packed for this processor. Any number of threads may call it at once."""
 
     def __init__(
         self,
@@ -263,13 +242,11 @@ class NativeEncoder:
     ) -> Floats:
         """Embeddings ``(T, D)`` to the top layer ``(T, D)``, or ``(R, D)`` at chosen rows.
 
-        Args:
-            x_TD: float32, rows end to end.
-            starts: int32 ``(B + 1,)``, where each sequence begins, and T.
-            rows: int32 ``(R,)``, the only rows wanted, ascending; None: all.
-            row_starts: int32 ``(B + 1,)``, where in ``rows`` those of each sequence begin, and R.
-            positions: where attention asks for them, tables for texts at least as long as the longest sequence.
-            threads: how many to use, this one among them; fewer while another call uses them.
+        starts: int32 ``(B + 1,)``, where each sequence begins, and T.
+        rows: int32 ``(R,)``, the only rows wanted, ascending; None: all.
+        row_starts: int32 ``(B + 1,)``, where in ``rows`` those of each sequence begin, and R.
+        threads: how many to use, this one among them; fewer while another call uses them.
+        positions: where attention asks for them, tables for texts at least as long as the longest sequence.
         """
         x_TD = np.ascontiguousarray(x_TD, np.float32)
         out = np.empty((len(x_TD) if rows is None else len(rows), self.width), np.float32)

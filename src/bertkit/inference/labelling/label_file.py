@@ -14,13 +14,7 @@ from bertkit.system.untrusted_files import strict_json
 
 
 class LabelFile:
-    """``{"text": ..., "label": ...}`` a line, which ``bertkit finetune csv --data FILE`` reads as it is.
-
-    given: from a text to its label, in the order of labelling.
-
-    Raises:
-        DataError: a line of another kind, or with a label that is none of ``labels``.
-    """
+    """A line for each label, as ``bertkit finetune csv`` reads them; ``given`` has them in their order."""
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
         self.path, self.labels = path, tuple(labels)
@@ -45,7 +39,7 @@ class LabelFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(_line(text, label))
+                file.write(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -77,7 +71,3 @@ def _end_last_line(path: Path) -> None:
     else:
         content += b"\n"
     write_atomically(path, content)
-
-
-def _line(text: str, label: str) -> str:
-    return json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n"

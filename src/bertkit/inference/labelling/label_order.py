@@ -1,6 +1,6 @@
-"""Which texts are worth a label next: those that a model of the labels so far is unsure of, those unlike the labelled.
+"""Which texts to label next: those that a model of the labels so far is unsure of, those unlike the labelled.
 
-Letters of the array shapes: N texts, C labels, D width. Pure functions; numpy and scikit-learn only.
+Letters of the array shapes: N texts, C labels, D width.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ class Guess(NamedTuple):
 
 
 def guess_labels(vectors_ND: Floats, labelled: Mapping[int, int]) -> Guess | None:
-    """What logistic regression on the labelled texts says of all; None as long as they have one label.
-
-    ``labelled``: from the number of a text to that of its label.
-    """
+    """What logistic regression on labelled texts (text to label) says of all; None as long as they have one label."""
     from sklearn.linear_model import LogisticRegression
 
     rows, labels = list(labelled), np.array(list(labelled.values()))
@@ -54,16 +51,11 @@ def next_texts(
 ) -> list[int]:
     """Numbers of the texts to label next, the most useful first; the same arguments give the same texts.
 
-    Args:
-        vectors_ND: of all texts.
-        labelled: from the number of a text to that of its label.
-        order: "uncertainty": the two likeliest labels are nearest to each other (Scheffer et al. 2001, "margin");
-            "diversity": farthest from all that is labelled or was chosen before (Sener and Savarese 2018, the greedy
-            k-center of section 4.1, by cosine); "both": the most diverse of the most uncertain; "file": as they come.
-            As long as fewer than two labels were given, there is no uncertainty, and "diversity" is done.
-        count: how many; fewer are returned where fewer are left.
-        left_out: texts that are not to be chosen.
-        guess: what :func:`guess_labels` says of these labels, where it is known; None asks it.
+    order: "uncertainty": the two likeliest labels are nearest to each other (Scheffer et al. 2001, "margin");
+        "diversity": farthest from all that is labelled or was chosen before (Sener and Savarese 2018, the greedy
+        k-center of section 4.1, by cosine); "both": the most diverse of the most uncertain; "file": as they come. As
+        long as fewer than two labels were given, there is no uncertainty, and "diversity" is done.
+    guess: what :func:`guess_labels` says of these labels, where it is known.
     """
     left = np.array([row for row in range(len(vectors_ND)) if row not in labelled and row not in left_out], np.int64)
     count = min(count, len(left))
@@ -79,10 +71,7 @@ def next_texts(
 
 
 def _farthest(vectors_ND: Floats, left: Ints, known: list[int], count: int) -> list[int]:
-    """Of the texts ``left`` one after the other the one whose nearest known or chosen text is farthest.
-
-    With nothing known the first is the one that is nearest to the mean: the most ordinary text.
-    """
+    """Of the texts ``left`` one after the other the one farthest from all known; the first may be the most ordinary."""
     candidates_MD = vectors_ND[left]
     if known:
         nearest_M = (candidates_MD @ vectors_ND[known].T).max(axis=1)

@@ -16,10 +16,7 @@ LAST_QUESTION = "\nno text is left  [u] undo  [q] quit"
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """How labelling ended: labels in the file, new ones, and texts left.
-
-    curve: number of labels and share of them that a linear model of the others finds, after every so many labels.
-    """
+    """How labelling ended; curve: number of labels and share of them that a linear model of the others finds."""
 
     total: int
     new: int
@@ -46,8 +43,7 @@ def curve_line(number: int, share: float) -> str:
 class LabelSession:
     """Asks for labels until there is no text left or no answer.
 
-    texts: all different. vectors: of the texts, what they are chosen and guessed by. file: where labels go.
-    show: called with what a person should read. every: labels between two points of the curve; 0: none.
+    texts: all different. show: called with what a person should read. every: labels between two points of the curve.
     """
 
     texts: Sequence[str]

@@ -8,7 +8,7 @@ An index is a folder::
         index.json            the model, and each block with its sizes, checksums and removed rows
 
 A change writes new blocks, then replaces ``index.json``, then deletes what it no longer names: whenever a process is
-killed, the index is as before or as after one block. Imports no torch.
+killed, the index is as before or as after one block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ DRAFTS = ".*.tmp"
 #: Increased when older versions could misread an index.
 FORMAT_VERSION = 1
 
-#: How a number of a vector is stored.
 NumberType = Literal["float32", "float16", "int8"]
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.int8]
 Count = Annotated[int, Field(ge=0)]
@@ -78,11 +77,7 @@ class Block(StrictModel):
 
 
 class Manifest(StrictModel):
-    """Content of ``index.json``.
-
-    model: as it was named when the index was built. facts: what its vectors depend on, see
-    :class:`~bertkit.inference.retrieval.text_vectors.TextEncoder`. finished: False until the first build is complete.
-    """
+    """Content of ``index.json``. facts: what its vectors depend on. finished: the first build is complete."""
 
     format_version: Literal[1] = 1
     model: str
@@ -205,10 +200,7 @@ def read_rows(folder: Path, block: Block, only: Ints | None = None) -> dict[int,
 
 
 def stored(vectors: Floats, number_type: NumberType) -> Stored:
-    """Vectors ``(N, D)`` of length 1 as an index stores them.
-
-    int8: the largest number of a vector becomes 127. Its length is lost and found again by :func:`directions_of`.
-    """
+    """Vectors ``(N, D)`` of length 1 as an index stores them: as int8 the largest number is 127, without length."""
     if number_type == "int8":
         largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.float32(1e-12))
         vectors = np.rint(vectors * (np.float32(127) / largest))

@@ -64,10 +64,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What a command did to an index: numbers of texts.
-
-    reused: of the added and changed ones, how many were in the index under another id, so that nothing was computed.
-    """
+    """What a command did to an index: numbers of texts. reused: were in it under another id, so keep their vector."""
 
     added: int = 0
     changed: int = 0
@@ -79,10 +76,7 @@ class Changes:
 
 @dataclass(slots=True)
 class _Pending:
-    """Texts of the next block, with the stored vectors of those that have one; and rows that go with its commit.
-
-    replaces: some of the texts take the place of rows that go.
-    """
+    """Texts of the next block, with the vectors of those that have one; ``gone`` rows are removed with its commit."""
 
     rows: list[Located] = field(default_factory=list)
     vectors: list[Stored | None] = field(default_factory=list)
@@ -111,15 +105,9 @@ class _Pending:
 class IndexWriter:
     """Use it in a ``with`` block; one process at a time writes an index.
 
-    Args:
-        folder: of the index.
-        encoder: that of the index, see :func:`~bertkit.inference.retrieval.search_index.open_encoder`; None where
-            texts are only removed.
-        truncate: read only the beginning of texts that are too long; otherwise they are an InputError.
-
-    Raises:
-        DataError: no index, or a damaged one.
-        ConfigError: another process is writing it, or it is unfinished and this is not :meth:`build`.
+    encoder: that of the index, see :func:`~bertkit.inference.retrieval.search_index.open_encoder`; None where texts are
+        only removed.
+    truncate: read only the beginning of texts that are too long; otherwise they are an InputError.
     """
 
     def __init__(self, folder: str | Path, encoder: TextEncoder | None, *, truncate: bool = False) -> None:
@@ -143,17 +131,7 @@ class IndexWriter:
         self._held.close()
 
     def build(self, texts: Iterable[Located], model: str, number_type: NumberType = "float32") -> Changes:
-        """A new index of some texts; called again after a kill, it keeps what is finished and is right.
-
-        Args:
-            texts: with different ids.
-            model: what to call the model, for whoever opens the index.
-            number_type: how vectors are stored.
-
-        Raises:
-            ConfigError: there is a finished index, or an unfinished one of another model or type; a folder with other
-                content.
-        """
+        """A new index of texts with different ids; called again after a kill, it keeps what is finished and right."""
         check_number_type(number_type)
         assert self.encoder is not None
         if number_type == "int8" and self.encoder.measure == "dot":
@@ -190,11 +168,10 @@ class IndexWriter:
         return self._finish()
 
     def update(self, texts: Iterable[Located], sources: Iterable[str] = ()) -> Changes:
-        """Make the index what the files of these texts say now.
+        """Make the index what the files of these texts say now; ``sources`` names them, also those without a text left.
 
         New texts are added, those whose hash differs are embedded again, and texts of the same sources that are no
-        longer there are removed. A text that was in the index under another id keeps its vector. ``sources``
-        names the files, also those without any text left.
+        longer there are removed. A text that was in the index under another id keeps its vector.
         """
         self._open(finished=True)
         self._by_digest.update((place.digest, place) for place in self._known.values())

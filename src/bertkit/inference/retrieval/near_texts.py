@@ -32,21 +32,12 @@ class NearTexts:
     num_pairs: int
 
 
-def equal_texts(texts: Sequence[str]) -> list[list[int]]:
-    """Rows in groups of equal text, but for case and blanks; every row is in one."""
-    return group_rows(map(plain_text, texts))
-
-
 def similar_pairs(
     vectors_ND: Floats, threshold: float, limit: int, advance: Callable[[int], None] = lambda count: None
 ) -> tuple[Ints, Ints, Floats, int]:
     """All pairs with a cosine of at least ``threshold``: their rows, first before second, cosines, and number.
 
     Every pair is compared, a block at a time; of more than ``limit`` pairs the most similar are returned, in order.
-    ``advance`` is called with the number of rows after each block.
-
-    Raises:
-        InputError: a threshold that is no cosine above -1, or a limit below 1.
     """
     if not -1 < threshold <= 1 or limit < 1:
         raise InputError(f"threshold must be a cosine above -1 and at most 1, got {threshold}, and limit from 1")
@@ -86,7 +77,7 @@ def find_near_texts(
     advance: Callable[[int], None] = lambda count: None,
 ) -> NearTexts:
     """Equal texts, and pairs of similar ones; ``encode`` makes vectors of length 1 of some rows."""
-    groups = equal_texts(texts)
+    groups = group_rows(map(plain_text, texts))
     firsts = np.array([rows[0] for rows in groups], np.int64)
     rows, others, cosines, total = similar_pairs(encode(firsts.tolist()), threshold, limit, advance)
     pairs = zip(firsts[rows].tolist(), firsts[others].tolist(), cosines.tolist(), strict=True)

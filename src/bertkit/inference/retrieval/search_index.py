@@ -37,11 +37,7 @@ FUSED, FUSED_TIMES = 100, 5
 
 
 class Hit(NamedTuple):
-    """A text that was found.
-
-    score: the cosine, or the dot product if the model is meant for that; of two searches the sum of
-    ``1 / (60 + rank)``.
-    """
+    """A text that was found. score: a cosine or dot product; of two searches the sum of ``1 / (60 + rank)``."""
 
     id: str
     text: str
@@ -211,11 +207,7 @@ class SearchIndex:
 
 
 def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **computing: Any) -> TextEncoder:
-    """The encoder that an index was built with; ``model`` None: where it was then.
-
-    Raises:
-        CheckpointError: another model, or none where it was.
-    """
+    """The encoder that an index was built with; ``model`` None: where it was then."""
     facts = manifest.facts
     settings = {name: facts.get(name) for name in ("pooling", "prompt", "query_prompt", "max_length")}
     try:

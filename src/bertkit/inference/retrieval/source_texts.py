@@ -28,14 +28,7 @@ class SourceText(NamedTuple):
 
 
 def texts_with_ids(path: Path, columns: Columns, column: str | None) -> Iterator[SourceText]:
-    """The texts of a file as a stream, each with its id, or None.
-
-    ``column`` has the ids, text or whole numbers; None: :data:`ID`, if there is one.
-
-    Raises:
-        ConfigError: a column of a file with one text per line.
-        DataError: as :func:`bertkit.tasks.reading.text_rows.read_texts`; a row without an id.
-    """
+    """The texts of a file as a stream; ids are in ``column``, None: in :data:`ID`, if there is such a column."""
     if column is not None and kind_of(path) is None:
         raise ConfigError(f"{path} holds one text per line and has no columns; leave the column of ids out (--id)")
     source = source_name(path)

@@ -31,10 +31,7 @@ EXAMPLES, SHOWN = 3, 90
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """silhouette: mean over its sampled texts, None where there is one cluster. examples: nearest to the centre.
-
-    words: those that characterize it; None where they were not asked for.
-    """
+    """silhouette: mean over its sampled texts. examples: nearest to the centre. words: those that characterize it."""
 
     number: int
     size: int
@@ -101,21 +98,13 @@ def cluster_texts(
     threshold: float | None = None,
     seed: int = 0,
 ) -> Clustering:
-    """Group texts by their vectors.
+    """Group texts, two or more, by their vectors of length 1.
 
-    Args:
-        texts: N texts, two or more.
-        vectors_ND: their vectors, of length 1.
-        k: number of clusters; None: the one of :data:`TRIED` with the best silhouette, on a sample of
-            :data:`SAMPLED` texts.
-        method: ``"kmeans"``, of more than :data:`ALL_AT_ONCE` texts in small batches; ``"agglomerative"``: average
-            linkage of cosines, for up to :data:`MOST_DISTANCES` texts.
-        threshold: agglomerative only, in place of ``k``: clusters are joined while their mean cosine is at least this.
-        seed: of k-means and of the sample.
-
-    Raises:
-        InputError: fewer than two different texts, or than ``k``; a threshold with k-means, or beside ``k``; too
-            many texts for agglomerative clustering.
+    k: number of clusters; None: the one of :data:`TRIED` with the best silhouette, on a sample of :data:`SAMPLED`
+        texts.
+    method: ``"kmeans"``, of more than :data:`ALL_AT_ONCE` texts in small batches; ``"agglomerative"``: average linkage
+        of cosines, for up to :data:`MOST_DISTANCES` texts.
+    threshold: agglomerative only, in place of ``k``: clusters are joined while their mean cosine is at least this.
     """
     distinct = min(len(set(texts)), _num_different(vectors_ND, enough=max(2, k or 2)))
     if distinct < 2 or (k is not None and not 1 <= k <= distinct):

@@ -34,18 +34,11 @@ class Encoded(NamedTuple):
 class TextEncoder:
     """A model that makes vectors of texts, with all that they depend on.
 
-    Args:
-        model: folder or Hub name of an encoder.
-        pooling: see :class:`bertkit.inference.feature_extraction.FeatureExtractionPipeline`.
-        prompt: put before each text that is searched; None: what the model has for that.
-        query_prompt: put before what is searched for; None: what the model has for that.
-        max_length: most tokens of a text, prompt included; None: what the model reads.
-        by_products: the product of two vectors says how near they are to the model: its cosine, or for a model that is
-            meant for it the dot product of vectors that keep their lengths. Otherwise all vectors have length 1.
-        device, precision, threads: see :func:`bertkit.pipeline`.
-
-    Raises:
-        ConfigError: with ``by_products`` a model that compares vectors by distances.
+    prompt, query_prompt: put before each text that is searched, and before what is searched for; None: what the model
+        has.
+    max_length: most tokens of a text, prompt included; None: what the model reads.
+    by_products: the product of two vectors says how near they are to the model: its cosine, or for a model that is
+        meant for it the dot product of vectors that keep their lengths. Otherwise all vectors have length 1.
     """
 
     def __init__(

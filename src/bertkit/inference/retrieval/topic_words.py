@@ -49,24 +49,13 @@ def class_tfidf(counts_CW: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 def words_of_classes(
-    texts: Sequence[str],
-    vectors_ND: Floats,
-    classes: Ints,
-    encode: Callable[[list[str]], Floats],
-    count: int = 8,
+    texts: Sequence[str], vectors_ND: Floats, classes: Ints, encode: Callable[[list[str]], Floats], count: int = 8
 ) -> list[list[str]]:
     """The ``count`` words that characterize each class ``0, 1, ...`` best, the best first; see the module.
 
     Words are lower-cased and not stemmed. Left out are those that are not :data:`LIFT` times as frequent in the class
     as in the others, those that are nearer to the others, those of all texts, those without a letter, and in classes of
     more than :data:`FEW_TEXTS` texts those of a single text.
-
-    Args:
-        texts: N texts.
-        vectors_ND: their vectors.
-        classes: the class of each text, ``(N,)``.
-        encode: gives vectors of words, ``(W, D)``.
-        count: most words of a class.
     """
     numbers: dict[str, int] = {}
     words = [[numbers.setdefault(word, len(numbers)) for word in words_of(text)] for text in texts]

@@ -1,4 +1,4 @@
-"""The labels that a text may get, and the words that stand for each of them. Imports no torch."""
+"""The labels that a text may get, and the words that stand for each of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ Answer = dict[str, str | list[str] | list[float] | bool]
 
 @dataclass(frozen=True, slots=True)
 class CandidateLabels:
-    """L different labels.
-
-    names: as they are in the answer.
-    words: of each label one text or more that stand for it; its name, where nothing else was given.
-    """
+    """L different labels; ``words``: texts that stand for each, its name where nothing else was given."""
 
     names: tuple[str, ...]
     words: tuple[tuple[str, ...], ...]
@@ -54,11 +50,7 @@ class CandidateLabels:
 
 
 def read_labels(given: Labels | None) -> CandidateLabels:
-    """Labels in one form; ``a, b`` is two of them.
-
-    Raises:
-        InputError: no label, one that is no text or empty, one that occurs twice, or two with the same words.
-    """
+    """Labels in one form; ``a, b`` is two of them."""
     if isinstance(given, str):
         given = [name.strip() for name in given.split(",") if name.strip()]
     if given is None or not isinstance(given, Iterable) or not len(given):

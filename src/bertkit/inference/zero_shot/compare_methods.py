@@ -36,11 +36,10 @@ MODEL_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class MethodScores:
-    """What one method reached.
+    """What one method reached, one of :data:`bertkit.inference.pipelines.METHODS`, ``majority`` or ``tf-idf``.
 
-    method: one of :data:`bertkit.inference.pipelines.METHODS`, ``majority`` or ``tf-idf``. model: which, or how it was
-    made. scores, intervals: by the names of :data:`SCORES`; 95 % of the values when examples are drawn with
-    replacement. seconds: for all rows, without opening the model. truncated: share of the texts that were cut.
+    intervals: 95 % of the values when examples are drawn with replacement. seconds: for all rows, without opening the
+        model. truncated: share of the texts that were cut.
     """
 
     method: str
@@ -96,20 +95,9 @@ def compare_methods(
     are trained on the train file; where there is none, for each of :data:`PARTS` parts of the rows on the others, equal
     texts together.
 
-    Args:
-        task: of single texts with one label each; its labels are those of ``labels``.
-        data: a labelled file, or the task's folder.
-        models: each is used in every way its head allows: any as an encoder.
-        labels: the words that stand for the labels.
-        split: train, dev or test; None: dev of a folder, all of a file.
-        templates: in place of a method's own: one with ``{}``, and one with ``{text}`` and ``{mask}``.
-        device: as for :func:`bertkit.pipeline`.
-        on_error: "skip" leaves bad rows out and says how many.
-
-    Raises:
-        ConfigError: a task of another kind or with other labels, a template that no method takes, two of a kind.
-        DataError: no such split, or rows without labels.
-        BertkitError: what keeps the last method from working, if none works.
+    models: each is used in every way its head allows: any as an encoder.
+    split: train, dev or test; None: dev of a folder, all of a file.
+    templates: in place of a method's own: one with ``{}``, and one with ``{text}`` and ``{mask}``.
     """
     labels = _in_order(labels, task)
     chosen = _templates(templates)
@@ -223,12 +211,7 @@ def _scored(
 
 
 def _baselines(
-    task: TextTask,
-    rows: Examples[Example],
-    right: Ints,
-    train: Examples[Example] | None,
-    notes: list[str],
-    sets: Sets,
+    task: TextTask, rows: Examples[Example], right: Ints, train: Examples[Example] | None, notes: list[str], sets: Sets
 ) -> list[MethodScores]:
     """Majority and TF-IDF, trained on a file of their own or on the other parts of the rows."""
     if train is not None:

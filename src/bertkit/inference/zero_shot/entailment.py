@@ -1,6 +1,6 @@
 """Zero-shot labels by natural language inference: does the text entail "This example is about sports."?
 
-Yin, Hay and Roth 2019, "Benchmarking Zero-shot Text Classification", section 5. Imports no torch.
+Yin, Hay and Roth 2019, "Benchmarking Zero-shot Text Classification", section 5.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ HYPOTHESIS = "This example is {}."
 
 
 class EntailmentPipeline(Pipeline):
-    """Zero-shot classification by a classifier that was trained on natural language inference.
-
-    Made by ``pipeline("zero-shot-classification", model=...)`` of a sequence classifier.
-    """
+    """Zero-shot classification by a classifier that was trained on natural language inference."""
 
     task: ClassVar[str] = "zero-shot-classification"
     #: From this score on a label that is scored by itself is likelier than not.
@@ -50,31 +47,16 @@ class EntailmentPipeline(Pipeline):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Shaped[Answer]:
-        """Label texts.
+        """Label texts; each is read with the hypothesis of every label: L times as many rows as texts.
 
-        Every text is read with the hypothesis of every label: L times as many rows as texts. Each text and each
-        hypothesis is tokenized once.
+        A text gives ``{"sequence": text, "labels": [...], "scores": [...]}``, the best label first, and with
+        ``truncation=True``, which cuts only the text, ``truncated``.
 
-        Args:
-            inputs: a text, a collection or an iterable of texts.
-            candidate_labels: a list of labels; a text with commas between them; or a dict of labels and the
-                descriptions that take their place in the hypothesis.
-            hypothesis_template: has ``{}`` where the label goes.
-            multi_label: labels do not exclude each other. The score of each is its own: entailment against
-                contradiction. Otherwise the scores of a text sum to 1: entailment of all labels. A single label is
-                scored as if this were True.
-            truncation: as always; only the text is cut, never a hypothesis.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`; of a text and a hypothesis together.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-
-        Returns:
-            As in ``transformers``, ``{"sequence": text, "labels": [...], "scores": [...]}`` a text, the best label
-            first. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: no labels, one that occurs twice, a template without ``{}``, an empty text, a long one, a
-                hypothesis that leaves no room for a text.
-            CheckpointError: labels that exclude nothing need a model that knows contradiction.
+        candidate_labels: a list of labels; a text with commas between them; or a dict of labels and the descriptions
+            that take their place in the hypothesis.
+        hypothesis_template: has ``{}`` where the label goes.
+        multi_label: labels do not exclude each other. The score of each is its own: entailment against contradiction.
+            Otherwise, with two labels or more, the scores of a text sum to 1: entailment of all labels.
 
         Deviates: the label called contradiction is found by its name; ``transformers`` takes the first label, or the
         last one if the first is entailment. It also cuts long texts without a word, and reads a label twice.
@@ -121,11 +103,7 @@ class EntailmentPipeline(Pipeline):
 
 
 def nli_labels(id2label: Mapping[int, str]) -> tuple[int, int | None]:
-    """Numbers of the labels entailment and contradiction; the latter, of a model with two labels, is the other one.
-
-    Raises:
-        CheckpointError: no label, or more than one, is called entailment.
-    """
+    """Numbers of the labels entailment and contradiction; the latter, of a model with two labels, is the other one."""
     names = {number: name.casefold() for number, name in id2label.items()}
     found = [number for number, name in names.items() if name.startswith("entail")]
     if len(found) != 1:

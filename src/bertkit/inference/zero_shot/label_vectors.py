@@ -1,4 +1,4 @@
-"""Zero-shot labels by vectors: the label whose description lies nearest to the text. Imports no torch."""
+"""Zero-shot labels by vectors: the label whose description lies nearest to the text."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ TEMPERATURE = 0.05
 
 
 class LabelVectorsPipeline(Pipeline):
-    """Zero-shot classification by any encoder.
-
-    Made by ``pipeline("zero-shot-classification", model=...)`` of an encoder without a head, or with
-    ``method="embedding"`` of any model.
-    """
+    """Zero-shot classification by any encoder."""
 
     task: ClassVar[str] = "zero-shot-classification"
     #: No score says that a label applies by itself.
@@ -67,27 +63,15 @@ class LabelVectorsPipeline(Pipeline):
     ) -> Shaped[Answer]:
         """Label texts; each is encoded once, however many labels there are.
 
-        Args:
-            inputs: a text, a collection or an iterable of texts.
-            candidate_labels: a list of labels; a text with commas between them; or a dict of labels and their
-                descriptions. Of several descriptions of a label the mean of their vectors counts.
-            hypothesis_template: has ``{}`` where the description goes.
-            multi_label: the scores are the cosines, from -1 to 1. They have no natural threshold: nothing here knows
-                what a text without the label looks like. Otherwise the scores of a text sum to 1: the softmax of the
-                cosines, divided by ``temperature``. A single label is scored as if this were True.
-            temperature: above 0; the smaller, the nearer to 1 is the best score.
-            pooling: see :class:`~bertkit.inference.feature_extraction.FeatureExtractionPipeline`.
-            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A text gives ``{"sequence": text, "labels": [...], "scores": [...]}``, the best label first, and with
+        ``truncation=True`` ``truncated``.
 
-        Returns:
-            ``{"sequence": text, "labels": [...], "scores": [...]}`` a text, the best label first. With
-            ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: no labels, one that occurs twice, a template without ``{}``, an empty text or a long one, a
-                temperature that is not above 0.
+        candidate_labels: a list of labels; a text with commas between them; or a dict of labels and their descriptions.
+            Of several descriptions of a label the mean of their vectors counts.
+        hypothesis_template: has ``{}`` where the description goes.
+        multi_label: the scores are the cosines, from -1 to 1. They have no natural threshold: nothing here knows what a
+            text without the label looks like. Otherwise the scores of a text sum to 1: the softmax of the cosines,
+            divided by ``temperature``. A single label is scored as if this were True.
         """
         labels = read_labels(candidate_labels)
         if not temperature > 0:

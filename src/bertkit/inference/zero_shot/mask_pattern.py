@@ -1,6 +1,6 @@
 """Zero-shot labels by a masked word: "The parcel is late. This is about [MASK]."
 
-Schick and Schütze 2021, "Exploiting Cloze Questions for Few Shot Text Classification", section 3.1. Imports no torch.
+Schick and Schütze 2021, "Exploiting Cloze Questions for Few Shot Text Classification", section 3.1.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ class Pattern:
 
 
 class MaskPatternPipeline(Pipeline):
-    """Zero-shot classification by a masked language model.
-
-    Made by ``pipeline("zero-shot-classification", model=...)`` of a model that fills masks.
-    """
+    """Zero-shot classification by a masked language model."""
 
     task: ClassVar[str] = "zero-shot-classification"
     #: No score says that a label applies by itself.
@@ -76,24 +73,15 @@ class MaskPatternPipeline(Pipeline):
     ) -> Shaped[Answer]:
         """Label texts by the word that the model expects at the mask; each is read once, whatever the labels.
 
-        Args:
-            inputs: a text, a collection or an iterable of texts.
-            candidate_labels: two labels or more, each one word of the model's vocabulary; or a dict of labels and the
-                word, or words, that stand for them. Of several words the mean of their probabilities counts.
-            hypothesis_template: the pattern, with ``{text}`` and ``{mask}`` once each. It should be chosen for the
-                labels: ``"{text} It was {mask}."`` for ``{"positive": "great", "negative": "terrible"}``.
-            multi_label: must stay False: the words at one mask exclude each other.
-            truncation: as always; only the text is cut, never the pattern.
-            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`; of the text in its pattern.
-            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+        A text gives ``{"sequence": text, "labels": [...], "scores": [...]}``, the best label first: the probabilities
+        of the words at the mask, divided by their sum; and with ``truncation=True``, which cuts only the text,
+        ``truncated``.
 
-        Returns:
-            ``{"sequence": text, "labels": [...], "scores": [...]}`` a text, the best label first: the probabilities of
-            the words at the mask, divided by their sum. With ``truncation=True`` each dict also says ``truncated``.
-
-        Raises:
-            InputError: fewer than two labels, a word that is several pieces of the vocabulary, a word that stands for
-                two labels, a wrong pattern, a text that is empty, too long, or has a mask itself.
+        candidate_labels: two labels or more, each one word of the model's vocabulary; or a dict of labels and the word,
+            or words, that stand for them. Of several words the mean of their probabilities counts.
+        hypothesis_template: the pattern, with ``{text}`` and ``{mask}`` once each. It should be chosen for the labels:
+            ``"{text} It was {mask}."`` for ``{"positive": "great", "negative": "terrible"}``.
+        multi_label: must stay False: the words at one mask exclude each other.
         """
         labels = read_labels(candidate_labels)
         if multi_label or len(labels) < 2:

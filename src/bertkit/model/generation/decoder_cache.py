@@ -20,12 +20,11 @@ FIRST_ROOM = 32
 
 @dataclass(slots=True)
 class LayerCache:
-    """Keys and values of one layer.
+    """Keys and values of one layer, for ``length`` tokens so far.
 
     memory: those of the input, ``(B, N, M, H)`` each; beams of one input share them. They are in groups of neighbouring
         inputs, so that M is not that of the longest of all.
     written: those of the tokens so far, with room for more, each ``(R, N, L, H)``; None before the first.
-    length: tokens so far.
     """
 
     memory: list[tuple[Tensor, Tensor]]
@@ -70,7 +69,6 @@ class LayerCache:
 class DecoderCache:
     """The caches of all layers.
 
-    layers: one for each layer.
     hidden: added to the scores of each group of the memory, ``(B, 1, 1, M)``: -inf behind the end of an input; None if
         all inputs of the group have the same length.
     """

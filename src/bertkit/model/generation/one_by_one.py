@@ -30,10 +30,7 @@ def write_one_by_one(
     settings: GenerationSettings,
     generator: torch.Generator | None,
 ) -> Iterator[Tensor]:
-    """The next token of each row, int64 ``(R,)``, until all are finished; padding for those that are.
-
-    The cache has one input for each row.
-    """
+    """The next token of each row, int64 ``(R,)``, until all are finished; padding for those that are."""
     device = cache.device
     rows = cache.num_inputs
     written_RL = torch.full((rows, settings.longest), config.pad_token_id, dtype=torch.int64, device=device)

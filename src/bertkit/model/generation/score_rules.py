@@ -14,10 +14,7 @@ from bertkit.config.generation_settings import GenerationSettings
 
 
 def adjusted(scores_RV: Tensor, written_RL: Tensor, eos_token_id: int, settings: GenerationSettings) -> Tensor:
-    """The scores (logits, or logarithms of probabilities) as the settings ask for.
-
-    A token that must not be next gets -inf. Sampling's settings come last.
-    """
+    """The scores (logits, or logarithms of probabilities) as the settings ask for; -inf for what must not be next."""
     length = written_RL.shape[1]
     if settings.repetition_penalty != 1.0:
         scores_RV = _penalized(scores_RV, written_RL, settings.repetition_penalty)

@@ -33,11 +33,7 @@ _REGISTER = 16
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Sequences of similar length that share one batched product.
-
-    shape: ``(b, s)``.
-    mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at padding; None when there is no padding.
-    """
+    """Sequences that share one batched product, ``(b, s)``; ``mask``: float ``(b, 1, 1, s)``, -inf at padding."""
 
     shape: tuple[int, int]
     mask: Tensor | None

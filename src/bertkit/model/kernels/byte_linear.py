@@ -76,10 +76,7 @@ class ByteLinear(nn.Module):
 
 
 class ByteEmbedding(nn.Module):
-    """A table of rows in 8 bits.
-
-    weight: int8 ``(rows, width)``, in multiples of ``scale``, ``(rows,)``, times ``column_scale``, ``(width,)``.
-    """
+    """A table in 8 bits: int8 in multiples of ``scale``, ``(rows,)``, times ``column_scale``, ``(width,)``."""
 
     weight: Tensor
     scale: Tensor

@@ -40,11 +40,7 @@ def add_dropout(residual: Tensor, x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout in training mode, nothing in eval mode.
-
-    Args:
-        p: probability of zeroing a value, in [0, 1).
-    """
+    """Dropout in training mode, nothing in eval mode."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

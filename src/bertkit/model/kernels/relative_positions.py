@@ -31,10 +31,7 @@ def t5_buckets(distances: Tensor, num_buckets: int, max_distance: int, *, bidire
 
 
 def square_bias(bias_ND: Tensor, tokens: int) -> Tensor:
-    """The biases of all pairs of ``tokens`` tokens, ``(N, s, s)``.
-
-    ``bias_ND`` are those of the distances ``1 - S ... S - 1`` of the key from the query, ``(N, 2S - 1)``.
-    """
+    """The biases of all pairs of ``tokens`` tokens, ``(N, s, s)``, from those of the distances, ``(N, 2S - 1)``."""
     place_s = torch.arange(tokens, device=bias_ND.device)
     return bias_ND[:, place_s[None, :] - place_s[:, None] + bias_ND.shape[1] // 2]
 

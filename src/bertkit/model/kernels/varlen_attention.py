@@ -28,10 +28,7 @@ MIN_CAPABILITY = (8, 0)
 
 
 def attend_packed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
-    """Attention by the kernel for these arguments: variable-length where it fits, else buckets.
-
-    See :data:`bertkit.model.attention.Kernel` for the arguments.
-    """
+    """Attention (:data:`bertkit.model.attention.Kernel`) by the kernel that fits: variable-length, or buckets."""
     attend = attend_varlen if varlen_fits(qkv_T3NH, p) else attend_bucketed
     return attend(qkv_T3NH, layout, p, rows)
 

@@ -44,10 +44,7 @@ class Blocks:
 
 
 def attend_windowed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None, *, half: int) -> Tensor:
-    """Attention of each token to those at most ``half`` tokens away, itself included.
-
-    See :data:`bertkit.model.attention.Kernel` for the arguments.
-    """
+    """Attention of each token to those at most ``half`` tokens away, itself included, as a ``Kernel``."""
     if layout.max_seqlen <= half + 1:
         return attend_packed(qkv_T3NH, layout, p, rows)
     if varlen_fits(qkv_T3NH, p):

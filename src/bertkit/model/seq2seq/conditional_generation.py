@@ -31,7 +31,6 @@ from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel, Seq2SeqOutput
 from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
 
-#: Label of what is no target.
 NO_TARGET = -100
 
 
@@ -171,12 +170,7 @@ class ConditionalGeneration(Seq2SeqModel):
         return out
 
     def generate(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        seed: int | None = None,
-        **settings: Any,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, seed: int | None = None, **settings: Any
     ) -> Tensor:
         """Write a text for each row, int64 ``(B * num_return_sequences, length)``.
 
@@ -216,12 +210,7 @@ class ConditionalGeneration(Seq2SeqModel):
         return _in_order(found, back_B)
 
     def stream(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        seed: int | None = None,
-        **settings: Any,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, seed: int | None = None, **settings: Any
     ) -> Iterator[Tensor]:
         """The tokens of :meth:`generate` one by one, as soon as each is known: int64 ``(B * num_return_sequences,)``.
 

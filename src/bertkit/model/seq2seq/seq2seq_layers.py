@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
+from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.generation.decoder_cache import LayerCache
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.dropout import Dropout, add_dropout
@@ -26,12 +27,6 @@ from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.relative_positions import square_bias, t5_buckets
 from bertkit.model.kernels.varlen_attention import attend_packed
 from bertkit.model.seq2seq.trace import NO_TRACE, Trace
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
-}
 
 
 def norm_of(tower: Tower) -> nn.LayerNorm | nn.RMSNorm:
@@ -167,10 +162,7 @@ class CrossAttention(_Attention):
         self.kv = self._projection(tower, 2)
 
     def remember(self, memory_TD: Tensor, groups: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of the memory by group, ``(B, N, M, H)`` each.
-
-        ``groups`` are the rows of each sequence in ``memory_TD``, ``(B, M)``.
-        """
+        """Keys and values of the memory, ``(B, N, M, H)`` each, by group of rows of the sequences in it, ``(B, M)``."""
         kv_T2NH = self.kv(memory_TD).unflatten(-1, (2, self.num_heads, -1))
         found = []
         for rows_BM in groups:
@@ -213,10 +205,7 @@ class DistanceTable(nn.Embedding):
 
 
 class Words(nn.Module):
-    """Embeddings of a tower: words, and BART's learned positions with a norm behind.
-
-    The table of words belongs to the model, which shares it between towers and output.
-    """
+    """Embeddings of a tower: words, whose table is the model's, and BART's learned positions with a norm behind."""
 
     def __init__(self, tower: Tower) -> None:
         super().__init__()

@@ -32,10 +32,7 @@ def load_seq2seq(
     name_or_path: str | Path,
     **options: Unpack[LoadOptions],
 ) -> ModelT:
-    """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
-
-    See :func:`bertkit.model.loading.load_model`; there is no ``pooling``.
-    """
+    """As :func:`bertkit.model.loading.load_model`, without ``pooling``."""
     refuse_unknown(options)
     dtype = float_type(options)
     if options.get("pooling") is not None:

@@ -97,7 +97,6 @@ class Seq2SeqModel(ConfiguredModel):
     """What the classes share."""
 
     config: EncoderDecoderConfig  # type: ignore[assignment]
-    #: The config of the family.
     config_class: ClassVar[type[EncoderDecoderConfig]]
     base_prefix = "model"
     has_decoder: ClassVar[bool] = True
@@ -223,10 +222,7 @@ class Seq2SeqModel(ConfiguredModel):
         output_attentions: bool = False,
         output_hidden_states: bool = False,
     ) -> tuple[Seq2SeqOutput, Batch, Padding]:
-        """The outputs of encoder and decoder, the packed input, and how it was packed.
-
-        decoder_input_ids: None: the input, shifted right.
-        """
+        """The outputs, the packed input and its padding; the decoder reads the input, shifted right, or its own ids."""
         if decoder_input_ids is None:
             decoder_input_ids = self.shift_right(input_ids)
         if decoder_input_ids.ndim != 2 or len(decoder_input_ids) != len(input_ids) or decoder_input_ids.numel() == 0:

@@ -117,10 +117,7 @@ class PackedEncoder(_Tower):
 
 
 def input_groups(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """First and end of each group of neighbouring inputs whose keys are kept together, as long as its longest one.
-
-    All are one group unless that is much longer than they are.
-    """
+    """First and end of the groups of neighbouring inputs whose keys are kept together; one, if lengths are alike."""
     if len(lengths) * max(lengths) <= MUCH_LONGER * sum(lengths):
         return [(0, len(lengths))]
     return [(first, min(first + GROUP, len(lengths))) for first in range(0, len(lengths), GROUP)]
@@ -164,12 +161,8 @@ class Decoder(_Tower):
     ) -> Tensor:
         """Vectors of words to those of the last layer, both ``(B, S, D)``.
 
-        Args:
-            words_BSD: of whole sequences, or with ``keep`` of what follows the tokens in the cache.
-            cache: of :meth:`remember`.
-            mask_BS: 1 at tokens that later ones may see; None: all.
-            keep: add the tokens to the cache.
-            trace: records the layers between.
+        words_BSD: of whole sequences, or with ``keep`` of what follows the tokens in the cache, which are added to it.
+        mask_BS: 1 at tokens that later ones may see; None: all.
         """
         shape, first = words_BSD.shape, cache.length
         places_S = torch.arange(first, first + shape[1], device=words_BSD.device)

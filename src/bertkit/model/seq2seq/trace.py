@@ -37,5 +37,4 @@ class Trace:
             self.states.append(x)
 
 
-#: Records nothing.
 NO_TRACE = Trace()

@@ -57,10 +57,7 @@ class ChunkEncoder:
         self._reset()
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts as chunks with white space between them and ``END`` after each text, some of them at a time.
-
-        White space in a block is U+0020 alone, or what both ``str.split`` and Arrow split at.
-        """
+        """Chunks between white space (U+0020, or what ``str.split`` and Arrow split at), ``END`` after each text."""
         raise NotImplementedError
 
     def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
@@ -129,11 +126,7 @@ class ChunkEncoder:
         return np.array(ids, np.int32), np.array(lengths, np.int64)
 
     def _number(self, blocks: Iterator[str]) -> tuple[Ints | list[int], bool]:
-        """Numbers of the chunks of the next blocks, a list where they are few, and whether there may be more blocks.
-
-        A chunk that is not in the dictionary gets the next number as it is looked up. In large texts Arrow finds the
-        distinct chunks first, so that only those become Python strings.
-        """
+        """Numbers of the chunks of the next blocks, a list where they are few, and whether there may be more blocks."""
         batch: list[str] = []
         size, more = 0, False
         for block in blocks:

@@ -97,11 +97,7 @@ class FastEncoder(ChunkEncoder):
         super().__init__(known)
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts, prepared, with ``END`` after each, some thousand characters at a time.
-
-        So that chunks repeat more often, and without changing any id, ASCII punctuation (always a word of its own) gets
-        blanks around it, and ASCII text is lower-cased if that is to happen anyway.
-        """
+        """Spaces out punctuation and lower-cases ASCII, which changes no id, so that chunks repeat more often."""
         lower, sign, has_whole = self._basic.do_lower_case, self._sign, self._whole_pattern.search
         block: list[str] = []
         size = 0

@@ -57,10 +57,7 @@ Segment = tuple[int, int, AddedToken | None]
 
 
 class WholeTokens:
-    """Cuts texts at tokens that are never split; of two that match at the same place the longer one wins.
-
-    :attr:`AddedToken.single_word` is not looked at.
-    """
+    """Cuts texts at tokens that are never split, the longer of two at one place; ``single_word`` is not looked at."""
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self._tokens = tokens

@@ -31,10 +31,9 @@ _SOME = re.compile(rb"(?:\s*+\[\s*+%b\s*+,\s*+%b\s*+\]\s*+(?:,|\Z)){1,16384}+" %
 
 
 def read_large_json(path: Path) -> tuple[dict[str, Json], bytes]:
-    """The object in a ``tokenizer.json``, and the text of the merges at its end.
+    """The object in a ``tokenizer.json`` with an empty list of merges, and the text of those at its end.
 
-    The object has an empty list in their place. Where they are not at the end, or not lists of two texts, they are left
-    where they are, and the text is empty.
+    Merges that are elsewhere, or not lists of two texts, are left where they are, and the text is empty.
     """
     text = read_regular(path, max_bytes=MAX_JSON_BYTES).removeprefix(codecs.BOM_UTF8)
     merges = b""

@@ -124,10 +124,7 @@ def write_tokenizer_files(
     settings: Mapping[str, Json],
     contents: Mapping[str, str | bytes],
 ) -> tuple[str, ...]:
-    """Write ``contents`` by file name, and ``tokenizer.json``, ``tokenizer_config.json``, ``special_tokens_map.json``.
-
-    A reader finds each file old or new, never half; a full disk leaves all of them old. Returns the paths.
-    """
+    """Write ``contents`` by file name and the common files; each is old or new, never half. Returns the paths."""
     described = [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)]
     config: dict[str, Json] = {
         **settings,

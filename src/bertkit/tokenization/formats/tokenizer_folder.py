@@ -37,12 +37,9 @@ class Kind:
     name: the class that reads them.
     classes: classes, without "Fast", that tokenize alike.
     model: what a ``tokenizer.json`` calls its model.
-    from_json: reads the arguments of the class that only this kind has from a ``tokenizer.json``; all but ``source``.
-    originals: reads such arguments from an original file, by its name.
-    template: where special tokens stand.
+    from_json, originals: read the arguments that only this kind has from a ``tokenizer.json``, or an original file.
     flags: its own settings, all true or false; also fields of its vocabulary.
     required: settings that change what is computed unless they have this value or null.
-    names, blank_before_mask: see :class:`~bertkit.tokenization.vocabulary.TokenTable`.
     json_alone: with a ``tokenizer.json``, the original files are not read.
     """
 

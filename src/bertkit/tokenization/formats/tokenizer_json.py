@@ -117,13 +117,7 @@ class TokenizerJson:
                 )
 
     def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
-        """What the part ``key`` of the file asks for; anything that cannot be computed here is refused.
-
-        Args:
-            key: name of the part.
-            wanted: what can be computed, in words.
-            computed: the same as parts of the package, each with what it means for the caller.
-        """
+        """What the part ``key`` of the file means, by the parts of the package in ``computed``; others are refused."""
         part = self.content.get(key)
         text = json.dumps({"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, key: part})
         known = [(None if each is None else json.loads(each.__getstate__()), value) for each, value in computed]
@@ -136,8 +130,7 @@ class TokenizerJson:
     def tokens(self, template: Template) -> dict[str, str | Template | tuple[AddedToken, ...]]:
         """``added_tokens``, and ``template``, ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
 
-        Call it after :meth:`vocab` or :meth:`pieces`. Tokens with other ids than in the vocabulary are refused, and so
-        are special tokens in other places than those of ``template``.
+        Call it after :meth:`vocab` or :meth:`pieces`; other ids or other places of special tokens are refused.
         """
         listed = self.content.get("added_tokens") or []
         if not isinstance(listed, list):

@@ -113,10 +113,7 @@ Numbering = Callable[[SentencePieceModel, Path], Pieces]
 
 
 def read_model(path: Path, number: Numbering, *, byte_pieces: bool = False) -> dict[str, Any]:
-    """The arguments of a unigram tokenizer's class in a SentencePiece file, numbered as the family does.
-
-    With ``byte_pieces`` the pieces that stand for bytes are taken for ordinary ones, as fast tokenizers take them.
-    """
+    """The arguments in a SentencePiece file, numbered as its family does; with ``byte_pieces`` bytes are pieces."""
     data = read_bytes(path)
     model = parse_sentencepiece(data, path)
     if BYTE in model.kinds and not byte_pieces:
@@ -128,11 +125,7 @@ def read_model(path: Path, number: Numbering, *, byte_pieces: bool = False) -> d
 
 
 def unigram_kind(name: str, model_file: str, number: Numbering, template: Template, **differences: Any) -> Kind:
-    """The files of a family's tokenizer.
-
-    ``number`` gives the pieces of its SentencePiece file as the family numbers them. ``differences`` are fields of
-    :class:`Kind` that are not XLM-R's.
-    """
+    """The files of a family's tokenizer; ``differences`` are fields of :class:`Kind` that are not XLM-R's."""
     usual: dict[str, Any] = {
         "from_json": words_from_json,
         "originals": {model_file: partial(read_model, number=number)},

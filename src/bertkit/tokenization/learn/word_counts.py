@@ -18,7 +18,6 @@ from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tokenizers import normalizers, pre_tokenizers
@@ -89,12 +88,7 @@ class _Splitter:
 
 
 class WordCounter:
-    """A table of words and their counts. Use it in a ``with`` block, because it may own temporary files.
-
-    Args:
-        do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
-        memory: maximum bytes of the tables, at least 16 MiB; the rest goes to temporary files.
-    """
+    """A table of words and their counts in ``memory`` bytes; the ``with`` block it needs removes temporary files."""
 
     def __init__(self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY) -> None:
         if memory < MIN_MEMORY:
@@ -113,9 +107,7 @@ class WordCounter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._spill is not None:
             self._spill.cleanup()
             self._spill, self._runs = None, []
@@ -171,11 +163,7 @@ class WordCounter:
 def count_words(
     texts: Iterable[str], do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, workers: int = 1
 ) -> WordCounter:
-    """Count the words of a corpus, which is read once, lazily.
-
-    With more than one worker process, a script must guard its main part by ``if __name__ == "__main__"``. For the other
-    arguments see :class:`WordCounter`.
-    """
+    """Count the words of a corpus, which is read once, lazily."""
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
     counter = WordCounter(do_lower_case, memory=memory)
@@ -185,18 +173,12 @@ def count_words(
         else:
             begin = partial(_start_worker, do_lower_case)
             batches, room = _batches(_checked(texts)), (workers + 1) * BATCH_CHARS
-            counted = map_in_processes(
-                _count_batch,
-                batches,
-                workers=workers,
-                begin=begin,
-                size_of=lambda batch: sum(map(len, batch)),
-                room=room,
-            )
-            for counts in counted:
+            for counts in map_in_processes(
+                _count_batch, batches, workers=workers, begin=begin, size_of=lambda b: sum(map(len, b)), room=room
+            ):
                 counter.add_counts(counts)
     except BaseException:
-        counter.__exit__(None, None, None)
+        counter.__exit__()
         raise
     return counter
 

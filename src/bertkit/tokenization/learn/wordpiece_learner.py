@@ -21,7 +21,6 @@ from itertools import pairwise
 
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tokenization.characters import FROZEN
-from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
 from bertkit.tokenization.reference import WordpieceTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD
 
@@ -39,67 +38,23 @@ _unused = re.compile(r"\[unused\d+\]")
 
 
 def reserved_tokens(num_unused: int = 994) -> list[str]:
-    """``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]`` and ``[unusedN]`` in the places of bert-base-uncased.
-
-    There are at least 99 ``[unusedN]``, so that ``[UNK]`` has id 100; the original has 994.
-    """
-    if num_unused < 99:
-        raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
+    """The special and ``[unusedN]`` tokens in the places of bert-base-uncased, which has 994 unused ones."""
     unused = [f"[unused{number}]" for number in range(num_unused)]
     return ["[PAD]", *unused[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *unused[99:]]
 
 
-def learn_vocabulary(
-    texts: Iterable[str],
-    size: int = DEFAULT_SIZE,
-    do_lower_case: bool = True,
-    *,
-    extend: Sequence[str] | None = None,
-    memory: int = DEFAULT_MEMORY,
-    workers: int = 1,
-    num_unused: int | None = None,
-) -> list[str]:
-    """Learn a vocabulary, independent of the order and division of the texts and the number of workers.
-
-    Args:
-        texts: read once, lazily; sentences, lines or whole documents.
-        size: maximum number of tokens. A small corpus may give fewer.
-        do_lower_case: learn for an uncased tokenizer.
-        extend: see :func:`vocabulary_from_counts`.
-        memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
-            dropped; otherwise the result does not depend on it.
-        workers: processes that count words.
-        num_unused: see :func:`vocabulary_from_counts`.
-    """
-    with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
-        counts = words.most_frequent(memory // BYTES_PER_WORD)
-    return vocabulary_from_counts(counts, size, extend=extend, num_unused=num_unused)
-
-
 def vocabulary_from_counts(
-    counts: Mapping[str, int],
-    size: int = DEFAULT_SIZE,
-    *,
-    extend: Sequence[str] | None = None,
-    num_unused: int | None = None,
+    counts: Mapping[str, int], size: int = DEFAULT_SIZE, *, extend: Sequence[str] | None = None
 ) -> list[str]:
-    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts.
-
-    Args:
-        counts: the words; none is a DataError.
-        size: maximum number of tokens; too small a one is a ConfigError.
-        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
-        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
-            With ``extend``, whose tokens keep their places, it has no effect.
-    """
+    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts."""
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
         raise DataError("the text contains no word to learn a vocabulary from")
     if extend is not None:
         return extend_counts(counts, extend, size)
-    if num_unused is None:
-        num_unused = 994 if size >= 8 * len(reserved_tokens(994)) else 99
-    reserved = reserved_tokens(num_unused)
+    reserved = reserved_tokens()
+    if len(reserved) > size / 8:
+        reserved = reserved_tokens(99)  # the least with which [UNK] has the id 100
     room = size - len(reserved)
     if room < 1:
         raise ConfigError(
@@ -147,12 +102,7 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Fertility:
-    """How well a vocabulary fits a text.
-
-    words: words of the text, including punctuation marks.
-    pieces: their tokens; an unknown word is one.
-    unknown: words that become ``[UNK]``.
-    """
+    """How well a vocabulary fits a text: its words, their pieces, and the words that become ``[UNK]``."""
 
     words: int
     pieces: int
@@ -210,10 +160,7 @@ _LOW = (1 << _SHIFT) - 1
 
 
 class _Joiner:
-    """Words as lists of pieces, and the counts of neighbouring pairs.
-
-    Words with a character outside the alphabet, which has the first pieces, can never be tokenized and are ignored.
-    """
+    """Words as lists of pieces, and counts of neighbouring pairs; words beyond the alphabet are ignored."""
 
     def __init__(self, counts: Mapping[str, int], alphabet: Sequence[str]) -> None:
         self.pieces = list(alphabet)

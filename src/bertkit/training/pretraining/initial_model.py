@@ -45,10 +45,8 @@ class Start:
     """Where the initial weights of a run came from, as recorded in ``metrics.json``.
 
     source: the checkpoint, as given; None for new weights or a model in memory.
-    sha256: of the checkpoint's weights.
     new_parts: parts of the model that the checkpoint lacks, randomly initialized.
     untrained: parts that get no gradient from the objective.
-    shape: the config of the model.
     new_words: number and initialization of the words that the store's tokenizer adds to the checkpoint's.
     """
 
@@ -61,11 +59,7 @@ class Start:
 
 
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[Network, Start]:
-    """Build or load the model, and report which parts and words are new.
-
-    The tokenizer of ``store`` must be that of the model, or extend that of the checkpoint. A model in memory is copied
-    only if ``config.dropout`` changes it.
-    """
+    """Build or load the model, and report which parts and words are new; one in memory is copied for other dropout."""
     source = sha256 = None
     new_parts: tuple[str, ...] = ()
     new_words: NewWords | None = None

@@ -23,12 +23,7 @@ class NewWords:
 
     ``bertkit vocab CORPUS --extend BASE`` keeps the ids of all tokens and puts new words in the places of
     ``[unusedN]``, then after the last id. A model continues with such a tokenizer once each new word has a row of
-    weights, initialized with the mean of the rows of its pieces.
-
-    base_size, size: tokens of the base and of the extended tokenizer.
-    pieces: for the id of each new token, in order, the ids of the pieces that the base splits it into, at least one.
-    num_in_unused_places: new tokens that replace an ``[unusedN]`` of the base; the others follow its last token.
-    num_unknown: new tokens whose only piece is ``[UNK]``.
+    weights, initialized with the mean of the rows of its pieces: ``pieces``, at least one, by the id of the word.
     """
 
     base_size: int
@@ -89,8 +84,7 @@ def find_new_words(base: BertTokenizer, extended: BertTokenizer) -> NewWords:
     """Check that a tokenizer extends another, and find how the other splits each new word.
 
     It does if both treat text alike, every token of ``base`` has the same id in ``extended``, except for ``[unusedN]``
-    that became words, and all other tokens follow. A text without new words then has the same ids in both. Otherwise
-    a DataError names the first difference.
+    that became words, and all other tokens follow. A text without new words then has the same ids in both.
     """
     before, after = (tokenizer.convert_ids_to_tokens(range(len(tokenizer))) for tokenizer in (base, extended))
     known = set(before)

@@ -42,12 +42,7 @@ def with_objective(config: PretrainConfig, model: Model) -> PretrainConfig:
 
 
 def network_class(shape: AnyConfig, config: PretrainConfig) -> type[Network]:
-    """What the objective trains in a family. BERT has both heads with any objective, so that each can follow another.
-
-    Raises:
-        ConfigError: the objective has pairs of sentences, and the family no head that judges such pairs; it removes
-            text for a decoder to write, and the family has none; or it is for encoders or for another decoder.
-    """
+    """What the objective trains in a family. BERT has both heads with any, so that each can follow another."""
     if isinstance(shape, EncoderDecoderConfig):
         own, tokens = _DENOISES[shape.model_type]
         if config.objective == own:

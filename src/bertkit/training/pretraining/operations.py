@@ -28,7 +28,7 @@ def training_flops(batch: Batch, shape: AnyConfig) -> float:
     """Floating-point operations of a forward and backward pass of a batch.
 
     Counted are the matrix products that training needs, two operations per multiply-add, once forward and twice
-    backward. Padding, of which only targets have some, and recomputation by gradient checkpointing are not counted.
+    backward; not padding, of which only targets have some, nor recomputation by gradient checkpointing.
     """
     forward = _masked_lm_flops(batch, shape) if isinstance(shape, BertConfig) else _writing_flops(batch, shape)
     return 3.0 * forward
@@ -116,19 +116,14 @@ def _pairs(size: int, half: int | None) -> int:
 
 
 def _distance_flops(lengths: Sequence[int], shape: BertConfig) -> float:
-    """Forward, for each direction that a layer of DeBERTa scores: 2 D^2 for each row of the table of distances, and the
-    products of the tokens with the rows that their sequence needs.
-    """
+    """Forward, for each direction that DeBERTa scores: the table of distances, and the products with its rows."""
     d, rows, kinds = shape.hidden_size, 2 * shape.distance_span, len(set(shape.pos_att_type or []))
     products = sum(s * min(2 * s - 1, rows) for s in lengths)
     return float(kinds * (2 * rows * d * d + 2 * products * d))
 
 
 def matmul_peak(shape: AnyConfig, *, rows: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations per second in the fastest of several products of the size of the feed-forward layer.
-
-    ``rows`` are the tokens in memory at once. Takes about a tenth of a second, and no random numbers.
-    """
+    """Floating-point operations per second in the fastest of several products of the size of the feed-forward layer."""
     f = shape.intermediate_size if isinstance(shape, BertConfig) else shape.tower(decoder=False).inner_width
     rows, d = min(rows, MOST_ROWS), shape.hidden_size
     x = torch.linspace(-1, 1, rows * d, device=device).view(rows, d).to(dtype)

@@ -46,11 +46,10 @@ class Examples:
     """N examples as flat arrays; example n has the tokens ``bounds[n] : bounds[n + 1]``.
 
     ids: int32 ``(T,)``, after masking, with [CLS] and [SEP].
-    bounds: int64 ``(N + 1,)``.
+    bounds, target_bounds: int64 ``(N + 1,)``.
     first_lengths: int32 ``(N,)``, tokens of segment 0: [CLS], A and [SEP].
     is_random_next: int8 ``(N,)``.
     positions, labels: int32 ``(P,)``, the masked positions within their example, and the original ids.
-    target_bounds: int64 ``(N + 1,)``.
     """
 
     ids: NDArray[np.int32]
@@ -94,8 +93,8 @@ def original_plan(
 ) -> EpochPlan[Batch]:
     """Make the examples, which takes as long as in the original: seconds per million tokens and copy.
 
-    ``store`` must fit into memory ``config.dupe_factor`` times for each length and process. ``phase.max_predictions``
-    None means ``masked_lm_prob`` of the maximum length, as the original's README advises (20 at length 128, 77 at 512).
+    ``phase.max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the original's README advises (20
+    at length 128, 77 at 512).
     """
     _check_size(store, config, num_ranks)
     tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length

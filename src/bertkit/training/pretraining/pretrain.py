@@ -89,13 +89,10 @@ class PretrainFolder(RunFolder):
 class PretrainResult:
     """A finished run.
 
-    model: folder of the model and its tokenizer.
-    progression: steps, seconds, evaluations.
     scores: of the last evaluation on held-out text, those that are finite; empty without held-out text.
     unigram_entropy: of the targets, in nats: the loss of a model that knows only how frequent words are.
     speed: ``tokens_per_s`` and ``peak_share``, medians over the last steps.
-    new_parts: parts of the model that the initial checkpoint did not have.
-    num_new_words: words of the tokenizer that the checkpoint's tokenizer did not have.
+    new_parts, num_new_words: what the initial checkpoint, and its tokenizer, did not have.
     """
 
     model: Path
@@ -119,29 +116,18 @@ def pretrain(
     loss_for: Callable[[Network], nn.Module] = lambda network: network,
     added: Mapping[str, Json] | None = None,
 ) -> PretrainResult:
-    """Train to the end.
+    """Train to the end, or return the result of a run that has finished.
 
-    Args:
-        store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
-        out: the run folder: a new one, or that of a run with the same settings, which is resumed, or whose result is
-            returned if it has finished.
-        config: see :class:`PretrainConfig`; an objective that is not given is that of the model's family.
-        model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
-            pre-training. A checkpoint's missing heads are newly initialized. A model in memory is trained in place,
-            moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
-            own, a copy is trained instead.
-        dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
-        resume: continue from the newest checkpoint in ``out``, bit for bit (except for a run with a time budget, whose
-            learning rate follows the clock); False makes a run in ``out`` an error.
-        device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
-        loss_for: makes what the training loop sees of the network, which may have another loss, such as one that
-            compares with a teacher.
-        added: what that depends on, in plain values; a resumed run must agree.
-
-    Raises:
-        ConfigError, DataError, CheckpointError, MissingExtraError: settings, store or start do not fit each other, or
-            not the run in ``out``; nothing was trained.
-        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
+        pre-training. A checkpoint's missing heads are newly initialized. A model in memory is trained in place,
+        moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
+        own, a copy is trained instead.
+    dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
+    resume: continue from the newest checkpoint in ``out``, bit for bit (except for a run with a time budget, whose
+        learning rate follows the clock); False makes a run in ``out`` an error.
+    device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
+    loss_for: makes what the training loop sees of the network, which may have another loss.
+    added: what that depends on, in plain values; a resumed run must agree.
     """
     config = with_objective(config or PretrainConfig(), model)
     config.check()
@@ -264,11 +250,7 @@ def loop_options(config: PretrainConfig, options: RunOptions) -> LoopOptions:
 
 
 def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedule:
-    """The learning-rate schedule that the settings ask for, by steps, by time, or by whichever ends first.
-
-    With a time budget the rate follows the clock: seconds of training, over all parts of a resumed run. If both steps
-    and time are limited, the smaller of the two factors applies, so the rate reaches 0 whichever of them ends the run.
-    """
+    """The learning-rate schedule by steps, by time, or by the smaller factor of both, which ends at 0."""
     schedules, steps, warmup = [], config.num_steps, config.warmup
     if config.max_seconds is not None:
         cooldown = config.cooldown if config.schedule == "trapezoid" else None

@@ -57,10 +57,7 @@ def training_data(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Plan[Batch]:
-    """The examples that the settings ask for; of each step, this rank's share.
-
-    ``clock`` gives the seconds of training so far, which end the first of two phases in a run with a time budget.
-    """
+    """The examples that the settings ask for; of each step, this rank's share. ``clock`` counts seconds of training."""
     if len(config.phases) == 2 and config.max_seconds is not None and num_ranks > 1:
         raise ConfigError(
             f"short_seq_length with a time budget does not work with {num_ranks} processes: each has its own clock, so "
@@ -94,9 +91,8 @@ def training_data(
 def held_out_data(store: TokenStore, vocabulary: Vocabulary, config: PretrainConfig) -> ExamplePlan:
     """Held-out examples of full length, masked token by token at ``dev_masked_lm_prob`` whatever training does.
 
-    They are the same for all runs with the same text, objective, ``max_seq_length``, ``short_seq_prob`` and
-    ``dev_masked_lm_prob``; the first ones are the same for any ``dev_examples`` of at least 64. What an encoder-decoder
-    restores was removed as published.
+    The first ones are the same for any ``dev_examples`` of at least 64. What an encoder-decoder restores was removed as
+    published.
     """
     length, batch_size = config.max_seq_length, min(DEV_BATCH_SIZE, config.dev_examples)
     max_tokens = max(config.max_tokens, length)
@@ -119,10 +115,7 @@ def _rules(config: PretrainConfig, max_seq_length: int, seed: int, masking: Mask
 
 
 class TwoPhases(ABC, Generic[BatchT]):
-    """One plan after another, which together are a :class:`~bertkit.training.trainer.batch_plan.Plan`.
-
-    ``steps_per_epoch`` is that of the first throughout: it only sets how often a run is evaluated.
-    """
+    """One plan after another; ``steps_per_epoch`` is that of the first, and only sets how often a run is evaluated."""
 
     def __init__(self, first: Plan[BatchT], second: Plan[BatchT]) -> None:
         self.plans = (first, second)
@@ -162,8 +155,7 @@ class TimedPhases(TwoPhases[BatchT]):
     """One plan until the clock ends its phase, then another.
 
     The second plan continues with the number of the step at which it takes over, so a resumed run, whose clock is past
-    the switch, need not know where that was. ``is_over`` says whether the first phase has ended; it is called with the
-    step number until it returns True, then no more.
+    the switch, need not know where that was.
     """
 
     def __init__(self, first: Plan[BatchT], second: Plan[BatchT], is_over: Callable[[int], bool]) -> None:
@@ -203,12 +195,7 @@ def scored_batches(data: ExamplePlan, num_examples: int) -> Iterator[Batch]:
 
 
 def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> Evaluate:
-    """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy, as in the original.
-
-    Of an encoder-decoder those of all tokens of its targets, each predicted from the right ones before it.
-
-    The loop has ``network`` in eval mode, without gradients, when it asks for the scores of ``num_examples``.
-    """
+    """Loss (nats) and accuracy of masked words and next sentences, as in the original, or of an encoder-decoder."""
 
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         totals: dict[str, float] = {}

@@ -50,8 +50,7 @@ class Points:
 class Report:
     """Everything that is written during a run. ``log.jsonl`` is the source; the rest is derived from it.
 
-    A log that cannot be written ends the run; a curve or TensorBoard files that cannot be written do not, after a
-    message. ``floor`` is :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
+    A log that cannot be written ends the run; a curve or TensorBoard files that cannot do not, after a message.
     """
 
     def __init__(self, run: RunFolder, floor: float, *, curve: bool, tensorboard: bool) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a pre-training run, and recipes, which are runs as TOML files. Imports no torch.
+"""Settings of a pre-training run, and recipes, which are runs as TOML files.
 
 A recipe has two tables. ``[model]`` has a preset (``preset = "bert-mini"``), fields of
 :class:`~bertkit.config.bert_config.BertConfig` (or of the config of its ``model_type``, if that is an encoder-decoder),
@@ -50,10 +50,7 @@ Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
 
 class Phase(NamedTuple):
-    """One part of a run: maximum tokens and targets of an example (None: no limit), examples per optimizer step, steps.
-
-    If the clock ends the phase, ``num_steps`` is a maximum.
-    """
+    """One part of a run; ``num_steps`` is a maximum if the clock ends it, ``max_predictions`` None no limit."""
 
     max_seq_length: int
     max_predictions: int | None
@@ -62,11 +59,7 @@ class Phase(NamedTuple):
 
 
 class PretrainConfig(Settings):
-    """Settings of one pre-training run. The defaults suit a small encoder on one machine.
-
-    Raises:
-        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
-    """
+    """Settings of one pre-training run. The defaults suit a small encoder on one machine."""
 
     objective: AnyObjective = Field(
         "mlm+nsp",
@@ -182,10 +175,7 @@ class PretrainConfig(Settings):
         return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
 
     def check(self) -> None:
-        """Check that the settings are consistent, and raise a ConfigError if they contradict each other.
-
-        Not done in the constructor, because a recipe and command-line options are combined first.
-        """
+        """Refuse settings that contradict each other: not before a recipe and command-line options are combined."""
         if self.schedule == "trapezoid" and self.warmup + self.cooldown > 1 + 1e-9:
             raise ConfigError(f"warmup={self.warmup} and cooldown={self.cooldown} must be at most 1 together")
         if self.max_seconds is not None and self.schedule in ("original", "polynomial"):
@@ -233,13 +223,7 @@ _TABLES = ("model", "training")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A pre-training run to repeat.
-
-    name: of the file, without its suffix.
-    summary: the comment in the first line of the file.
-    model: its vocabulary is replaced by that of the store.
-    training: the settings.
-    """
+    """A pre-training run to repeat; the vocabulary of ``model`` is replaced by that of the store."""
 
     name: str
     summary: str

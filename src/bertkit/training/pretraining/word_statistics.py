@@ -38,10 +38,7 @@ _BLOCK = 1024
 
 
 def unigram_counts(store: TokenStore) -> Ints:
-    """Count of each of the tokenizer's tokens in the store: ``(num_tokens,)``.
-
-    In a store of more than 50 million tokens, that many are sampled in evenly spread parts.
-    """
+    """Count of each token ``(num_tokens,)``; of more than 50 million, that many in evenly spread parts of the store."""
     counts = np.zeros(store.manifest.tokenizer.num_tokens, np.int64)
     for first, end in parts_of(store):
         counts += np.bincount(store.tokens(first, end), minlength=len(counts))
@@ -72,8 +69,8 @@ def unigram_entropy(store: TokenStore) -> float:
 def target_entropy(store: TokenStore, targets: Ints, special: Sequence[int]) -> float:
     """The same of what an encoder-decoder writes: words of the store, and ``special`` tokens in no text.
 
-    ``targets`` are the tokens of some examples, which tell how often special tokens occur. Words are counted in the
-    store, because a sample would lack the rare ones.
+    ``targets`` of some examples tell how often special tokens occur; words are counted in the store, because a sample
+    would lack the rare ones.
     """
     is_special = np.isin(targets, special)
     counts, share = np.bincount(targets[is_special], minlength=1), float(is_special.mean())
@@ -91,9 +88,8 @@ def unigram_logits(store: TokenStore) -> Floats:
 def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floats:
     """A vector of length 1 for every token of the tokenizer: float32 ``(num_tokens, d)``, d at most ``size``.
 
-    Counts the same tokens as :func:`unigram_counts`. Takes under a second per million tokens, and 4 bytes for each of
-    :data:`MAX_ENTRIES`. The same on every machine up to rounding. Tokens that co-occur with none get zeros. ``seed`` is
-    that of the random projection in the SVD.
+    Takes under a second per million tokens. The same on every machine up to rounding. Tokens that co-occur with none
+    get zeros.
     """
     pairs_VC = count_pairs(store)
     seen_V = pairs_VC.sum(1) > 0
@@ -111,10 +107,7 @@ def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floa
 
 
 def count_pairs(store: TokenStore) -> Floats:
-    """Co-occurrence counts of tokens with context tokens, weighted by 1 / distance: float32 ``(num_tokens, contexts)``.
-
-    Contexts are the most frequent tokens, in order of id. Pairs never span two documents.
-    """
+    """Counts of tokens with context tokens in one document, by 1 / distance: float32 ``(num_tokens, contexts)``."""
     counts_V = unigram_counts(store)
     num_contexts = min(len(counts_V), max(1, MAX_ENTRIES // len(counts_V)))
     contexts = np.sort(np.argsort(-counts_V, kind="stable")[:num_contexts])

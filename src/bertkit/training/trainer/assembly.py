@@ -39,11 +39,8 @@ class TrainingSettings(Protocol):
 class RunOptions:
     """Where a training keeps its state and who follows it; by default it is in memory and nobody does.
 
-    folder: where checkpoints go. resume: continue from the newest one, if there is one.
     identity: what a checkpoint must agree with on resume.
-    log: called with one record per step and per epoch.
     on_resume: called before the first record with the step that the run starts at, and the last one evaluated.
-    label, how_to_resume: as in :class:`LoopOptions`.
     """
 
     folder: Path | None = None

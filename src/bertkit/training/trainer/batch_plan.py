@@ -25,10 +25,7 @@ class Plan(Protocol[BatchT]):
     unit: str
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        """This rank's part of step ``step``, counted from 0 over the whole run, in batches small enough for memory.
-
-        With several ranks it may be empty, except for step 0.
-        """
+        """This rank's part of a step of the run, in batches small enough for memory; empty only after step 0."""
         ...
 
     def rows(self, step: int) -> list[int]:
@@ -44,10 +41,8 @@ class EpochPlan(Generic[BatchT]):
     """Every example once per epoch, in a new order each time.
 
     lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
-    collate: makes a batch of example numbers. seed: fixes the order.
     step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
     max_tokens: maximum work in one micro-batch; a longer example forms one by itself.
-    rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
     """
 
     def __init__(
@@ -100,10 +95,8 @@ class EpochPlan(Generic[BatchT]):
 class WholeSteps(Generic[BatchT]):
     """Steps whose rows belong together; for a single rank.
 
-    lengths: tokens of each example, for :meth:`size`.
-    collate: makes a batch of example numbers.
-    steps_of: from an epoch to the examples of its steps, a pure function with equally many steps for every epoch.
-    max_tokens: of one micro-batch; None: a step is one batch, because its rows are compared with each other.
+    ``steps_of`` gives the examples of the steps of an epoch, equally many steps for every epoch; without ``max_tokens``
+    a step is one batch, because its rows are compared with each other.
     """
 
     unit = "tokens"
@@ -148,11 +141,7 @@ class Prefetched(Generic[BatchT]):
 
     The batches of a step are a pure function of the step, so the data is the same for any number of workers. Workers
     are threads: the store's cache and the index of examples, which may be gigabytes, exist once, and batches are not
-    copied between processes.
-
-    plan: its methods are called from several threads at once.
-    num_workers: threads; one step more than that is held in memory. With 0, a step is made when it is asked for.
-    end: the first step that nobody will ask for; None: there is always another.
+    copied between processes. One step more than there are workers is held in memory.
     """
 
     def __init__(self, plan: Plan[BatchT], *, num_workers: int = 1, end: int | None = None) -> None:

@@ -21,10 +21,7 @@ from bertkit.training.trainer.loop_options import StepResult
 def save_failed_batch(
     folder: Path, result: StepResult, rows: Sequence[int], batches: Sequence[Any], rank: int = 0
 ) -> Path:
-    """Write ``failed-step-N.safetensors`` (the tensors of each micro-batch) and ``failed-step-N.json`` (rows, values).
-
-    Ranks other than 0 write ``failed-step-N-rankR``. Returns the path of the JSON file.
-    """
+    """Write ``failed-step-N.safetensors``, the tensors, and the JSON file with rows and values that is returned."""
     tensors = {
         f"{number}/{name}": tensor.detach().cpu().contiguous()
         for number, batch in enumerate(batches)

@@ -57,10 +57,7 @@ _lock = ForkSafeLock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every generator inside the block; the caller's states are restored afterwards.
-
-    Blocks in several threads come one after another, so that none draws from what another has seeded.
-    """
+    """Seed every generator inside the block, then restore the states; blocks of several threads wait for each other."""
     with _lock:
         tensors, values = capture_generators()
         seed_generators(seed)

@@ -57,13 +57,9 @@ class Trainer(Generic[BatchT]):
     """Train a model on a plan of batches.
 
     model: an ``nn.Module`` that is :class:`Trainable`; updated in place.
-    optimizer: of the model's trainable parameters. schedule: factor of the peak learning rate at each step.
     evaluate: called after each epoch and at the end, in eval mode without gradients.
     log: called with one flat record per step and epoch.
     parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
-
-    A ConfigError if the device does not support ``options.precision`` or ``options.compile``, or the optimizer does not
-    support sharded weights.
     """
 
     def __init__(
@@ -274,10 +270,7 @@ class Trainer(Generic[BatchT]):
         return at.step > at.evaluated_step and (at.step % every == 0 or self._finished())
 
     def _end_epoch(self, check: Callable[[], None]) -> None:
-        """Evaluate, remember the best weights, decide whether to stop early.
-
-        The run's state changes only after the evaluation, so an interrupted one is repeated.
-        """
+        """Evaluate, keep the best weights, decide whether to stop; no state changes before the evaluation is done."""
         at = self.at
         scores: dict[str, float] = {}
         if self.evaluate is not None:
@@ -348,10 +341,7 @@ class Trainer(Generic[BatchT]):
         return path
 
     def resume(self) -> bool:
-        """Load the newest intact checkpoint of :attr:`folder` and report it; False if there is none.
-
-        Only rank 0 reads it. For another number of ranks see :func:`restore_snapshot`.
-        """
+        """Load and report the newest intact checkpoint of :attr:`folder`, read by rank 0; False if there is none."""
         assert self.folder is not None, "resume() needs a folder"
         folder = self.folder
         with self.parallel.explained():

@@ -58,20 +58,13 @@ class LoopOptions:
     """How long to train, and when to evaluate and save.
 
     num_steps: maximum optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
-    learning_rate: peak rate, which the schedule scales.
-    max_grad_norm: gradients with a larger global norm are scaled down to it.
     monitor: dev score (larger is better) that chooses the best epoch, if equal the lower dev loss; None keeps the last.
     patience: stop after this many evaluations without a better score; None never stops early.
     folder: for checkpoints; None keeps everything in memory, so the run cannot be resumed.
     identity: settings and data; a checkpoint with another identity is refused on resume.
-    checkpoint_every_s: seconds between checkpoints.
-    keep: number of checkpoints; older ones are deleted once a newer one is on disk.
-    label: what the run is called in messages and progress.
-    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step; None: none.
+    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step.
     evaluate_every_steps: evaluate every so many steps; None: after each epoch. The end of the run is always evaluated.
-    compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.trainer.compiling`.
     how_to_resume: advice when a signal or a full disk stops the run.
-    precision: number format of forward and backward pass; weights and optimizer stay fp32.
     """
 
     num_steps: int
@@ -103,12 +96,7 @@ class LoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One optimizer step.
-
-    loss: the sum of ``losses``. losses: each term of the loss, averaged over its targets.
-    grad_norm: the global norm before clipping.
-    skipped: the gradients overflowed in fp16, so the weights were not changed.
-    """
+    """One optimizer step; ``losses`` are means over targets, ``grad_norm`` is before clipping, ``skipped`` by fp16."""
 
     step: int
     loss: float
@@ -124,9 +112,7 @@ class Progression:
     """The state of a run that is not a tensor: plain values, saved as JSON.
 
     seconds: time in training steps (data, forward, backward, update), over all parts of a resumed run, without
-        evaluations, checkpoints, and steps that a killed process made after its last checkpoint.
-    loss_scale, steps_since_overflow, num_skipped: see :mod:`bertkit.training.trainer.precision`; skipped steps count in
-        ``step``.
+    evaluations, checkpoints, and steps that a killed process made after its last checkpoint.
     """
 
     step: int = 0

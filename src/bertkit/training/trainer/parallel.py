@@ -46,10 +46,8 @@ _LOST = ("connection", "by peer", "timed out", "timeout", "broken pipe", "ncclre
 class Parallel:
     """This process among those of the run. :data:`SINGLE` is a run of one process.
 
-    rank: number of this process, from 0; only rank 0 writes. num_ranks: processes of the run.
-    device: of this rank's model.
     mode: ``ddp``: every rank has all weights; ``fsdp``: weights, gradients and optimizer state are split into
-        ``num_ranks`` parts (``torch.distributed.fsdp.fully_shard``); None: one process.
+    ``num_ranks`` parts (``torch.distributed.fsdp.fully_shard``); None: one process.
     """
 
     rank: int = 0
@@ -68,10 +66,7 @@ class Parallel:
         return self.mode == "fsdp" and self.num_ranks > 1
 
     def prepare(self, model: nn.Module) -> None:
-        """Move ``model`` to :attr:`device`, give every rank the weights of rank 0, and for ``fsdp`` shard it in place.
-
-        Call it before creating the optimizer, which must hold the sharded parameters.
-        """
+        """Before the optimizer is made: move ``model``, share the weights of rank 0, for ``fsdp`` shard it in place."""
         model.to(self.device)
         if self.num_ranks == 1:
             return
@@ -120,10 +115,7 @@ class Parallel:
             scatter(model)
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """``ddp``: replace each gradient by its sum over all ranks, bit for bit the same on each.
-
-        A gradient that no rank has stays None, as in a single process.
-        """
+        """``ddp``: replace each gradient that a rank has by its sum over all ranks, bit for bit the same on each."""
         if self.num_ranks == 1 or self.mode == "fsdp":
             return
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
@@ -226,10 +218,8 @@ SINGLE = Parallel()
 def parallel_from_environment(device: Device = None, mode: Mode | None = None, *, timeout_s: float = 600.0) -> Parallel:
     """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
 
-    Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0
-    are quiet: :func:`bertkit.system.console.say` and progress show nothing. ``device`` is that of
-    :func:`~bertkit.system.device.find_device`, but None means ``cpu``; ``mode`` None means ``ddp``; a rank waits
-    ``timeout_s`` for the others.
+    Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0 are
+    quiet. A rank waits ``timeout_s`` for the others.
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")

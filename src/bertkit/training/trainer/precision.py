@@ -41,8 +41,8 @@ _TIMED, _TIMES = (128, 768, 768), 20
 def fastest_precision(device: Device) -> Precision:
     """The number format that fine-tuning should use: bf16 on a CPU where it is faster, else fp32; None: the CPU.
 
-    Instruction sets are no guide: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in
-    fp32, others half as fast. See ``docs/decisions/0150-training-on-a-cpu.md``.
+    Instruction sets are no guide: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in fp32,
+    others half as fast. See ``docs/decisions/0150-training-on-a-cpu.md``.
     """
     on_cpu = find_device(device, "cpu").type == "cpu"
     return "bf16" if on_cpu and find_processor().has_bf16 and bf16_speedup() >= WORTH_BF16 else "fp32"
@@ -50,10 +50,7 @@ def fastest_precision(device: Device) -> Precision:
 
 @cache
 def bf16_speedup() -> float:
-    """How many times as fast as in fp32 this CPU multiplies in bf16: measured, a tenth of a second.
-
-    The best of many short products in one thread, which hardly depends on what else the machine does.
-    """
+    """How many times as fast as in fp32 this CPU multiplies in bf16: the best of short products in one thread."""
     rows, inputs, outputs = _TIMED
     x, weight = torch.ones(rows, inputs), torch.ones(outputs, inputs)
 
@@ -87,10 +84,7 @@ def loss_scale(at: Progression, precision: Precision) -> float:
 
 
 def overflowed(loss: float, grad_norm: float, precision: Precision, at: Progression) -> bool:
-    """Whether fp16 skips a step: a finite loss whose scaled gradients are not finite.
-
-    False if the scale is so small that it cannot be the reason; then the gradients themselves are broken.
-    """
+    """Whether fp16 skips a step: a finite loss with gradients that are not, and a scale that can be the reason."""
     lost = math.isfinite(loss) and not math.isfinite(grad_norm)
     return lost and precision == "fp16" and at.loss_scale > SMALLEST_SCALE
 

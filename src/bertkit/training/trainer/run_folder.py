@@ -22,10 +22,7 @@ LOG = "log.jsonl"
 
 
 class RunLog:
-    """Appends to a log, one JSON object per optimizer step and per evaluation; flushed after every line.
-
-    ``how_to_resume`` is that of the :class:`RunFolder`.
-    """
+    """Appends to a log, one JSON object per optimizer step and per evaluation; flushed after every line."""
 
     def __init__(self, path: Path, how_to_resume: str) -> None:
         self.path, self.how_to_resume = path, how_to_resume
@@ -43,10 +40,7 @@ class RunLog:
             raise ResourceError(f"cannot write {self.path}: {why}") from error
 
     def drop_after(self, step: int, evaluated_step: int) -> None:
-        """Delete what a resumed run will repeat: steps after ``step``, evaluations after ``evaluated_step``.
-
-        A checkpoint is saved before its evaluation, so the two may differ. An unfinished last line goes as well.
-        """
+        """Delete what a resumed run will repeat: a checkpoint is saved before its evaluation, so the two may differ."""
         self.close()
         if self.path.exists():
             last = {True: evaluated_step, False: step}
@@ -98,11 +92,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Lock the folder against other processes; the lock ends with this process at the latest.
-
-        Leftovers of killed writes are removed. A folder that is still empty at the end, because the data or the
-        settings were refused, is removed again.
-        """
+        """Lock the folder, remove leftovers of killed writes, and at the end the folder itself if it stayed empty."""
         busy = f"another process is training into {self.path}; wait for it or choose another --out"
         with contextlib.ExitStack() as stack:
             try:
@@ -118,8 +108,8 @@ class RunFolder:
     def check(self, settings: Mapping[str, Json], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings, those of :meth:`begin`, may be written here.
 
-        Settings of a run that stopped before its first step bind nobody; a resumed run may change those named ``free``,
-        at the top level or one below.
+        Settings of a run that stopped before its first step bind nobody; those named ``free`` may change, also one
+        level below.
         """
         path = self.path / self.settings_file
         if path.exists():

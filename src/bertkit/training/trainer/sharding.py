@@ -14,10 +14,7 @@ from bertkit.model.encoder import EncoderLayer
 
 
 def shard(model: nn.Module, device: torch.device, num_ranks: int) -> None:
-    """Split every parameter along axis 0 into ``num_ranks`` parts, in place; each encoder layer is one unit.
-
-    Gradients are summed, not averaged: every rank divides its loss by the number of targets of all ranks.
-    """
+    """Split every parameter along axis 0 into ``num_ranks`` parts, in place; each encoder layer is one unit."""
     mesh = init_device_mesh(device.type, (num_ranks,))
     units = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for unit in (*units, model):
@@ -56,10 +53,7 @@ def part_of(value: Tensor, like: Tensor) -> Tensor:
 
 
 def unsharded_copy(model: nn.Module, *, keep: bool) -> nn.Module | None:
-    """A new model of the class that ``model`` had before :func:`shard`, with whole weights on the CPU.
-
-    Call it on all ranks; those without ``keep`` get None.
-    """
+    """A model as before :func:`shard`, whole on the CPU; None without ``keep``. Call it on all ranks."""
     gathered = ((name, whole(p.detach())) for name, p in model.named_parameters())
     values = {name: value for name, value in gathered if keep}
     if not keep:

@@ -48,11 +48,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The checkpoints of a folder.
-
-    path: the newest intact one; None if there is none.
-    damaged: newer ones, which are skipped. skipped: the name of each and what is wrong with it.
-    """
+    """The newest intact checkpoint of a folder, damaged newer ones, and what is wrong with each of those."""
 
     path: Path | None
     damaged: tuple[Path, ...] = ()
@@ -60,10 +56,7 @@ class Found:
 
 
 def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = "Make room and try again") -> Path:
-    """Write ``parent/name``, or nothing; ``advice`` is for a full disk, which is checked first.
-
-    Returns the folder: ``name.1``, ``name.2`` ... if ``name`` exists, so that nothing is ever overwritten.
-    """
+    """Write ``parent/name``, or nothing; ``name.1`` ... if that exists, so that nothing is ever overwritten."""
     parent.mkdir(parents=True, exist_ok=True)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in snapshot.tensors.values()) + 1_000_000
     temporary = parent / f"{TEMPORARY}{name}-{os.getpid()}"
@@ -92,10 +85,7 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
 
 
 def load_snapshot(folder: Path, *, checked: bool = False) -> Snapshot:
-    """Read a checkpoint whose manifest agrees with its files; the CheckpointError of a damaged one says how.
-
-    If :func:`newest_whole` has just ``checked`` it, its files are not hashed again.
-    """
+    """Read a checkpoint; its files are not hashed again if :func:`newest_whole` has just ``checked`` them."""
     if not checked and (fault := check(folder)) is not None:
         raise CheckpointError(f"{folder}: {fault}")
     try:
@@ -138,10 +128,7 @@ def step_name(step: int) -> str:
 
 
 def newest_whole(parent: Path) -> Found:
-    """The newest checkpoint that passes :func:`check`.
-
-    If all are damaged that is a CheckpointError: silently starting from scratch would throw work away.
-    """
+    """The newest intact checkpoint; a CheckpointError if all are damaged: starting again would throw work away."""
     damaged: list[Path] = []
     skipped: list[str] = []
     for folder in step_folders(parent):
@@ -182,11 +169,9 @@ def take_snapshot(
     best: Mapping[str, Tensor] | None = None,
     parallel: Parallel,
 ) -> Snapshot:
-    """Trained weights, optimizer state, random generators and plain values; ``best``: such weights that are not the
-    current ones.
+    """Trained weights, optimizer state, generators, values, and the ``best`` weights if they are not the current ones.
 
-    Call it on every rank. Rank 0 gets everything; the others get the generators of all ranks only.
-    Parameters are copied by reference (sharded ones are gathered).
+    Call it on every rank. Rank 0 gets everything, by reference; the others get the generators of all ranks only.
     """
     tensors: dict[str, Tensor] = {}
 
@@ -216,13 +201,11 @@ def take_snapshot(
 def restore_snapshot(
     snapshot: Snapshot, model: nn.Module, optimizer: Optimizer, *, parallel: Parallel, source: str
 ) -> dict[str, Tensor]:
-    """Put back what :func:`take_snapshot` took; call it on every rank with the whole snapshot.
+    """Put back what :func:`take_snapshot` took, on every rank; returns the best weights by name, if there are any.
 
-    The number of ranks and their mode may differ. With the same number the run continues bit for bit; otherwise
-    weights and optimizer state are the same, sums round differently, and ranks that the snapshot does not know start
-    with generators derived from those of rank 0.
-
-    Returns the best weights by name, on the model's device and sharded like it; empty if none were saved.
+    The number of ranks and their mode may differ. With the same number the run continues bit for bit; otherwise weights
+    and optimizer state are the same, sums round differently, and ranks that the snapshot does not know start with
+    generators derived from those of rank 0.
     """
     try:
         return _restore(snapshot, model, optimizer, parallel, source)

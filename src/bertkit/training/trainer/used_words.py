@@ -27,13 +27,11 @@ WORTH_SAVING = 1 << 20
 
 
 class UsedWords(nn.Embedding):
-    """A table of word embeddings ``(V, E)`` in training on texts with K different words.
+    """A table of word embeddings ``(V, E)`` in training on texts with K different words, ``words``, ascending.
 
     ``weight`` ``(K + 1, E)`` has the rows of these words and a last one for all others, at first of ones: what an
     optimizer makes of a row without gradients is the same factor for all of them, so each is its first value times that
     row. Holds for optimizers that compute each number by itself, as those of Adam do.
-
-    words: int64 ``(K,)``, ascending.
     """
 
     def __init__(self, table: nn.Embedding, words: Tensor) -> None:
@@ -70,10 +68,9 @@ class UsedWords(nn.Embedding):
 def only_used_words(module: nn.Module, ids: Ids) -> Iterator[None]:
     """Inside the block, ``module`` trains the vectors of the words ``ids`` only; make the optimizer inside.
 
-    Afterwards its table is as if it had been trained whole by AdamW or :class:`bertkit.optim.AdamWeightDecay`: rows of
-    words in ``ids`` bit for bit as long as gradients are not clipped (their norm is summed in another order), others to
-    rounding of the weight decay. Nothing is replaced if the table is not trained, if a head reads it too (masked LM),
-    or if it would not pay.
+    Afterwards its table is as if AdamW had trained it whole: rows of ``ids`` bit for bit as long as gradients are not
+    clipped (their norm is summed in another order), others to rounding of the weight decay. Nothing is replaced if the
+    table is not trained, if a head reads it too (masked LM), or if it would not pay.
     """
     found = [part for part in module.modules() if isinstance(part, Embeddings)]
     words = np.unique(ids).astype(np.int64)

@@ -371,7 +371,7 @@ def test_a_writer_that_stops_before_its_first_shard_leaves_nothing(tmp_path: Pat
         begin(1)
     assert sorted(path.name for path in out.iterdir()) == [PROGRESS, "tokenizer", "tokens-00000.parquet"]
     # A refused start takes nothing of it away.
-    with pytest.raises(ConfigError, match=r"begun with other settings.*--no-resume"):
+    with pytest.raises(ConfigError, match=r"started with other settings.*--no-resume"):
         StoreWriter(out, TOKENIZER, settings={"sentences": "line"}, shard_text_bytes=1)
     with StoreWriter(out, TOKENIZER, settings={}, shard_text_bytes=1) as writer:
         assert writer.num_read == 2
@@ -434,11 +434,11 @@ def test_another_corpus_does_not_go_on(tmp_path: Path) -> None:
         return before
 
     assert [begin(), begin()] == [0, 3]
-    with pytest.raises(ConfigError, match="begun with other inputs"):
+    with pytest.raises(ConfigError, match="started with other inputs"):
         begin(inputs=[["a.txt", 6]])
-    with pytest.raises(ConfigError, match="begun with other settings"):
+    with pytest.raises(ConfigError, match="started with other settings"):
         begin(settings={"sentences": "split"})
-    with pytest.raises(ConfigError, match="begun with other tokenizer"):
+    with pytest.raises(ConfigError, match="started with other tokenizer"):
         begin(make_tokenizer(299))
     assert begin(inputs=[["a.txt", 6]], resume=False) == 0
     assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["tokens-00000.parquet"]

@@ -19,11 +19,10 @@ from bertkit.tokenization.learn.wordpiece_learner import (
     _Joiner,
     extend_counts,
     fertility,
-    learn_vocabulary,
     reserved_tokens,
     vocabulary_from_counts,
 )
-from tokenizer_helpers import read_lines, vocab_file
+from tokenizer_helpers import learn_vocabulary, read_lines, vocab_file
 
 
 def naive_pieces(counts: dict[str, int], alphabet: list[str], size: int) -> list[str]:
@@ -234,8 +233,6 @@ def test_wrong_input() -> None:
         learn_vocabulary(["a"], memory=1)
     with pytest.raises(ConfigError, match="workers"):
         learn_vocabulary(["a"], workers=0)
-    with pytest.raises(ConfigError, match="num_unused"):
-        reserved_tokens(98)
     with pytest.raises(InputError, match="'x' more than once"):
         extend_counts({"a": 1}, ["x", "x"], 10)
     with pytest.raises(ConfigError, match="size must be at least that of the vocabulary to extend, 3, got 2"):

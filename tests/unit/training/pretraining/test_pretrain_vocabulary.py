@@ -16,11 +16,11 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.model.models import BertForMaskedLM, BertForPreTraining, BertModel
 from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import AddedToken, BertTokenizer
-from bertkit.tokenization.learn.wordpiece_learner import learn_vocabulary
 from bertkit.training.pretraining.initial_model import make_network
 from bertkit.training.pretraining.new_words import find_new_words
 from bertkit.training.pretraining.pretrain import pretrain
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
+from tokenizer_helpers import learn_vocabulary
 
 SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused2]"]
 PIECES = "the heart beat card mid night . ##io ##lo ##gy ##log ##vers ##ion".split()
