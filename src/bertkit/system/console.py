@@ -97,8 +97,8 @@ class Progress:
 
     There is never more than one bar. A progress takes the terminal over from one that has not advanced for
     :data:`BAR_AFTER_S`: from training during a long evaluation, or from an iterator that was abandoned half-way.
-    ``done`` units were finished earlier (a resumed run) and do not count in the speed. ``check`` is called after each step,
-    and may raise to stop the work.
+    ``done`` units were finished earlier (a resumed run) and do not count in the speed. ``check`` is called after each
+    step, and may raise to stop the work.
     """
 
     def __init__(
