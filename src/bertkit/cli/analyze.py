@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     Computing,
+    Pairs,
     Source,
     Texts,
     TrainedModel,
@@ -27,9 +28,7 @@ from bertkit.system.console import say
 def analyze(
     *text: Texts,
     model: TrainedModel,
-    pairs: Annotated[
-        bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")
-    ] = False,
+    pairs: Pairs = False,
     out: Annotated[
         Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
     ] = None,
@@ -82,7 +81,6 @@ def analyze(
 
 
 def _shown(said: Any) -> str:
-    """What a head says, on a line."""
     if isinstance(said, dict):
         return f"{said['label']} {said['score']:.4f}"
     parts = [f"{each.get('label', each.get('entity_group'))} {each['score']:.4f}{_place(each)}" for each in said]

@@ -63,8 +63,7 @@ def answer(
     model: TrainedModel,
     where: Context = Context(),
     out: Annotated[
-        Path | None,
-        Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
+        Path | None, Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions.")
     ] = None,
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),

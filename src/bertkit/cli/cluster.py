@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, check_format, rows_of
+from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, check_format, rows_of
 from bertkit.cli.embed import Pool
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, counted
@@ -39,12 +39,8 @@ class Encoding:
 
     pooling: Pool = "model"
     prompt: Annotated[str | None, Parameter(help="Prefix of each text; default: the model's.")] = None
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False
-    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
-        None
-    )
+    truncate: Truncate = False
+    max_length: LongestText = None
 
     def encoder(self, model: str, common: Computing) -> TextEncoder:
         """A model that makes vectors of length 1."""

@@ -219,12 +219,7 @@ def read_vectors(path: Path) -> Floats:
 
 def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
     """What ``embed --json`` writes for one text."""
-    return {
-        "text": text,
-        "embedding": vector.tolist(),
-        "num_tokens": vector.num_tokens,
-        "truncated": vector.truncated,
-    }
+    return {"text": text, "embedding": vector.tolist(), "num_tokens": vector.num_tokens, "truncated": vector.truncated}
 
 
 def first_vector(rows: Iterator[Row]) -> tuple[Embedding, Iterator[Row]]:

@@ -127,7 +127,6 @@ def _accept(path: Path) -> int:
 
 
 def _verify(model: str, against: str | None, common: Common) -> int:
-    """Compare a model's fingerprint with the expected one; returns the exit code."""
     from bertkit.model.fingerprint import differences as compare
     from bertkit.model.fingerprint import expected_fingerprint, fingerprint
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Source, read_texts, write_json, write_line
+from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
@@ -32,9 +32,7 @@ class Building:
     query_prompt: Annotated[str | None, Parameter(help="Prefix of each query; default: the model's ('query: ').")] = (
         None
     )
-    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
-        None
-    )
+    max_length: LongestText = None
     numbers: Annotated[
         Literal["float32", "float16", "int8"],
         Parameter(help="How vectors are stored. float16 takes half the space, int8 a quarter; scores differ slightly."),
@@ -64,9 +62,7 @@ def search(
         str | None,
         Parameter(alias="-m", help="An encoder. Required to build; otherwise only if the index's model has moved."),
     ] = None,
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False,
+    truncate: Truncate = False,
     building: Building = Building(),
     querying: Querying = Querying(),
     columns: IndexColumns = IndexColumns(),
@@ -203,14 +199,12 @@ def _change(
 
 
 def _source(file: str) -> str:
-    """What the index calls a file."""
     from bertkit.inference.retrieval.source_texts import source_name
 
     return "-" if file == STANDARD_STREAM else source_name(Path(file))
 
 
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
-    """The texts of all files with their ids and places."""
     from bertkit.inference.retrieval.index_writer import index_rows
     from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 

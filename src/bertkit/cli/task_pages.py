@@ -16,10 +16,7 @@ EXAMPLES = "For example:\n\n"
 
 @dataclass(frozen=True, slots=True)
 class MoreTask:
-    """What a command takes as a task beside those of the registry.
-
-    about: a line for people. forms: the kinds whose settings it takes. remarks: more of it, for its help page.
-    """
+    """What a command takes as a task beside those of the registry; ``forms`` are the kinds whose settings it takes."""
 
     about: str
     forms: Collection[str]
@@ -28,10 +25,7 @@ class MoreTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskPages:
-    """The pages of a command with a task.
-
-    more: what it takes as a task beside those of the registry. Only a command that does shows remarks on kinds.
-    """
+    """The pages of a command with a task; ``more`` it takes than the registry has, and then shows remarks on kinds."""
 
     command: str
     more: Mapping[str, MoreTask]
