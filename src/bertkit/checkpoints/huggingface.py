@@ -57,8 +57,7 @@ class Weights:
 def find_weights(path: Path) -> Weights:
     """The checked weights of a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint.
 
-    Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them; those of
-    a folder with a head (``RUN/heads/NAME``) are the encoder in ``RUN`` and the head.
+    Of an adapter: those of the model that it changes, with what it adds; of a head (``RUN/heads/NAME``) also RUN's.
     """
     if is_adapter(path):
         return _read_adapter(path)

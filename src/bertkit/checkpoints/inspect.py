@@ -138,10 +138,7 @@ _VERDICTS = {
 
 
 def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport:
-    """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-
-    An unusable config, tensors that do not fit and values that are not finite are listed in ``problems``.
-    """
+    """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub."""
     path = resolve(name_or_path)
     weights = find_weights(path)
     problems: list[str] = []
