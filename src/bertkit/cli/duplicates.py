@@ -51,13 +51,14 @@ def duplicates(
         found = find_near_texts(rows.texts, encode, threshold, limit, bar.advance)
     for same in found.same:
         places = [rows.places[row] for row in same]
-        facts = {"kind": "same", "score": 1.0, "places": places, "texts": [rows.texts[row] for row in same]}
-        common.show(facts, f"same\t{', '.join(places)}\t{' '.join(rows.texts[same[0]].split())}")
+        texts = [rows.texts[row] for row in same]
+        line = f"same\t{', '.join(places)}\t{' '.join(texts[0].split())}"
+        common.show({"kind": "same", "score": 1.0, "places": places, "texts": texts}, line)
     for first, second, score in found.pairs:
         texts, places = ([each[first], each[second]] for each in (rows.texts, rows.places))
         shown = "  |  ".join(" ".join(text.split()) for text in texts)
-        facts = {"kind": "similar", "score": score, "places": places, "texts": texts}
-        common.show(facts, f"{score:.4f}\t{', '.join(places)}\t{shown}")
+        line = f"{score:.4f}\t{', '.join(places)}\t{shown}"
+        common.show({"kind": "similar", "score": score, "places": places, "texts": texts}, line)
     more = "" if found.num_pairs <= limit else f"; the {limit:,} most similar are shown (--limit)"
     say(
         f"{counted(len(rows.texts), 'text')}: {counted(len(found.same), 'group')} of the same text, "
