@@ -161,7 +161,6 @@ class Decoder:
 
 
 def _numbers(ids: Any) -> Any:
-    """Arrays and tensors as Python numbers."""
     if isinstance(ids, int):
         return ids
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)

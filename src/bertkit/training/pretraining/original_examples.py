@@ -93,8 +93,7 @@ def original_plan(
 ) -> EpochPlan[Batch]:
     """Make the examples, which takes as long as in the original: seconds per million tokens and copy.
 
-    ``phase.max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the original's README advises (20
-    at length 128, 77 at 512).
+    ``phase.max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the original's README advises.
     """
     _check_size(store, config, num_ranks)
     tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length
@@ -110,7 +109,9 @@ def original_plan(
         do_whole_word_mask=config.masking == "whole-word",
     )
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    instances = instances_from_documents(_documents(store, names), list(tokenizer.vocab), settings, Random(config.seed))
+    bounds = pairwise(store.document_boundaries.tolist())
+    documents: list[TokenizedDocument] = [StoredDocument(store, names, first, end) for first, end in bounds]
+    instances = instances_from_documents(documents, list(tokenizer.vocab), settings, Random(config.seed))
     # Without the original's last shuffle, because each epoch is shuffled anew.
     examples = Examples.of(instances, tokenizer.vocab)
     return EpochPlan(
@@ -148,12 +149,6 @@ def _check_tokens(tokenizer: PreTrainedTokenizer) -> None:
             f"protocol 'original' makes examples of BERT's word pieces with {', '.join(SPECIAL[:3])}, and the token "
             f"store was made with {tokenizer!r}; use protocol 'bertkit'"
         )
-
-
-def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
-    """The corpus as documents of tokenized sentences."""
-    bounds = store.document_boundaries.tolist()
-    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
