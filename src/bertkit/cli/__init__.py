@@ -144,10 +144,7 @@ def _main(tokens: list[str]) -> int:
 
 
 def build_app(command: str | None = None, *, everything: bool = False, task: str | None = None) -> App:
-    """The parser: of one command, whose module is imported, or of the whole table, importing nothing.
-
-    With ``everything`` the help page shows expert options too. The page of a ``task`` leaves out what is for others.
-    """
+    """The parser of one command, whose module is imported, or of the whole table, which imports nothing."""
     from cyclopts import App, Group
 
     from bertkit.cli.help_pages import HelpPage

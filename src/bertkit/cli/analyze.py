@@ -59,7 +59,7 @@ def analyze(
         if source.file is None or text or pairs:
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
-        columns = Columns(text=(), encoding=source.encoding)
+        columns = Columns(text=(), encoding=source.columns.encoding)
         count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
         say(f"wrote {count:,} rows to {out}")
         return
@@ -81,11 +81,7 @@ def analyze(
 
 
 def _shown(said: Any) -> str:
-    if isinstance(said, dict):
-        return f"{said['label']} {said['score']:.4f}"
-    parts = [f"{each.get('label', each.get('entity_group'))} {each['score']:.4f}{_place(each)}" for each in said]
-    return ", ".join(parts) or "(none)"
-
-
-def _place(found: dict[str, Any]) -> str:
-    return f" [{found['word']}]" if "word" in found else ""
+    if not isinstance(said, dict):
+        return ", ".join(map(_shown, said)) or "(none)"
+    word = f" [{said['word']}]" if "word" in said else ""
+    return f"{said.get('label', said.get('entity_group'))} {said['score']:.4f}{word}"

@@ -82,12 +82,6 @@ class Clusters:
         ),
     ] = None
 
-    def of(self, rows: TextRows, vectors: Floats, seed: int) -> Clustering:
-        """The clusters of some texts."""
-        from bertkit.inference.retrieval.text_clusters import cluster_texts
-
-        return cluster_texts(rows.texts, vectors, **asdict(self), seed=seed)
-
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
@@ -143,10 +137,12 @@ def clustered(
         check_format(out, FORMATS)
         if out.exists():
             raise ConfigError(f"--out {out} exists already; remove it or choose another name")
+    from bertkit.inference.retrieval.text_clusters import cluster_texts
+
     rows = text_rows(file, columns)
     encoder = encoding.encoder(model, common)
     vectors = encoding.vectors(encoder, rows.texts, rows.places)
-    found = clusters.of(rows, vectors, common.seed)
+    found = cluster_texts(rows.texts, vectors, **asdict(clusters), seed=common.seed)
     if not words:
         return rows, found
     from bertkit.inference.retrieval.topic_words import words_of_classes
@@ -162,12 +158,9 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
     if out is not None:
         from bertkit.inference.row_files import own_name, write_rows
 
-        names = [own_name(name, rows.taken) for name in ("cluster", "nearness")]
+        one, other = (own_name(name, rows.taken) for name in ("cluster", "nearness"))
         lines = (
-            {
-                **(row.columns or {"text": row.text}),
-                **dict(zip(names, (int(number), round(float(near), 6)), strict=True)),
-            }
+            {**(row.columns or {"text": row.text}), one: int(number), other: round(float(near), 6)}
             for row, number, near in zip(rows.rows, found.assigned, found.nearness, strict=True)
         )
         more = {"out": str(out), "rows": write_rows(lines, out)}

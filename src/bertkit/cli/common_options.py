@@ -68,11 +68,6 @@ class Source:
     ] = None
     columns: TextColumns = TextColumns()
 
-    @property
-    def encoding(self) -> str | None:
-        """Of the file or of standard input; None is UTF-8."""
-        return self.columns.encoding
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -160,6 +155,13 @@ class Output:
             write_json({**more, **result.to_dict()})
         else:
             write_line(result.render())
+
+    def show(self, facts: JsonLike, line: str) -> None:
+        """Write one of several results as a line, or with ``--json`` as an object."""
+        if self.json:
+            write_json(facts)
+        else:
+            write_line(line)
 
 
 @Parameter(name="*", group=COMMON_GROUP)

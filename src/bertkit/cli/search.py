@@ -87,10 +87,23 @@ def search(
     common.begin()
     if action == "info":
         _info(index, common)
-    elif action == "query":
-        _query(index, text, model, querying, columns, common, truncate=truncate)
-    else:
+        return
+    if action != "query":
         _change(action, index, text, model, building, columns, common, truncate=truncate)
+        return
+    from bertkit.inference.retrieval.search_index import SearchIndex
+
+    opened = SearchIndex(index, model, device=common.device, **common.engine)
+    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
+    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    for query, hits in zip(queries, found, strict=True):
+        if common.json:
+            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
+            continue
+        if len(queries) > 1:
+            write_line(query)
+        for hit in hits:
+            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
 
 
 def _refuse(
@@ -122,34 +135,8 @@ def _info(index: Path, common: Computing) -> None:
         write_json(facts)
         return
     for name, value in facts.items():
-        write_line(
-            f"{name.replace('_', ' ')}: {value if value is None or isinstance(value, str) else format(value, ',')}"
-        )
-
-
-def _query(
-    index: Path,
-    text: tuple[str, ...],
-    model: str | None,
-    querying: Querying,
-    columns: IndexColumns,
-    common: Computing,
-    *,
-    truncate: bool,
-) -> None:
-    from bertkit.inference.retrieval.search_index import SearchIndex
-
-    opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
-    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
-    for query, hits in zip(queries, found, strict=True):
-        if common.json:
-            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
-            continue
-        if len(queries) > 1:
-            write_line(f"{query}")
-        for hit in hits:
-            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
+        shown = value if value is None or isinstance(value, str) else format(value, ",")
+        write_line(f"{name.replace('_', ' ')}: {shown}")
 
 
 def _change(
@@ -191,11 +178,10 @@ def _change(
             changes = writer.add(_located(text, columns))
         else:
             changes = writer.update(_located(text, columns), map(_source, text))
-    if common.json:
-        write_json({"index": str(index), **asdict(changes)})
-    else:
-        done = ", ".join(f"{count:,} {name}" for name, count in asdict(changes).items() if count and name != "total")
-        write_line(f"{index}: {changes.total:,} texts ({done or 'nothing changed'})")
+    facts = asdict(changes)
+    done = ", ".join(f"{count:,} {name}" for name, count in facts.items() if count and name != "total")
+    line = f"{index}: {changes.total:,} texts ({done or 'nothing changed'})"
+    common.show({"index": str(index), **facts}, line)
 
 
 def _source(file: str) -> str:

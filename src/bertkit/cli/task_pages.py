@@ -65,13 +65,8 @@ class TaskPages:
             taken = files_of(form_of(task)).taken_by(task)
         shared = (name for form in forms for name in load_class(form, "workflow").shared_settings)
         own = {*taken, *shared, *(name for form in forms for name in settings_of_kind(form))}
-        return task_options() - {_option(name) for name in own}
-
-
-def task_options() -> set[str]:
-    """The options that not all kinds of tasks have: their settings, and those of files."""
-    of_files = (part.name for form in KINDS for part in fields(files_of(form)))
-    return {_option(name) for name in (*uses(), *FEW_SHOT_FIELDS, *of_files)}
+        of_files = (part.name for form in KINDS for part in fields(files_of(form)))
+        return {_option(name) for name in {*uses(), *FEW_SHOT_FIELDS, *of_files} - own}
 
 
 def everyday_settings() -> dict[str, bool]:
