@@ -109,9 +109,7 @@ def original_plan(
         do_whole_word_mask=config.masking == "whole-word",
     )
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    bounds = pairwise(store.document_boundaries.tolist())
-    documents: list[TokenizedDocument] = [StoredDocument(store, names, first, end) for first, end in bounds]
-    instances = instances_from_documents(documents, list(tokenizer.vocab), settings, Random(config.seed))
+    instances = instances_from_documents(_documents(store, names), list(tokenizer.vocab), settings, Random(config.seed))
     # Without the original's last shuffle, because each epoch is shuffled anew.
     examples = Examples.of(instances, tokenizer.vocab)
     return EpochPlan(
@@ -149,6 +147,10 @@ def _check_tokens(tokenizer: PreTrainedTokenizer) -> None:
             f"protocol 'original' makes examples of BERT's word pieces with {', '.join(SPECIAL[:3])}, and the token "
             f"store was made with {tokenizer!r}; use protocol 'bertkit'"
         )
+
+
+def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
+    return [StoredDocument(store, names, first, end) for first, end in pairwise(store.document_boundaries.tolist())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
