@@ -293,7 +293,6 @@ class BenchmarkReport:
 
 
 def _speed(tokens: int, seconds: Sequence[float]) -> str:
-    """Tokens a second for a table, as :meth:`System.cell`."""
     if not seconds:
         return "-"
     low, middle, high = (tokens / value for value in (max(seconds), statistics.median(seconds), min(seconds)))

@@ -186,11 +186,10 @@ def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int,
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(path))
     limit = min(config.max_input_length, tokenizer.model_max_length)
     count = num_texts_for(config)
-    sample = (
-        make_sample(tokenizer, count, limit, seed)
-        if texts is None
-        else read_sample(texts, tokenizer, count, limit, seed)
-    )
+    if texts is None:
+        sample = make_sample(tokenizer, count, limit, seed)
+    else:
+        sample = read_sample(texts, tokenizer, count, limit, seed)
     folder = work / "model"
     if not all(mode.is_ours for mode in modes):
         encoder = BertModel.from_pretrained(path)
@@ -306,7 +305,6 @@ class Session:
             system.note("cold_start", self._cold_start(process.mode))
 
     def _cold_start(self, mode: Mode) -> float:
-        """Seconds from the start of a new process to its first answer."""
         start = time.perf_counter()
         with RuntimeProcess(self._launch, mode) as process:
             process.wait_until_ready()

@@ -124,7 +124,6 @@ def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor, *
 
 
 def _versions(python: str, peers: Sequence[Runtime]) -> dict[str, str]:
-    """Versions of the packages of some runtimes that an interpreter has."""
     names = sorted({package for peer in peers for package in peer.packages})
     if not names:
         return {}

@@ -1,7 +1,6 @@
-"""Folders with an adapter: low-rank matrices that are added to those of another model, and whole layers for its head.
+"""Folders with an adapter: low-rank matrices added to those of another model, and whole layers for its head.
 
-An adapter is read as a checkpoint whose tensors are those of the other model, sums, or its own. The names of its
-tensors are those of ``peft``.
+Read as a checkpoint whose tensors are those of the other model, sums, or its own; named as by ``peft``.
 """
 
 from __future__ import annotations
@@ -70,10 +69,7 @@ def adapter_weights(folder: Path) -> Path:
 
 
 def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[str, TensorInfo]:
-    """The tensors of the model that an adapter makes of another one's, ``base``, which are at ``where``, for messages.
-
-    They have the names of the class that the adapter is for, and are only those of its parts.
-    """
+    """The tensors of the class that an adapter is for, made of those of another model, ``base``, which is ``where``."""
     config, file = read_adapter_config(folder), adapter_weights(folder)
     shape = read_any_config(folder / CONFIG)
     table, spec = any_table(shape), next(iter(any_specs(shape)), None)
@@ -161,10 +157,7 @@ def _written(name: str, info: TensorInfo, table: NameTable, spec: ClassSpec | No
 
 
 def base_fingerprint(tensors: Mapping[str, TensorInfo], table: NameTable) -> str:
-    """What tells the weights of a model from others of the same shape: a hash of some values of each tensor.
-
-    Heads do not count, nor how a file writes names and numbers, as long as the numbers are the same.
-    """
+    """A hash of some values of each tensor outside heads; it does not depend on how a file writes names and numbers."""
     copies = dict(table.ties)
     kept = {table.canonical(name): info for name, info in tensors.items()}
     kept |= {original: kept[copy] for copy, original in copies.items() if copy in kept and original not in kept}

@@ -15,7 +15,11 @@ def any_table(config: AnyConfig) -> NameTable:
 
 def any_specs(config: AnyConfig) -> list[ClassSpec]:
     """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
-    return names.named_specs(config) if isinstance(config, BertConfig) else seq2seq_names.named_specs(config)
+    known = any_table(config).classes
+    found = [name for name in config.architectures or () if name in known]
+    if isinstance(config, BertConfig):
+        return [names.class_spec(name, config.model_type, config.pooling) for name in found]
+    return [known[name] for name in found]
 
 
 def any_ties(config: AnyConfig) -> dict[str, str]:

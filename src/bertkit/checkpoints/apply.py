@@ -1,7 +1,6 @@
 """Apply a name table to tensors: values of a file for our model, and values of our model under the file's names.
 
-Values are memory-mapped if they stay unchanged, otherwise read. See ``docs/decisions/0020-strict-loading.md`` for what
-happens to maps when the file changes.
+For what happens to memory maps when the file changes, see ``docs/decisions/0020-strict-loading.md``.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _THREADS = 4
 def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> dict[str, Tensor]:
     """Values of a file that matches without problems, on the CPU, by our names; checks that they are finite and tied.
 
-    Unchanged tensors become private memory maps of the file; those that are stacked or converted are read directly into
-    place (the three projections of attention into one matrix). Nothing is copied twice.
+    Unchanged tensors become private memory maps of the file; those that are stacked or converted are read into place.
     """
     assert not match.problems
 

@@ -1,7 +1,6 @@
 """Folders of sentence-transformers' CrossEncoder: what lies beside a classifier with one output.
 
-Before release 6 that was the activation alone, in ``config.json`` (see :class:`bertkit.config.bert_config.BertConfig`);
-since then there are settings and a list of modules as well.
+Before release 6 that was the activation alone, in ``config.json``; since then also settings and a list of modules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
-Also the vocabulary that lies beside them, each token of which must have a row in the embedding table. Only headers are
-looked at, so no weights are allocated.
+Also the vocabulary beside them, each token of which must have a row in the embedding table. Only headers are read.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class Weights:
 def find_weights(path: Path) -> Weights:
     """The checked weights of a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint.
 
-    Those of a folder with an adapter are the weights of the model that it changes, with what it adds to them; those of
-    a folder with a head (``RUN/heads/NAME``) are the encoder in ``RUN`` and the head.
+    Of an adapter: those of the model that it changes, with what it adds; of a head (``RUN/heads/NAME``) also RUN's.
     """
     if is_adapter(path):
         return _read_adapter(path)

@@ -1,7 +1,7 @@
 """What a checkpoint contains, without building the model: as text, and as a dict for programs.
 
-Reads headers, config and vocabulary; weights only to hash them and to find values that are not finite. Also works on
-checkpoints that cannot be loaded, and says why, as long as the header is readable.
+Reads headers, config and vocabulary; weights only to hash them and to find values that are not finite. Of a checkpoint
+that cannot be loaded it says why, as long as the header is readable.
 """
 
 from __future__ import annotations
@@ -50,12 +50,10 @@ class ModelReport:
     """What :func:`inspect` found.
 
     loadable: whether at least one class loads it without a new head.
-    problems: the reasons if not, and anything else that is wrong.
     viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
     num_parameters: values in the file, without copies and buffers; ``parameters``: the same by part.
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
-    tokenizer: vocabulary file, size (None: not counted) and settings.
-    own_heads: the heads in folders of their own, ``heads/NAME``: class, labels, and bytes of the file.
+    own_heads: the heads in folders of their own, ``heads/NAME``.
     """
 
     path: str
@@ -140,10 +138,7 @@ _VERDICTS = {
 
 
 def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport:
-    """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-
-    An unusable config, tensors that do not fit and values that are not finite are listed in ``problems``.
-    """
+    """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub."""
     path = resolve(name_or_path)
     weights = find_weights(path)
     problems: list[str] = []

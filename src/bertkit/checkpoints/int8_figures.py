@@ -41,8 +41,8 @@ class DevScores:
     def too_few(self) -> bool:
         """Whether a loss of :data:`MAX_LOSS` could not be told from chance.
 
-        Either the interval is wider, or it is narrow only because hardly a row changed: of what no row of n shows, 95 %
-        certainty is that it is rarer than 3 / n.
+        The interval is wider, or narrow only because hardly a row changed: what none of n rows shows is rarer than
+        3 / n, with 95 % certainty.
         """
         return (self.high - self.low) / 2 > MAX_LOSS * self.point or 3 / self.rows > MAX_LOSS / 100
 

@@ -28,10 +28,8 @@ Count = Annotated[int, Field(ge=0)]
 class Quantization:
     """What a folder says of its model.
 
-    apart: inputs of each matrix that stay in float32. smoothing: see
-        :class:`~bertkit.quantization.byte_matrices.Scheme`.
-    kept: matrices that stay in float32 because the answers need it.
-    texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
+    apart: inputs of each matrix in float32. smoothing: see :class:`~bertkit.quantization.byte_matrices.Scheme`.
+    kept: matrices in float32. texts: number that gave the ranges. unknown: share of their tokens that are [UNK].
     """
 
     version: int

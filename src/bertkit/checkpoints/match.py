@@ -1,8 +1,4 @@
-"""Does a file fit a model class? One table of tensors, used to load, to explain errors, and by ``inspect``.
-
-There are three outcomes: every tensor fits; some are new because a new head was asked for; or there is a problem, and
-nothing is loaded.
-"""
+"""Does a file fit a model class? One table of tensors, used to load, to explain errors, and by ``inspect``."""
 
 from __future__ import annotations
 
@@ -37,13 +33,10 @@ PROBLEMS = (Status.MISSING, Status.MISSHAPED, Status.WRONG_TYPE, Status.UNEXPECT
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tensor of the model, or one of the file without a place in the model.
+    """One tensor of the model, or one of the file without a place in the model, whose ``ours`` is empty.
 
-    ours: name in the model; empty for a tensor that is only in the file.
-    theirs: names in the file (if missing: the expected names).
-    shape: in the model, otherwise in the file.
-    dtype: type in the file, as named by safetensors; empty if it is not there.
-    part: part of the name table, or "unknown".
+    theirs: names in the file (if missing: the expected names). shape: in the model, otherwise in the file.
+    dtype: in the file, empty if it is not there. part: of the name table, or "unknown".
     """
 
     status: Status

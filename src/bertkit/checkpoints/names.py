@@ -1,8 +1,7 @@
 """Our tensor names and those in published files: one table per family, used in both directions.
 
-A line says: this tensor of ours is made from those tensors of theirs, each of that shape. Names here have no ``bert.``
-prefix (files saved from a bare encoder have none; :attr:`NameTable.prefix` adds it); ``{i}`` is the layer number. A new
-family is a new table.
+A line says: this tensor of ours is made from those tensors of theirs, each of that shape. Names here lack the prefix,
+which files saved from a bare encoder lack too; ``{i}`` is the layer number.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm, weight_and
-from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 
@@ -291,13 +289,6 @@ TABLES: Mapping[str, NameTable] = {
     "deberta-v2": DEBERTA,
     "modernbert": MODERNBERT,
 }
-
-
-def named_specs(config: BertConfig) -> list[ClassSpec]:
-    """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
-    known = TABLES[config.model_type].classes
-    names = [name for name in config.architectures or () if name in known]
-    return [class_spec(name, config.model_type, config.pooling) for name in names]
 
 
 def class_spec(name: str, family: str, pooling: str = "cls") -> ClassSpec:

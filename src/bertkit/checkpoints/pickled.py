@@ -1,9 +1,8 @@
 """Pickled weights (``pytorch_model.bin``) to safetensors, in a separate process with few rights.
 
 A pickle is a program. torch's restricted reader (``weights_only=True``) runs only the instructions that build tensors,
-here in a process with bounded memory and file size, so that a fault in it harms nothing else. It is used only with
-``--trust-pickle``. The file that the process wrote is then treated like any untrusted file: its header is checked, and
-each tensor is compared with the hash that the process computed before writing.
+here in a process with bounded memory and file size, and only with ``--trust-pickle``. The file that it wrote is not
+trusted either: its header is checked, and each tensor is compared with the hash computed before writing.
 """
 
 from __future__ import annotations

@@ -28,12 +28,10 @@ class Rule:
     """One of our tensors and where it comes from.
 
     ours: name in our model, ``{i}`` for the layer.
-    theirs: names in the file; several are stacked, one below the other (axis 0). ``{i}`` for the layer, or for the
-        group of layers if ``{j}`` is the layer within its group.
+    theirs: names in the file, stacked along axis 0; ``{i}`` is the layer, or its group if ``{j}`` is its place there.
     shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
     needs: property of the config that a model with this tensor has; empty: every model has the tensor.
-    first: number of the first layer that has it.
-    stack: property of the config that says how many layers there are.
+    first: number of the first layer that has it. stack: property of the config with the number of layers.
     """
 
     ours: str
@@ -51,10 +49,6 @@ class Rule:
             ours=self.ours.replace("{i}", str(layer)),
             theirs=tuple(name.replace("{i}", str(group)).replace("{j}", str(place)) for name in self.theirs),
         )
-
-    def is_in(self, config: ModelConfig) -> bool:
-        """Whether a model of this config has the tensor."""
-        return not self.needs or bool(getattr(config, self.needs))
 
     def their_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
         """Expected shape of each of theirs."""
@@ -164,7 +158,7 @@ class NameTable:
 
     def rules(self, part: str, shape: ModelConfig) -> Iterator[Rule]:
         """The rules of a part for a model of this shape, with layer numbers filled in."""
-        rules = [rule for rule in self.parts[part] if rule.is_in(shape)]
+        rules = [rule for rule in self.parts[part] if not rule.needs or getattr(shape, rule.needs)]
         yield from (rule for rule in rules if "{i}" not in rule.ours)
         group_size = getattr(shape, "inner_group_num", None) or 1
         for stack in dict.fromkeys(rule.stack for rule in rules):

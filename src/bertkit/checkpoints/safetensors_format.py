@@ -258,8 +258,7 @@ def as_floats(content: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[np.floa
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:
     """Write a new file tensor by tensor and flush it to disk; the ``safetensors`` package needs all tensors at once.
 
-    ``tensors`` have type and shape, their locations are ignored; ``read`` gives contiguous little-endian values. The
-    caller removes the partial file if the disk is full.
+    ``read`` gives contiguous little-endian values. The caller removes the partial file if the disk is full.
     """
     names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # keeps every tensor aligned
     header: dict[str, Json] = {"__metadata__": {"format": "pt", CHECKSUM: NO_CHECKSUM}}

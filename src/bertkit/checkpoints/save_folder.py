@@ -47,14 +47,11 @@ def write_folder(
     metadata: Mapping[str, str] | None = None,
     beside: Mapping[str, str] | None = None,
 ) -> None:
-    """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
+    """Write ``config.json`` and the weights, by default ``model.safetensors``; a reader finds each old or new, whole.
 
-    The weights may get another ``name``, their header further ``metadata``, and the folder files ``beside`` them,
-    content by name, which are written last.
-
-    Both are written under other names and flushed to disk before they are renamed; weights under another name that were
-    saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
-    the two renames can leave the old config beside the new weights.
+    ``beside``: further files, content by name, written last. Earlier weights under another name, which would be read in
+    the place of these, are removed once these are there. Only a crash between two renames can leave the old config
+    beside the new weights.
     """
     weights, settings = draft_of(folder / WEIGHTS), draft_of(folder / CONFIG)
     try:

@@ -1,8 +1,7 @@
 """Folders of sentence-transformers: ``modules.json`` and what it names, read strictly and written.
 
-The encoder lies in the folder itself, as in any checkpoint; this module reads what turns its token vectors into vectors
-of texts, as releases 2 to 6 of sentence-transformers write it. What is not understood is refused by name, never
-skipped: without it the vectors would look like any others.
+This is what follows an encoder, as releases 2 to 6 of sentence-transformers write it. What is not understood is refused
+by name, never skipped: without it the vectors would look like any others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import NamedTuple, TypeVar, get_args
 
 from bertkit import __version__
 from bertkit.checkpoints.safetensors_format import read_floats, read_header, write_arrays
@@ -115,7 +114,8 @@ def read_sentence_parts(
     pooling_at, *steps_at = _modules(folder)
     pooling = _pooling(pooling_at.folder / "config.json", hidden_size)
     steps = [_step(at) for at in steps_at]
-    said, reading = _read(folder / SETTINGS, SettingsFile), _reading(folder)
+    said, names = _read(folder / SETTINGS, SettingsFile), (name for name in READING if (folder / name).exists())
+    reading = _read(folder / next(names, READING[0]), ReadingFile)
     try:
         config = SentenceConfig(
             pooling=pooling.modes,
@@ -161,9 +161,8 @@ def write_sentence_parts(folder: Path, parts: SentenceParts, hidden_size: int) -
     write_json(folder / MODULES, entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A module of a folder: where it is, and its kind."""
+class _Place(NamedTuple):
+    """A module."""
 
     folder: Path
     kind: str
@@ -227,10 +226,6 @@ def _checked(file: Path, kind: type[FileT], values: Mapping[str, Json]) -> FileT
         raise CheckpointError(f"{file} says what bertkit does not have: {error}") from None
 
 
-def _reading(folder: Path) -> ReadingFile:
-    return _read(next((file for name in READING if (file := folder / name).exists()), folder / READING[0]), ReadingFile)
-
-
 def _pooling(file: Path, hidden_size: int | None) -> PoolingFile:
     found = _checked(file, PoolingFile, read_object(file, max_bytes=_MAX_BYTES))
     if not found.modes:
@@ -283,17 +278,13 @@ def _weights(place: _Place, step: Step, opened: Callable[[Path], Path] | None) -
         return {}
     file = place.folder / WEIGHTS
     if not file.exists() and (place.folder / PICKLE).exists():
-        if opened is not None:
-            return _fitting(opened(place.folder / PICKLE), place, step)
-        raise CheckpointError(
-            f"{place.folder} has its weights as a pickle, and opening a pickle can run any code hidden in it. If you "
-            f"trust its origin, convert the model once:\n  bertkit convert --trust-pickle {place.folder.parent} "
-            "NEW_FOLDER"
-        )
-    return _fitting(file, place, step)
-
-
-def _fitting(file: Path, place: _Place, step: Step) -> StepWeights:
+        if opened is None:
+            raise CheckpointError(
+                f"{place.folder} has its weights as a pickle, and opening a pickle can run any code hidden in it. If "
+                f"you trust its origin, convert the model once:\n  bertkit convert --trust-pickle "
+                f"{place.folder.parent} NEW_FOLDER"
+            )
+        file = opened(place.folder / PICKLE)
     found = read_header(file)
     shapes = {name: info.shape for name, info in found.items()}
     if shapes != step.tensors:

@@ -1,7 +1,6 @@
 """Our tensor names and those in published files of encoder-decoders; see :mod:`bertkit.checkpoints.names`.
 
-Names are without the prefix ``model.`` of BART's files. Parts: "encoder" with the shared table of words, "decoder", and
-the heads.
+Names are without the prefix ``model.`` of BART's files. The part "encoder" has the shared table of words.
 """
 
 from __future__ import annotations
@@ -147,12 +146,6 @@ T5 = NameTable(
 def table_of(config: EncoderDecoderConfig) -> NameTable:
     """The table of a family."""
     return BART if isinstance(config, BartConfig) else T5
-
-
-def named_specs(config: EncoderDecoderConfig) -> list[ClassSpec]:
-    """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
-    known = table_of(config).classes
-    return [known[name] for name in config.architectures or () if name in known]
 
 
 def with_own_output(config: EncoderDecoderConfig, names: Container[str]) -> EncoderDecoderConfig:

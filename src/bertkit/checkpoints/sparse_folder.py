@@ -1,7 +1,4 @@
-"""Folders of sentence-transformers' SparseEncoder: how weights of words are made of a masked-LM head.
-
-A folder without such files is a masked-LM checkpoint, whose weights are made in the usual way, as there.
-"""
+"""Folders of sentence-transformers' SparseEncoder: how weights of words are made of a masked-LM head."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class SparseSettings:
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
-    """What the folder of a masked-LM checkpoint says of sparse vectors; anything else would give other ones."""
+    """What the folder of a masked-LM checkpoint says of sparse vectors; the usual settings if it says nothing."""
     file, modules = folder / MODULES, read_modules(folder)
     if not modules:
         return SparseSettings()

@@ -1,7 +1,7 @@
 """Checkpoints in a ``.zip``, as the original BERT was published: only regular files of bounded size.
 
-Files of a checkpoint are extracted into one flat folder under their bare names. The table of contents is checked first;
-then each file is written with no more bytes than it states.
+The table of contents is checked first; then each file of a checkpoint is written into one flat folder, with no more
+bytes than it states.
 """
 
 from __future__ import annotations

@@ -155,7 +155,6 @@ def create_float_feature(values: Iterable[float]) -> bytes:
 def _example(
     instance: TrainingInstance, tokenizer: Tokenizer, max_seq_length: int, max_predictions_per_seq: int
 ) -> bytes:
-    """One serialized ``tf.train.Example``."""
     ids, places = tokenizer.convert_tokens_to_ids(instance.tokens), instance.masked_lm_positions
     padding, unused = max_seq_length - len(ids), max_predictions_per_seq - len(places)
     if padding < 0 or unused < 0:
@@ -178,7 +177,6 @@ def _example(
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer that holds bytes."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
@@ -191,7 +189,6 @@ def _varint(value: int) -> bytes:
 
 
 def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[TokenizedDocument]:
-    """All documents with at least one token."""
     documents: list[list[Sentence]] = [[]]
     for file in files:
         for line in _lines(file):
@@ -207,7 +204,6 @@ def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[Tokeniz
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """The lines of a file, stripped."""
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):

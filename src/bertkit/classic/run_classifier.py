@@ -112,8 +112,6 @@ class DataProcessor:
 
 
 class _GlueProcessor(DataProcessor):
-    """A data set that :mod:`bertkit.tasks` reads."""
-
     task: ClassVar[TextTask]
 
     def get_train_examples(self, data_dir: str | Path) -> list[InputExample]:

@@ -101,11 +101,7 @@ NAMES = [name for commands in COMMANDS.values() for name in commands]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code instead of raising.
-
-    Args:
-        argv: the arguments after the program's name; None takes ``sys.argv``.
-    """
+    """Run one command; returns the exit code instead of raising. ``argv`` None takes ``sys.argv``."""
     if argv is None:  # the process runs this one command and ends
         with no_collection_at_start_and_end():
             return _main(sys.argv[1:])
@@ -148,11 +144,7 @@ def _main(tokens: list[str]) -> int:
 
 
 def build_app(command: str | None = None, *, everything: bool = False, task: str | None = None) -> App:
-    """The parser: of one command, whose module is imported, or of the whole table, importing nothing.
-
-    With ``everything`` the help page shows expert options too. ``task``, where help is asked for, is the word after the
-    command: the page of a task leaves out what is for others.
-    """
+    """The parser of one command, whose module is imported, or of the whole table, which imports nothing."""
     from cyclopts import App, Group
 
     from bertkit.cli.help_pages import HelpPage
@@ -228,7 +220,6 @@ def run_command(tokens: list[str]) -> int:
 
 
 def _options_of(app: App, name: str) -> list[str]:
-    """All options of a command; none without a command."""
     arguments = app[name].assemble_argument_collection() if name else ()
     return [each for argument in arguments for each in argument.names if each.startswith("--")]
 

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     Computing,
+    Pairs,
     Source,
     Texts,
     TrainedModel,
@@ -27,9 +28,7 @@ from bertkit.system.console import say
 def analyze(
     *text: Texts,
     model: TrainedModel,
-    pairs: Annotated[
-        bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")
-    ] = False,
+    pairs: Pairs = False,
     out: Annotated[
         Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
     ] = None,
@@ -60,7 +59,7 @@ def analyze(
         if source.file is None or text or pairs:
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
-        columns = Columns(text=(), encoding=source.encoding)
+        columns = Columns(text=(), encoding=source.columns.encoding)
         count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
         say(f"wrote {count:,} rows to {out}")
         return
@@ -82,12 +81,7 @@ def analyze(
 
 
 def _shown(said: Any) -> str:
-    """What a head says, on a line."""
-    if isinstance(said, dict):
-        return f"{said['label']} {said['score']:.4f}"
-    parts = [f"{each.get('label', each.get('entity_group'))} {each['score']:.4f}{_place(each)}" for each in said]
-    return ", ".join(parts) or "(none)"
-
-
-def _place(found: dict[str, Any]) -> str:
-    return f" [{found['word']}]" if "word" in found else ""
+    if not isinstance(said, dict):
+        return ", ".join(map(_shown, said)) or "(none)"
+    word = f" [{said['word']}]" if "word" in said else ""
+    return f"{said.get('label', said.get('entity_group'))} {said['score']:.4f}{word}"

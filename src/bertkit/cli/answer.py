@@ -63,8 +63,7 @@ def answer(
     model: TrainedModel,
     where: Context = Context(),
     out: Annotated[
-        Path | None,
-        Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
+        Path | None, Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions.")
     ] = None,
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),
@@ -120,7 +119,7 @@ def answer(
 
 
 def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
-    from bertkit.tasks.reading.lines import check_file
+    from bertkit.tasks.reading.lines import check_file, read_text
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2, SpanExample
 
@@ -135,18 +134,14 @@ def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:
         raise ConfigError('no question: give one or more, each in quotes, as in: bertkit answer "Who?" --context ...')
-    text = where.context if where.context_file is None else _read_context(where.context_file, where.encoding)
+    text, path = where.context, where.context_file
+    if path is not None and str(path) == STANDARD_STREAM:
+        text = decode(standard_input().read(), "standard input", where.encoding)
+    elif path is not None:
+        check_file(path)
+        text = read_text(path, where.encoding)
     assert text is not None
     return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
-
-
-def _read_context(path: Path, encoding: str | None) -> str:
-    from bertkit.tasks.reading.lines import check_file, read_text
-
-    if str(path) == STANDARD_STREAM:
-        return decode(standard_input().read(), "standard input", encoding)
-    check_file(path)
-    return read_text(path, encoding)
 
 
 def _one_line(text: str) -> str:

@@ -108,5 +108,4 @@ def _draw(report: BenchmarkReport, out: Path) -> None:
 
 
 def _listed(names: str | None) -> list[str] | None:
-    """``a,b`` as a list."""
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]

@@ -12,14 +12,13 @@ from bertkit.cli.common_options import (
     Computing,
     Model,
     Pair,
+    Pairs,
     Reading,
     Texts,
     open_pipeline,
     read_pairs,
     read_texts,
     with_texts,
-    write_json,
-    write_line,
 )
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, TextError
@@ -37,10 +36,7 @@ def classify(
         Literal["softmax", "sigmoid", "none"] | None,
         Parameter(name="--function", help="How logits become scores; default: as the model was trained."),
     ] = None,
-    pairs: Annotated[
-        bool,
-        Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
-    ] = False,
+    pairs: Pairs = False,
     zero_shot: ZeroShot = ZeroShot(),
     reading: Reading = Reading(),
     common: Computing = Computing(),
@@ -79,13 +75,10 @@ def classify(
     inputs: Iterable[str | Pair] = read(text, reading)
     for asked, found in with_texts(inputs, lambda items: run(_with_words(items))):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
-        if common.json:
-            best = {} if several else found[0]
-            listed = {"labels": found} if several or len(found) > 1 else {}
-            write_json({**named, **best, **listed})
-            continue
+        best = {} if several else found[0]
+        listed = {"labels": found} if several or len(found) > 1 else {}
         shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
-        write_line(f"{shown}\t" + "\t".join(named.values()))
+        common.show({**named, **best, **listed}, f"{shown}\t" + "\t".join(named.values()))
 
 
 def _trained(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, check_format, rows_of
+from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, check_format, rows_of
 from bertkit.cli.embed import Pool
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, counted
@@ -39,12 +39,8 @@ class Encoding:
 
     pooling: Pool = "model"
     prompt: Annotated[str | None, Parameter(help="Prefix of each text; default: the model's.")] = None
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False
-    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
-        None
-    )
+    truncate: Truncate = False
+    max_length: LongestText = None
 
     def encoder(self, model: str, common: Computing) -> TextEncoder:
         """A model that makes vectors of length 1."""
@@ -85,12 +81,6 @@ class Clusters:
             help="Instead of --k, with --method agglomerative: merge clusters while their mean cosine is at least this."
         ),
     ] = None
-
-    def of(self, rows: TextRows, vectors: Floats, seed: int) -> Clustering:
-        """The clusters of some texts."""
-        from bertkit.inference.retrieval.text_clusters import cluster_texts
-
-        return cluster_texts(rows.texts, vectors, **asdict(self), seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +137,12 @@ def clustered(
         check_format(out, FORMATS)
         if out.exists():
             raise ConfigError(f"--out {out} exists already; remove it or choose another name")
+    from bertkit.inference.retrieval.text_clusters import cluster_texts
+
     rows = text_rows(file, columns)
     encoder = encoding.encoder(model, common)
     vectors = encoding.vectors(encoder, rows.texts, rows.places)
-    found = clusters.of(rows, vectors, common.seed)
+    found = cluster_texts(rows.texts, vectors, **asdict(clusters), seed=common.seed)
     if not words:
         return rows, found
     from bertkit.inference.retrieval.topic_words import words_of_classes
@@ -166,12 +158,9 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
     if out is not None:
         from bertkit.inference.row_files import own_name, write_rows
 
-        names = [own_name(name, rows.taken) for name in ("cluster", "nearness")]
+        one, other = (own_name(name, rows.taken) for name in ("cluster", "nearness"))
         lines = (
-            {
-                **(row.columns or {"text": row.text}),
-                **dict(zip(names, (int(number), round(float(near), 6)), strict=True)),
-            }
+            {**(row.columns or {"text": row.text}), one: int(number), other: round(float(near), 6)}
             for row, number, near in zip(rows.rows, found.assigned, found.nearness, strict=True)
         )
         more = {"out": str(out), "rows": write_rows(lines, out)}

@@ -46,6 +46,9 @@ Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, o
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or the model's limit.")
 ]
+LongestText = Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")]
+Truncate = Annotated[bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")]
+Pairs = Annotated[bool, Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab.")]
 Corpus = Annotated[
     str,
     Parameter(
@@ -65,20 +68,13 @@ class Source:
     ] = None
     columns: TextColumns = TextColumns()
 
-    @property
-    def encoding(self) -> str | None:
-        """Of the file or of standard input; None is UTF-8."""
-        return self.columns.encoding
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reading(Source):
     """Where texts come from that are not given as arguments, and how much of a text is read."""
 
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False
+    truncate: Truncate = False
     max_length: MaxLength = None
 
     @property
@@ -126,8 +122,7 @@ class CorpusReading:
         Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
     ] = "raise"
     dedup: Annotated[
-        Literal["exact", "near"] | None,
-        Parameter(help="Drop duplicates of earlier documents, or near-duplicates too."),
+        Literal["exact", "near"] | None, Parameter(help="Drop duplicates of earlier documents, or near-duplicates too.")
     ] = None
 
 
@@ -160,6 +155,13 @@ class Output:
             write_json({**more, **result.to_dict()})
         else:
             write_line(result.render())
+
+    def show(self, facts: JsonLike, line: str) -> None:
+        """Write one of several results as a line, or with ``--json`` as an object."""
+        if self.json:
+            write_json(facts)
+        else:
+            write_line(line)
 
 
 @Parameter(name="*", group=COMMON_GROUP)
@@ -282,10 +284,7 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Iterable[F
 
 
 def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Collection[str], Iterable[FileRow]]:
-    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content.
-
-    ``places`` where the columns are not looked for under the usual names alone.
-    """
+    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content."""
     from bertkit.tasks.reading import text_rows
     from bertkit.tasks.reading.splits import kind_of
 
@@ -353,12 +352,7 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
 
 def check_format(out: Path, endings: Collection[str]) -> None:
-    """Find what prevents writing this file before any work.
-
-    Raises:
-        ConfigError: its name has none of the endings or is a folder's, or its folder does not exist.
-        ResourceError: nothing can be written to its folder.
-    """
+    """Find what prevents writing this file before any work."""
     if out.suffix not in endings:
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(endings)}")
     if not out.parent.is_dir():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,8 +61,7 @@ def distill(
         list[str] | None, Parameter(name="--set", negative=(), help="NAME=VALUE overrides a setting of the recipe.")
     ] = None,
     seed: Annotated[
-        int | None,
-        Parameter(group=COMMON_GROUP, help="Seed of new weights, order and dropout; default: the recipe's."),
+        int | None, Parameter(group=COMMON_GROUP, help="Seed of new weights, order and dropout; default: the recipe's.")
     ] = None,
     taught: Taught = Taught(),
     output: Output = Output(),
@@ -103,51 +101,28 @@ def distill(
     seeded = [] if seed is None else [f"seed={seed}"]
     chosen = load_recipe(recipe).changed([*(settings or ()), *seeded], student)
     device = str(find_device(output.device))
-    output.report(_RUNS[chosen.method](chosen, teacher, data, out, taught, device), folder=str(out))
+    output.report(_run(chosen, teacher, data, out, taught, device), folder=str(out))
 
 
-def _task(recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str) -> Any:
-    from bertkit.training.distillation.distill_task import distill_task
+def _run(recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str) -> Any:
+    if recipe.method in ("task", "vectors") and taught.dev is not None:
+        raise ConfigError(f"--dev is for recipes on running text; {recipe.name} has its dev rows from --data")
+    if recipe.method == "task":
+        from bertkit.training.distillation.distill_task import distill_task
 
-    _without_dev(recipe, taught)
-    return distill_task(
-        teachers,
-        data,
-        out,
-        recipe,
-        task=taught.task,
-        texts=taught.texts or (),
-        compare=taught.compare,
-        device=device,
-    )
+        texts, task, compare = taught.texts or (), taught.task, taught.compare
+        return distill_task(teachers, data, out, recipe, task=task, texts=texts, compare=compare, device=device)
+    teacher = _only(recipe, teachers, taught)
+    if recipe.method == "vectors":
+        from bertkit.training.distillation.distill_vectors import distill_vectors
 
-
-def _vectors(
-    recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str
-) -> Any:
-    from bertkit.training.distillation.distill_vectors import distill_vectors
-
-    _without_dev(recipe, taught)
-    return distill_vectors(_only(recipe, teachers, taught), _given(recipe, data, "texts"), out, recipe, device=device)
-
-
-def _corpus(
-    recipe: DistillRecipe, teachers: list[str], data: Path | None, out: Path, taught: Taught, device: str
-) -> Any:
+        return distill_vectors(teacher, _given(recipe, data, "texts"), out, recipe, device=device)
     from bertkit.data.store.token_store import TokenStore
     from bertkit.training.distillation.distill_corpus import distill_corpus
 
     store = TokenStore(_given(recipe, data, "a token store of 'bertkit prepare'"))
     dev = None if taught.dev is None else TokenStore(taught.dev)
-    return distill_corpus(_only(recipe, teachers, taught), store, out, recipe, dev=dev, device=device)
-
-
-#: How the methods are run.
-_RUNS: dict[str, Callable[[DistillRecipe, list[str], Path | None, Path, Taught, str], Any]] = {
-    "task": _task,
-    "vectors": _vectors,
-    **dict.fromkeys(("distilbert", "minilmv2", "tinybert"), _corpus),
-}
+    return distill_corpus(teacher, store, out, recipe, dev=dev, device=device)
 
 
 def _only(recipe: DistillRecipe, teachers: list[str], taught: Taught) -> str:
@@ -160,12 +135,6 @@ def _only(recipe: DistillRecipe, teachers: list[str], taught: Taught) -> str:
     if not taught.compare:
         raise ConfigError("--no-compare is for recipe task; others train no student without a teacher. Leave it out")
     return teachers[0]
-
-
-def _without_dev(recipe: DistillRecipe, taught: Taught) -> None:
-    """Refuse a store of held-out text, where dev rows are held out of the data."""
-    if taught.dev is not None:
-        raise ConfigError(f"--dev is for recipes on running text; {recipe.name} has its dev rows from --data")
 
 
 def _given(recipe: DistillRecipe, data: Path | None, what: str) -> Path:

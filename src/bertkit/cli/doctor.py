@@ -74,7 +74,6 @@ def doctor(
 
 
 def _compiled_encoder() -> str:
-    """What the compiled encoder is built for, or why there is none."""
     from bertkit.engine.native.library import native_library, why_not
 
     found = native_library()
@@ -82,7 +81,6 @@ def _compiled_encoder() -> str:
 
 
 def _included_model() -> str:
-    """Whether the model that comes with bertkit is there and whole."""
     try:
         found = inspect(included_model())
     except CheckpointError as error:
@@ -94,7 +92,6 @@ def _included_model() -> str:
 
 
 def _requirements(distribution: str) -> list[str] | None:
-    """What a distribution says that it needs; None if it is not installed."""
     try:
         return requires(distribution) or []
     except PackageNotFoundError:

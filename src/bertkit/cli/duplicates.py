@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.cluster import Encoding, TextFile, text_rows
-from bertkit.cli.common_options import Computing, Model, write_json, write_line
+from bertkit.cli.common_options import Computing, Model
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import counted
 from bertkit.system.console import Progress, say
@@ -51,18 +51,14 @@ def duplicates(
         found = find_near_texts(rows.texts, encode, threshold, limit, bar.advance)
     for same in found.same:
         places = [rows.places[row] for row in same]
-        if common.json:
-            write_json({"kind": "same", "score": 1.0, "places": places, "texts": [rows.texts[row] for row in same]})
-        else:
-            write_line(f"same\t{', '.join(places)}\t{' '.join(rows.texts[same[0]].split())}")
+        texts = [rows.texts[row] for row in same]
+        line = f"same\t{', '.join(places)}\t{' '.join(texts[0].split())}"
+        common.show({"kind": "same", "score": 1.0, "places": places, "texts": texts}, line)
     for first, second, score in found.pairs:
-        texts = [rows.texts[row] for row in (first, second)]
-        if common.json:
-            places = [rows.places[first], rows.places[second]]
-            write_json({"kind": "similar", "score": score, "places": places, "texts": texts})
-        else:
-            shown = "  |  ".join(" ".join(text.split()) for text in texts)
-            write_line(f"{score:.4f}\t{rows.places[first]}, {rows.places[second]}\t{shown}")
+        texts, places = ([each[first], each[second]] for each in (rows.texts, rows.places))
+        shown = "  |  ".join(" ".join(text.split()) for text in texts)
+        line = f"{score:.4f}\t{', '.join(places)}\t{shown}"
+        common.show({"kind": "similar", "score": score, "places": places, "texts": texts}, line)
     more = "" if found.num_pairs <= limit else f"; the {limit:,} most similar are shown (--limit)"
     say(
         f"{counted(len(rows.texts), 'text')}: {counted(len(found.same), 'group')} of the same text, "

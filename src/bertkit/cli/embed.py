@@ -59,11 +59,6 @@ class VectorOptions:
         int | None, Parameter(help="Keep only the first numbers of each vector, of models trained for that.")
     ] = None
 
-    @property
-    def call(self) -> dict[str, str | int | None]:
-        """For the call of a pipeline."""
-        return asdict(self)
-
 
 Bits = Annotated[
     Literal["float32", "int8", "uint8", "binary", "ubinary"],
@@ -126,7 +121,7 @@ def embed(
         check_format(out, WRITERS)
     fewer = in_fewer_bits(vector_precision, calibration)
     pipe = open_pipeline("feature-extraction", model, common)
-    options = {**making.call, **reading.limits, "normalize": normalize}
+    options = {**asdict(making), **reading.limits, "normalize": normalize}
     found = with_texts(read_texts(text, reading), lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
@@ -219,12 +214,7 @@ def read_vectors(path: Path) -> Floats:
 
 def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
     """What ``embed --json`` writes for one text."""
-    return {
-        "text": text,
-        "embedding": vector.tolist(),
-        "num_tokens": vector.num_tokens,
-        "truncated": vector.truncated,
-    }
+    return {"text": text, "embedding": vector.tolist(), "num_tokens": vector.num_tokens, "truncated": vector.truncated}
 
 
 def first_vector(rows: Iterator[Row]) -> tuple[Embedding, Iterator[Row]]:

@@ -97,7 +97,6 @@ def _compare(
     on_error: OnError,
     common: Common,
 ) -> None:
-    """Score models that were not trained on the labels."""
     from bertkit.inference.zero_shot.candidate_labels import read_labels
     from bertkit.inference.zero_shot.compare_methods import compare_methods
     from bertkit.tasks.text.columns import text_task

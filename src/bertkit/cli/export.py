@@ -18,8 +18,7 @@ def export(
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the exported model.")],
     format: Annotated[Literal["onnx"], Parameter(help="Format to write.")] = "onnx",
     task: Annotated[
-        str | None,
-        Parameter(help="Task of the model, for example fill-mask; default: as its config.json says."),
+        str | None, Parameter(help="Task of the model, for example fill-mask; default: as its config.json says.")
     ] = None,
     variant: Annotated[
         Literal["padded", "packed", "both"],

@@ -43,13 +43,11 @@ def finetune(
     resume: Annotated[
         bool,
         Parameter(
-            negative=(),
-            help="Continue the run in --out; repeat its other options. A larger --seeds adds seeds.",
+            negative=(), help="Continue the run in --out; repeat its other options. A larger --seeds adds seeds."
         ),
     ] = False,
     feature_cache: Annotated[
-        bool,
-        Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where."),
+        bool, Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where.")
     ] = True,
     columns: FileColumns = FileColumns(),
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = FinetuneConfig(),
@@ -104,7 +102,6 @@ def _train(
     cache: str | None,
     output: Output,
 ) -> FinetuneResult | GlueResult | HeadsResult:
-    """What trains the task, and its result."""
     from bertkit.system.device import find_device
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue

@@ -11,6 +11,7 @@ from bertkit.cli.common_options import (
     Source,
     Texts,
     TrainedModel,
+    Truncate,
     read_texts,
     with_texts,
     write_json,
@@ -35,9 +36,7 @@ def generate(
     prefix: Annotated[
         str | None, Parameter(help="Prefix of each text, for example 'summarize: '; default: that of --task.")
     ] = None,
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False,
+    truncate: Truncate = False,
     stream: Annotated[
         bool, Parameter(negative=(), help="Write each word as soon as it is generated; no beams.")
     ] = False,

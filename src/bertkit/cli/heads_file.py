@@ -31,10 +31,7 @@ EXAMPLE = """
 
 
 def read_heads(path: Path, on_error: OnError) -> tuple[dict[str, tuple[AnyTask, str]], float]:
-    """The task and the data of each head, and ``alpha``; paths are relative to the file.
-
-    DataError, with an example, for a file that is not there, is no TOML or says what it should not.
-    """
+    """The task and the data of each head, and ``alpha``; paths are relative to the file. DataError with an example."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

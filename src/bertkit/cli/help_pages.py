@@ -151,10 +151,7 @@ def explain(error: CycloptsError, options: Collection[str]) -> str:
 
 
 def typed_options(message: str) -> str:
-    """A message that names a setting of Python and, in brackets, its option: with the option alone.
-
-    ``few_shot=True (--few-shot)`` and ``truncation=True (on the command line: --truncate)``.
-    """
+    """A message that names a setting of Python and, in brackets, its option, as ``lora=8 (--lora)``: that alone."""
     return re.sub(
         r"(?:(?<![\w.-])\w+=(?:'[^']*'|[^\s'()]+) )\((?:on the command line: )?(--[^()]+)\)", r"\1", message
     ).replace("(on the command line: ", "(")

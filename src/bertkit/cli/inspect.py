@@ -70,16 +70,15 @@ def inspect(
             raise ConfigError(f"{folder} is a token store; --against compares models only")
         from bertkit.data.store.store_report import inspect_store
 
-        return _shown(
-            inspect_store(folder, verify=verify), "every shard has the hash that the manifest gives", verify, common
-        )
+        verified = "every shard has the hash that the manifest gives"
+        return _shown(inspect_store(folder, verify=verify), common, verified if verify else "")
     if "export.json" in names:
         if against is not None:
             raise ConfigError(f"{folder} is an export; --against compares the layers of models")
         from bertkit.engine.inspect_export import inspect_export
 
         verified = "the graphs and their weights have the checksums that export.json gives"
-        return _shown(inspect_export(folder, verify=verify), verified, verify, common)
+        return _shown(inspect_export(folder, verify=verify), common, verified if verify else "")
     if verify or against is not None:
         return _verify(model, against, common)
     from bertkit.checkpoints.int8_folder import is_int8
@@ -87,16 +86,16 @@ def inspect(
     if is_int8(folder):
         from bertkit.checkpoints.inspect_int8 import inspect_int8
 
-        return _shown(inspect_int8(folder), "", False, common)
+        return _shown(inspect_int8(folder), common)
     from bertkit.checkpoints.inspect import inspect as look_at_model
 
-    return _shown(look_at_model(model), "", False, common)
+    return _shown(look_at_model(model), common)
 
 
-def _shown(report: Report, verified: str, verify: bool, common: Common) -> int:
-    """Write a report, and with --verify what it means that there was no error."""
+def _shown(report: Report, common: Common, verified: str = "") -> int:
+    """Write a report, and what it means that --verify found no error."""
     common.report(report)
-    if verify and not common.json:
+    if verified and not common.json:
         write_line(f"\n{verified}")
     return 0
 
@@ -127,7 +126,6 @@ def _accept(path: Path) -> int:
 
 
 def _verify(model: str, against: str | None, common: Common) -> int:
-    """Compare a model's fingerprint with the expected one; returns the exit code."""
     from bertkit.model.fingerprint import differences as compare
     from bertkit.model.fingerprint import expected_fingerprint, fingerprint
 

@@ -35,8 +35,7 @@ def label(
     labels: Annotated[str, Parameter(help="The labels, separated by commas: 'praise, complaint, question'.")],
     out: Annotated[Path, Parameter(alias="-o", help="File for the labels, .jsonl; an existing one is continued.")],
     model: Annotated[
-        str | None,
-        Parameter(alias="-m", help="Model whose vectors say which texts are similar; default: TF-IDF."),
+        str | None, Parameter(alias="-m", help="Model whose vectors say which texts are similar; default: TF-IDF.")
     ] = None,
     order: Annotated[
         Literal["both", "uncertainty", "diversity", "file"],

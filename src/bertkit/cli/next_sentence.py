@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pairs, write_json, write_line
+from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pairs
 
 
 def next_sentence(
@@ -26,7 +26,5 @@ def next_sentence(
     """
     pairs = read_pairs(text, reading)
     for (first, second), found in answers("next-sentence", model, common, pairs, **reading.limits):
-        if common.json:
-            write_json({"text": first, "text_pair": second, **found})
-        else:
-            write_line(f"{found['label']:<8}  {found['score']:.4f}  {first}\t{second}")
+        line = f"{found['label']:<8}  {found['score']:.4f}  {first}\t{second}"
+        common.show({"text": first, "text_pair": second, **found}, line)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.cluster import TextFile
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError
@@ -17,10 +18,7 @@ from bertkit.system.console import say
 
 
 def predict(
-    file: Annotated[
-        Path,
-        Parameter(help="One text per line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -."),
-    ],
+    file: TextFile,
     /,
     *,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],

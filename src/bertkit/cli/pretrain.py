@@ -34,8 +34,7 @@ class Start:
     """What a training begins with."""
 
     recipe: Annotated[
-        str | None,
-        Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
+        str | None, Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}.")
     ] = None
     preset: Annotated[
         str | None,
@@ -140,7 +139,6 @@ def _report(result: PretrainResult, *, as_json: bool) -> None:
 
 
 def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | None) -> PretrainConfig:
-    """The recipe's settings, overridden by those given on the command line."""
     given = flags.model_dump(include=flags.model_fields_set)
     if max_time is not None:
         if "max_seconds" in given:

@@ -18,7 +18,6 @@ from bertkit.cli.common_options import (
     read_texts,
     with_texts,
     write_json,
-    write_line,
 )
 from bertkit.errors import ConfigError
 
@@ -60,7 +59,8 @@ def rerank(
         if text or reading.file is not None:
             raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
         pipe = open_pipeline("text-ranking", model, common)
-        for asked, ranked in with_texts(_queries(data, reading.encoding), lambda queries: pipe(queries, **options)):
+        queries = _queries(data, reading.columns.encoding)
+        for asked, ranked in with_texts(queries, lambda several: pipe(several, **options)):
             write_json({"query": asked["query"], "ranking": ranked})
         return
     if not text or text[0] == STANDARD_STREAM:
@@ -69,10 +69,7 @@ def rerank(
     if not documents:
         raise ConfigError("there are no documents to rank")
     for row in open_pipeline("text-ranking", model, common)(text[0], documents, **options):
-        if common.json:
-            write_json({"query": text[0], **row})
-        else:
-            write_line(f"{row['score']:.4f}  {row['index']}  {row['text']}")
+        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {row['text']}")
 
 
 def _queries(data: Path, encoding: str | None) -> Iterator[Asked]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Source, read_texts, write_json, write_line
+from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
@@ -32,9 +32,7 @@ class Building:
     query_prompt: Annotated[str | None, Parameter(help="Prefix of each query; default: the model's ('query: ').")] = (
         None
     )
-    max_length: Annotated[int | None, Parameter(help="Maximum tokens per text; default: what the model can read.")] = (
-        None
-    )
+    max_length: LongestText = None
     numbers: Annotated[
         Literal["float32", "float16", "int8"],
         Parameter(help="How vectors are stored. float16 takes half the space, int8 a quarter; scores differ slightly."),
@@ -64,9 +62,7 @@ def search(
         str | None,
         Parameter(alias="-m", help="An encoder. Required to build; otherwise only if the index's model has moved."),
     ] = None,
-    truncate: Annotated[
-        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
-    ] = False,
+    truncate: Truncate = False,
     building: Building = Building(),
     querying: Querying = Querying(),
     columns: IndexColumns = IndexColumns(),
@@ -91,10 +87,23 @@ def search(
     common.begin()
     if action == "info":
         _info(index, common)
-    elif action == "query":
-        _query(index, text, model, querying, columns, common, truncate=truncate)
-    else:
+        return
+    if action != "query":
         _change(action, index, text, model, building, columns, common, truncate=truncate)
+        return
+    from bertkit.inference.retrieval.search_index import SearchIndex
+
+    opened = SearchIndex(index, model, device=common.device, **common.engine)
+    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
+    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    for query, hits in zip(queries, found, strict=True):
+        if common.json:
+            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
+            continue
+        if len(queries) > 1:
+            write_line(query)
+        for hit in hits:
+            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
 
 
 def _refuse(
@@ -126,34 +135,8 @@ def _info(index: Path, common: Computing) -> None:
         write_json(facts)
         return
     for name, value in facts.items():
-        write_line(
-            f"{name.replace('_', ' ')}: {value if value is None or isinstance(value, str) else format(value, ',')}"
-        )
-
-
-def _query(
-    index: Path,
-    text: tuple[str, ...],
-    model: str | None,
-    querying: Querying,
-    columns: IndexColumns,
-    common: Computing,
-    *,
-    truncate: bool,
-) -> None:
-    from bertkit.inference.retrieval.search_index import SearchIndex
-
-    opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
-    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
-    for query, hits in zip(queries, found, strict=True):
-        if common.json:
-            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
-            continue
-        if len(queries) > 1:
-            write_line(f"{query}")
-        for hit in hits:
-            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
+        shown = value if value is None or isinstance(value, str) else format(value, ",")
+        write_line(f"{name.replace('_', ' ')}: {shown}")
 
 
 def _change(
@@ -195,22 +178,19 @@ def _change(
             changes = writer.add(_located(text, columns))
         else:
             changes = writer.update(_located(text, columns), map(_source, text))
-    if common.json:
-        write_json({"index": str(index), **asdict(changes)})
-    else:
-        done = ", ".join(f"{count:,} {name}" for name, count in asdict(changes).items() if count and name != "total")
-        write_line(f"{index}: {changes.total:,} texts ({done or 'nothing changed'})")
+    facts = asdict(changes)
+    done = ", ".join(f"{count:,} {name}" for name, count in facts.items() if count and name != "total")
+    line = f"{index}: {changes.total:,} texts ({done or 'nothing changed'})"
+    common.show({"index": str(index), **facts}, line)
 
 
 def _source(file: str) -> str:
-    """What the index calls a file."""
     from bertkit.inference.retrieval.source_texts import source_name
 
     return "-" if file == STANDARD_STREAM else source_name(Path(file))
 
 
 def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
-    """The texts of all files with their ids and places."""
     from bertkit.inference.retrieval.index_writer import index_rows
     from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import chain
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import (
-    Computing,
-    Model,
-    OtherReading,
-    open_pipeline,
-    read_texts,
-    with_texts,
-    write_json,
-    write_line,
-)
+from bertkit.cli.common_options import Computing, Model, OtherReading, open_pipeline, read_texts, with_texts
 from bertkit.cli.embed import VectorOptions
 from bertkit.errors import ConfigError
 
@@ -52,7 +44,7 @@ def similarity(
     source, others = text[0], read_texts(text[1:], reading)
     pipe = open_pipeline("feature-extraction", model, common)
     measure = pipe.measure(making.pooling)
-    options = {**making.call, **reading.limits}
+    options = {**asdict(making), **reading.limits}
     rows = with_texts(chain([source], others), lambda texts: pipe(texts, **options))
     _, first = next(rows)
     from bertkit.inference.feature_extraction import compare
@@ -61,7 +53,4 @@ def similarity(
     if top_k is not None:
         scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
     for score, asked in scored:
-        if common.json:
-            write_json({"text": source, "text_pair": asked, "score": score})
-        else:
-            write_line(f"{score:.4f}  {asked}")
+        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {asked}")

@@ -35,10 +35,7 @@ def write_sparse_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
 
 
 def write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, int]:
-    """A matrix ``(texts, vocab_size)`` in the form of ``scipy.sparse.save_npz``. Returns texts and weights.
-
-    It is held in memory until all texts are there: 8 bytes a weight.
-    """
+    """A matrix ``(texts, vocab_size)``, held in memory, as ``scipy.sparse.save_npz`` has it. Texts and weights."""
     import numpy as np
 
     from bertkit.ragged import boundaries_of
@@ -59,9 +56,4 @@ def write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, in
 
 
 def _object(text: str, found: SparseEmbedding) -> dict[str, JsonLike]:
-    return {
-        "text": text,
-        "embedding": found.as_dict(),
-        "num_tokens": found.num_tokens,
-        "truncated": found.truncated,
-    }
+    return {"text": text, "embedding": found.as_dict(), "num_tokens": found.num_tokens, "truncated": found.truncated}

@@ -30,8 +30,7 @@ def tag(
         ),
     ] = "first",
     stride: Annotated[
-        int | None,
-        Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window."),
+        int | None, Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window.")
     ] = None,
     source: Source = Source(),
     max_length: MaxLength = None,

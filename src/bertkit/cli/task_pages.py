@@ -16,10 +16,7 @@ EXAMPLES = "For example:\n\n"
 
 @dataclass(frozen=True, slots=True)
 class MoreTask:
-    """What a command takes as a task beside those of the registry.
-
-    about: a line for people. forms: the kinds whose settings it takes. remarks: more of it, for its help page.
-    """
+    """What a command takes as a task beside those of the registry; ``forms`` are the kinds whose settings it takes."""
 
     about: str
     forms: Collection[str]
@@ -28,10 +25,7 @@ class MoreTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskPages:
-    """The pages of a command with a task.
-
-    more: what it takes as a task beside those of the registry. Only a command that does shows remarks on kinds.
-    """
+    """The pages of a command with a task; ``more`` it takes than the registry has, and then shows remarks on kinds."""
 
     command: str
     more: Mapping[str, MoreTask]
@@ -71,13 +65,8 @@ class TaskPages:
             taken = files_of(form_of(task)).taken_by(task)
         shared = (name for form in forms for name in load_class(form, "workflow").shared_settings)
         own = {*taken, *shared, *(name for form in forms for name in settings_of_kind(form))}
-        return task_options() - {_option(name) for name in own}
-
-
-def task_options() -> set[str]:
-    """The options that not all kinds of tasks have: their settings, and those of files."""
-    of_files = (part.name for form in KINDS for part in fields(files_of(form)))
-    return {_option(name) for name in (*uses(), *FEW_SHOT_FIELDS, *of_files)}
+        of_files = (part.name for form in KINDS for part in fields(files_of(form)))
+        return {_option(name) for name in {*uses(), *FEW_SHOT_FIELDS, *of_files} - own}
 
 
 def everyday_settings() -> dict[str, bool]:

@@ -163,11 +163,7 @@ def _without_duplicates(
 
 
 class _HeldOut:
-    """Holds documents out and counts their words, under each normalization that is compared.
-
-    Whether a document is held out depends on its text alone: not on how the corpus is divided, and the same for all
-    copies.
-    """
+    """Holds documents out, by their text alone, and counts their words under each normalization that is compared."""
 
     def __init__(self, share: float, kinds: Iterable[bool], memory: int) -> None:
         from bertkit.tokenization.learn.word_counts import MIN_MEMORY, WordCounter
@@ -210,7 +206,6 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
 
 def _check_base(base: BertTokenizer | None, wanted: Wanted) -> None:
-    """Refuse what contradicts the tokenizer to extend."""
     if base is None:
         return
     if wanted.cased and base.do_lower_case:
@@ -248,7 +243,6 @@ def _load(name: str | None, option: str) -> BertTokenizer | None:
 
 
 def _tokens(tokenizer: BertTokenizer) -> list[str]:
-    """The tokens of a tokenizer in the order of their ids."""
     return sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
 
 

@@ -48,11 +48,9 @@ def _check_modules(file: Path) -> None:
     entry: dict[str, Json] = first if isinstance(first, dict) else {}
     kind = str(entry.get("type")).rpartition(".")[2]
     if kind not in ("Transformer", "MLMTransformer"):
-        what = {
-            "Router": "which sends queries and documents to models of their own. Give the folder of one of them",
-            "Asym": "which sends queries and documents to models of their own. Give the folder of one of them",
-            "StaticEmbedding": "word vectors without an encoder. Use it with sentence-transformers",
-        }
+        several = "which sends queries and documents to models of their own. Give the folder of one of them"
+        static = "word vectors without an encoder. Use it with sentence-transformers"
+        what = {"Router": several, "Asym": several, "StaticEmbedding": static}
         raise CheckpointError(
             f"{file.parent} is a folder of sentence-transformers whose first module is {kind[:80]!r}, "
             f"{what.get(kind, 'which bertkit does not have')}; bertkit reads folders that begin with a Transformer"

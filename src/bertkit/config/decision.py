@@ -1,7 +1,7 @@
 """The decision file of a model: how it was trained to read its input, and what was chosen on dev.
 
 It is saved with the weights, so that evaluation, files and pipelines decide alike. Answers depend on its numbers, so it
-has a checksum, as the weights have, and a field or a value that no run writes is refused. Imports no torch.
+has a checksum, as the weights have, and a field or a value that no run writes is refused.
 """
 
 from __future__ import annotations

@@ -91,7 +91,6 @@ class Family:
 
 
 def _roberta(prefix: str, vocab_size: int) -> Family:
-    """RoBERTa and its descendants differ only in vocabulary and tokenizer."""
     return Family(
         prefix=prefix,
         defaults={"vocab_size": vocab_size, "pad_token_id": 1},

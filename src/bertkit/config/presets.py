@@ -43,7 +43,6 @@ def count_parameters(config: AnyConfig) -> int:
 
 
 def _count(tower: Tower, attentions: int) -> int:
-    """Parameters of an encoder or a decoder without its words."""
     d, heads, bias = tower.width, tower.heads * tower.head_width, tower.biases
     norm = 2 * d if bias else d
     attention = 4 * d * heads + (3 * heads + d) * bias + norm

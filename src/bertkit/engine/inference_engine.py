@@ -162,13 +162,8 @@ class InferenceEngine:
 
     def _shown(self, rows: Ragged, wanted: Wanted, read: Read[Floats], check: Check, label: str) -> list[Floats]:
         check()
-        with Progress(len(rows), label=label, unit="rows") as bar:
-
-            def advance(count: int) -> None:
-                bar.advance(count)
-                check()
-
-            return self.run(rows, wanted, read, advance)
+        with Progress(len(rows), label=label, unit="rows", check=check) as bar:
+            return self.run(rows, wanted, read, bar.advance)
 
     def _computed(
         self, packs: Sequence[Sequence[int]], threads: int, rows: Ragged, wanted: Wanted, read: Read[ResultT]

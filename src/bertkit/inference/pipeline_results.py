@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -34,11 +35,7 @@ class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
         self.truncated = None
 
     def __reduce__(self) -> Any:
-        return _rebuild_embedding, (np.asarray(self), self.num_tokens, self.truncated)
-
-
-def _rebuild_embedding(values: NDArray[np.float32], num_tokens: int | None, truncated: bool | None) -> Embedding:
-    return Embedding.of(values, num_tokens=num_tokens, truncated=truncated)
+        return partial(self.of, num_tokens=self.num_tokens, truncated=self.truncated), (np.asarray(self),)
 
 
 class Score(float):
@@ -50,10 +47,3 @@ class Score(float):
         score = super().__new__(cls, value)
         score.truncated = truncated
         return score
-
-    def __reduce__(self) -> Any:
-        return _rebuild_score, (float(self), self.truncated)
-
-
-def _rebuild_score(value: float, truncated: bool) -> Score:
-    return Score(value, truncated=truncated)

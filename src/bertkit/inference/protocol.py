@@ -19,9 +19,9 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
 
-def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
+def model_hash(name_or_path: str | Path) -> str:
     """SHA-256 of a checkpoint's weights; of several files (shards, or a graph and its weights), of their hashes."""
-    path = resolve(name_or_path, revision=revision)
+    path = resolve(name_or_path)
     hashes = [sha256_file(file) for file in _weight_files(path)]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 

@@ -49,8 +49,7 @@ class Bins:
 def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Confidence and correctness of probabilities ``(n, C)``, the input of :func:`calibration_bins`.
 
-    With right label numbers ``(n,)`` the most probable label of a row counts, with 0 and 1 ``(n, C)`` every
-    probability.
+    With right label numbers ``(n,)`` the most probable label of a row counts, with 0 and 1 ``(n, C)`` all do.
     """
     shares, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if right.ndim == 2:

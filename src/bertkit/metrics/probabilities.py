@@ -43,7 +43,7 @@ def frequency_logits(there: AnyFloats, absent: AnyFloats | None = None) -> AnyFl
 
 
 def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], AnyFloats]:
-    """The ``min(k, C)`` highest scores of ``(..., C)``, highest first, behind their indices; ties by index."""
+    """Indices and values of the ``min(k, C)`` highest scores of ``(..., C)``, highest first; ties by index."""
     x = _floats(scores)
     if k < 1:
         raise InputError(f"top_k must be at least 1, got {k}")

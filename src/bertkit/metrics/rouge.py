@@ -77,8 +77,7 @@ def _table(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.N
 def _places(line: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> set[int]:
     """Positions in ``line`` of the words of a longest common subsequence.
 
-    Where several are equally long, the choice is that of the package: the table is walked from its end, and a tie moves
-    back in ``line``.
+    Of several the choice is that of the package: the table is walked from its end, and a tie moves back in ``line``.
     """
     table = _table(line, other)
     row, column = len(line), len(other)

@@ -94,7 +94,7 @@ def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def confusion_matrix(
     predictions: npt.ArrayLike, references: npt.ArrayLike, num_labels: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """``(C, C)``: row = right label, column = predicted label, as scikit-learn's; labels are numbers."""
+    """How often each label number was taken for each: ``(C, C)``, row = right, column = predicted, as scikit-learn."""
     predicted, right = _pair(predictions, references)
     both = np.concatenate([predicted, right])
     if both.dtype.kind not in "iub":

@@ -173,7 +173,7 @@ def write_tags(entities: Iterable[Entity], num_words: int, scheme: Scheme = "BIO
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a whole data set is tagged: by the scheme that its tags break least; the others were ``repaired``."""
+    """How a whole data set is tagged: the scheme that its tags break least, and how many tags had to be repaired."""
 
     scheme: Scheme
     notation: Notation

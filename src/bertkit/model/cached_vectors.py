@@ -5,7 +5,7 @@ Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ def vectors_in_parts(encode: Callable[[Batch], Tensor], texts: Batch, max_tokens
     parts = split_by_budget(order, lengths, max_tokens)
     if len(parts) == 1:
         return encode(texts)
-    return _in_order([_computed_twice(encode, texts.select(part)) for part in parts], order)
+    vectors = torch.cat([_computed_twice(encode, texts.select(part)) for part in parts])
+    return vectors.index_select(0, torch.tensor(order, device=vectors.device).argsort())
 
 
 def _computed_twice(encode: Callable[[Batch], Tensor], part: Batch) -> Tensor:
@@ -36,8 +37,3 @@ def _computed_twice(encode: Callable[[Batch], Tensor], part: Batch) -> Tensor:
     asks = torch.zeros((), requires_grad=True, device=part.input_ids.device)
     found: Tensor = checkpoint(lambda _: encode(part), asks, use_reentrant=True, preserve_rng_state=True)
     return found
-
-
-def _in_order(parts: Sequence[Tensor], order: Sequence[int]) -> Tensor:
-    places = torch.tensor(order, device=parts[0].device)
-    return torch.cat(list(parts)).index_select(0, places.argsort())

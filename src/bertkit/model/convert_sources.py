@@ -207,9 +207,8 @@ class TensorFlowSource(Source):
             return self._overrides.lower_case
         stored = self._stored_lower_case
         lower = capital is None if stored is None else stored
-        why = f"because its vocabulary has {'no capitals' if lower else repr(capital)}"
-        if stored is not None:
-            why = "as the checkpoint says"
+        seen = f"because its vocabulary has {'no capitals' if lower else repr(capital)}"
+        why = seen if stored is None else "as the checkpoint says"
         notes.append(f"the tokenizer {'lower-cases' if lower else 'keeps capitals'}, {why}")
         return lower
 

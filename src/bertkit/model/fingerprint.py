@@ -24,9 +24,8 @@ from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, counted
-from bertkit.model.auto import MODEL_CLASSES
+from bertkit.model.auto import class_named
 from bertkit.model.padded import PackedModel
-from bertkit.model.seq2seq.seq2seq_classes import SEQ2SEQ_CLASSES
 from bertkit.model.seq2seq.seq2seq_models import Seq2SeqModel
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
@@ -139,12 +138,11 @@ def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]
 
 def _load(path: Path) -> PackedModel | Seq2SeqModel:
     config, tensors = read_any_config(config_path(path)), find_weights(path).tensors
+    table, specs = any_table(config), any_specs(config)
     if isinstance(config, EncoderDecoderConfig):
-        table, config = any_table(config), with_own_output(config, tensors)
-        spec = saved_as(tensors, config, [*any_specs(config), *table.classes.values()], table)
-        return SEQ2SEQ_CLASSES[next(iter(table.classes)) if spec is None else spec.name].from_pretrained(path)
-    spec = saved_as(tensors, config, any_specs(config), any_table(config))
-    return MODEL_CLASSES["BertModel" if spec is None else spec.name].from_pretrained(path)
+        config, specs = with_own_output(config, tensors), [*specs, *table.classes.values()]
+    spec = saved_as(tensors, config, specs, table)
+    return class_named(next(iter(table.classes)) if spec is None else spec.name).from_pretrained(path)
 
 
 def fixed_ids(config: AnyConfig, first: int, step: int, count: int) -> tuple[int, ...]:

@@ -12,13 +12,14 @@ from typing import Literal, TypedDict, TypeVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import check_vocabulary, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.match import Match, Status, match, saved_as
-from bertkit.checkpoints.names import TABLES, class_spec, named_specs
+from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.sentence_folder import saved_pooling
@@ -135,7 +136,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     names = TABLES[config.model_type]
     table = match(weights.tensors, config, spec, names, labels=bool(labels), new_head=new_head)
     if table.problems:
-        own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
+        own = saved_as(weights.tensors, file_config, any_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     has_no_pooler = not spec.heads and not table.has_pooler
     with no_weights():

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from torch import nn
 from torch.optim import Optimizer
 
-from bertkit.errors import ConfigError, did_you_mean
 from bertkit.optim.adam import AdamW, AdamWeightDecay, Lamb, adamw, lamb
 from bertkit.optim.groups import parameter_groups, set_learning_rate
 from bertkit.optim.muon import Muon, muon, orthogonalize
@@ -41,7 +39,6 @@ __all__ = [
     "budget_schedule",
     "lamb",
     "linear_schedule",
-    "make_optimizer",
     "muon",
     "original_schedule",
     "orthogonalize",
@@ -58,20 +55,3 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "lamb": lamb,
     "muon": muon,
 }
-
-
-def make_optimizer(
-    name: str,
-    model: nn.Module,
-    *,
-    learning_rate: float,
-    weight_decay: float = 0.01,
-    layer_decay: float | None = None,
-) -> Optimizer:
-    """The optimizer ``name`` of :data:`OPTIMIZERS` over the trainable parameters, see :func:`parameter_groups`."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(
-            f"unknown optimizer {name!r}{did_you_mean(name, OPTIMIZERS)}; choose from {', '.join(OPTIMIZERS)}"
-        )
-    groups = parameter_groups(model, weight_decay=weight_decay, layer_decay=layer_decay)
-    return OPTIMIZERS[name](groups, learning_rate=learning_rate)

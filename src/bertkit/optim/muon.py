@@ -43,7 +43,6 @@ def muon(
 
 
 def _cut(group: Group) -> list[Group]:
-    """The hidden matrices of a group and the rest; an empty part is left out."""
     if len(group.get("names", ())) != len(group["params"]):
         raise ConfigError(
             "Muon selects parameters by name: each group needs 'names', one per parameter; use parameter_groups()"
@@ -59,15 +58,14 @@ def _cut(group: Group) -> list[Group]:
 
 
 class Muon(GroupOptimizer):
-    """Orthogonalized momentum for groups with ``orthogonal``, AdamW for the others; use :func:`muon`, which makes
-    these.
+    """Orthogonalized momentum for groups with ``orthogonal``, AdamW for the others; made by :func:`muon`.
 
-    Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``; ``O = orthogonalize((1 - momentum) G
-    + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, decay first. Where query, key and value share one
-    tensor, each is orthogonalized separately.
+    Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``;
+    ``O = orthogonalize((1 - momentum) G + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, decay
+    first. Where query, key and value share one tensor, each is orthogonalized separately.
 
-    Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of ``sqrt(max(1, r /
-    c))``, are those of Liu et al. 2025, so that one learning rate suits both kinds of groups.
+    Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of
+    ``sqrt(max(1, r / c))``, are those of Liu et al. 2025, so that one learning rate suits both kinds of groups.
     """
 
     def __init__(

@@ -76,8 +76,7 @@ def budget_schedule(
     """A schedule over time instead of steps: it reaches 0 when ``max_seconds`` are used up, however fast the steps are.
 
     The first step, at time 0, has 1/100 of the peak rate instead of 0, so it is not wasted. ``clock`` counts the
-    seconds before an interruption too. Two runs never see the same clock, so such a run cannot be reproduced bit for
-    bit.
+    seconds before an interruption too. Two runs never see the same clock, so such a run cannot be repeated exactly.
     """
     if not (max_seconds > 0 and math.isfinite(max_seconds)):
         raise ConfigError(f"a time budget must be a finite number of seconds above 0, got {max_seconds}")

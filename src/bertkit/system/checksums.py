@@ -1,4 +1,4 @@
-"""What is said of a file that no longer has the checksum that bertkit gave it. Imports no torch."""
+"""What is said of a file that no longer has the checksum that bertkit gave it."""
 
 from __future__ import annotations
 

@@ -97,15 +97,25 @@ class Progress:
 
     There is never more than one bar. A progress takes the terminal over from one that has not advanced for
     :data:`BAR_AFTER_S`: from training during a long evaluation, or from an iterator that was abandoned half-way.
-    ``done`` units were finished earlier (a resumed run) and do not count in the speed.
+    ``done`` units were finished earlier (a resumed run) and do not count in the speed. ``check`` is called after each
+    step, and may raise to stop the work.
     """
 
-    def __init__(self, total: int | None, *, label: str, unit: str = "items", done: int = 0) -> None:
+    def __init__(
+        self,
+        total: int | None,
+        *,
+        label: str,
+        unit: str = "items",
+        done: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.total = total
         self.label = label
         self.unit = unit
         self.done = done
         self.note = ""
+        self._check = check
         self._done_before = done
         self._started = self._last_shown = self._last_advance = time.monotonic()
         self._bar: RichProgress | None = None
@@ -117,6 +127,7 @@ class Progress:
     def advance(self, count: int = 1, *, note: str | None = None) -> None:
         """Count ``count`` more finished units; ``note`` (for example the current loss) is shown next to the bar."""
         self.done += count
+        self._check()
         if note is not None:
             self.note = note
         now = self._last_advance = time.monotonic()

@@ -71,7 +71,6 @@ def freed_memory_kept(*, enabled: bool = True) -> Iterator[None]:
 
 
 def _set_by_user() -> bool:
-    """Whether the environment says how glibc allocates."""
     named = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys()
     return bool(named) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
 

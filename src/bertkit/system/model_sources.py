@@ -58,16 +58,11 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
     if not name or "\0" in name:
         raise InputError(f"a model is named by a folder, a file or a Hub name; got {name!r}")
     path = user_path(name)
-    if _exists(path):
+    if (is_local := _exists(path)) or name == INCLUDED:
         if revision not in (None, "main"):
-            raise CheckpointError(f"{path} is a local path and has no revisions; got revision={revision!r}")
-        return path
-    if name == INCLUDED:
-        if revision not in (None, "main"):
-            raise CheckpointError(
-                f"{INCLUDED} comes with bertkit and has no revisions; got revision={revision!r}, leave it out"
-            )
-        return included_model()
+            what = f"{path} is a local path" if is_local else f"{INCLUDED} comes with bertkit"
+            raise CheckpointError(f"{what} and has no revisions; got revision={revision!r}, leave it out")
+        return path if is_local else included_model()
     if not _HUB_NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith((".safetensors", ".json")):
         raise CheckpointError(f"{_no_such_path(path)}, and {name!r} cannot be a name on the Hub (owner/name) either")
     from huggingface_hub import snapshot_download
@@ -187,7 +182,6 @@ def http_errors() -> tuple[type[Exception], type[Exception]]:
 
 
 def _elsewhere(name: str, what: str) -> str:
-    """What to do without a connection."""
     kind = "" if what == "repository" else " --repo-type dataset"
     return (
         "Download it on a machine with a connection, and pass the path of the folder:\n"

@@ -1,7 +1,6 @@
 """The processor of this machine: its name, cores, instruction sets and memory.
 
-What a kernel may use and what a benchmark must name is found here, by each system's own means; what a system does not
-tell is left out.
+What a kernel may use and a benchmark must name is found by each system's own means; what it does not tell is left out.
 """
 
 from __future__ import annotations

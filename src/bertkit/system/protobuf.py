@@ -1,7 +1,6 @@
 """The protocol buffer wire format, as far as the files of TensorFlow and SentencePiece use it.
 
 Source: https://protobuf.dev/programming-guides/encoding. Groups, which neither of them writes, are refused.
-Imports no torch.
 """
 
 from __future__ import annotations

@@ -91,9 +91,8 @@ def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> N
 def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
     """Parse JSON, refusing what the standard leaves undefined and what needs far more memory than its text.
 
-    An object counts as four values more, a key as two; a value takes up to 90 bytes, however short its text. All faults
-    are ValueErrors: duplicate keys, NaN, numbers too large, half surrogates, too many values or levels; for what is no
-    JSON a JSONDecodeError.
+    An object counts as four values more, a key as two; a value takes up to 90 bytes, however short its text. A fault is
+    a ValueError: duplicate keys, NaN, numbers too large, half surrogates, too many values or levels, or no JSON.
     """
     opened = text.count(b"{") + text.count(b"[")
     # Also counts those inside texts, so the estimate is never too low.

@@ -16,9 +16,10 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Wanted
 from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import InputError
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.tasks.examples import Encoded, ExampleT, Fact, Row
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.windows import WindowRows
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
 Decision = Mapping[str, Fact]
@@ -63,8 +64,10 @@ class Answering(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Token ids of one example or more, and if ``labelled`` what the loss compares with. ``max_length`` is set."""
 
     def sequences(self, encoded: EncodedT) -> Ragged:
-        """What a back-end computes; by default the rows themselves."""
-        return cast(Ragged, encoded)
+        """What a back-end computes: the rows themselves, or what they are made of."""
+        if isinstance(encoded, GroupSet):
+            return encoded.sequences
+        return encoded.rows if isinstance(encoded, WindowRows) else cast(Ragged, encoded)
 
     def arrange(self, encoded: EncodedT, values: Floats, config: AnyConfig) -> OutputsT:
         """The outputs of the values ``(S, width)`` of the sequences, or ``(T, width)`` of their tokens."""
@@ -90,8 +93,5 @@ class Answering(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return False
 
     def pipeline_options(self, decision: Decision) -> Row | None:
-        """The keywords with which the kind's pipeline reads a bare text as in training and returns what was decided.
-
-        None: it is asked something beside the text.
-        """
+        """With what keywords the kind's pipeline reads a bare text as in training; None: it is asked more than that."""
         return None

@@ -104,9 +104,13 @@ class Battery(ABC, Generic[TaskT, RowT]):
         """Encode with a small ``max_length`` and check that every loss is reported."""
         return
 
-    @abstractmethod
     def spoil(self, lines: list[str], path: Path, first: RowT) -> Iterator[tuple[list[str], str]]:
         """The file's lines with one bad row, and what the message says of its place; ``first`` is its first example."""
+        number, kind = first.row, kind_of(path)
+        own, more = lines[number - 1], "\tx\n" if kind == ".tsv" else ",x\n"
+        bad = "{\n" if kind in (".jsonl", ".ndjson") else own.rstrip("\r\n") + more
+        for line in (bad, "caf\udce9" + own, "\0" + own):
+            yield [*lines[: number - 1], line, *lines[number : number + 2]], f"{number}: "
 
     def check_more(self) -> list[str]:
         """Further checks of the task itself; a line for each that passed."""
@@ -144,15 +148,6 @@ def _spoil_array(lines: Sequence[str], number: int) -> Iterator[tuple[list[str],
     records = json.loads("".join(lines))
     yield [json.dumps([*records[: number - 1], "x", *records[number:]])], f" object {number}: "
     yield ["caf\udce9\n", *lines[:9]], "1: "
-
-
-def spoilt_tables(lines: list[str], path: Path, number: int) -> Iterator[tuple[list[str], str]]:
-    """A table whose row that begins in line ``number`` is spoilt; as :meth:`Battery.spoil`."""
-    kind, own = kind_of(path), lines[number - 1]
-    more = "\tx\n" if kind == ".tsv" else ",x\n"
-    bad = "{\n" if kind in (".jsonl", ".ndjson") else own.rstrip("\r\n") + more
-    for line in (bad, "caf\udce9" + own, "\0" + own):
-        yield [*lines[: number - 1], line, *lines[number : number + 2]], f"{number}: "
 
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizer:

@@ -50,10 +50,7 @@ class Pieces:
 
 
 def find_pieces(texts: Sequence[str], tokenizer: PreTrainedTokenizer, *, strip: bool = False) -> Pieces:
-    """Cut one text or more into word pieces and say which characters each stands for.
-
-    ``strip`` leaves white space at the edges of a piece out of them: some tokenizers include the blank before.
-    """
+    """Cut one text or more into word pieces; with ``strip`` no white space at an edge belongs to one."""
     ids, offsets, words = [], [], []
     for first in range(0, len(texts), TEXTS_AT_ONCE):
         part = list(texts[first : first + TEXTS_AT_ONCE])

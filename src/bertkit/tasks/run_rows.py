@@ -78,10 +78,7 @@ def read_rows(
 def held_out_again(
     workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings, facts: Mapping[str, Fact]
 ) -> Examples[Located] | None:
-    """The dev rows that a run held out of its training file; None where it held none out, or this is other data.
-
-    ``facts`` is the part ``data`` of the run's protocol.
-    """
+    """The dev rows that a run held out of its training file; None where it held none out, or this is other data."""
     if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
         return None
     train = workflow.read(data, "train", on_error="skip")  # the rows that the run left out, if any, are left out again

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError, shorten
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import SINGLE, TEACHER, Judged, TaughtModel, hard_losses, soft_losses
-from bertkit.ragged import Flags, Floats, Ids, Ints, Labels, gather
+from bertkit.ragged import Flags, Floats, Ids, Ints, gather
 from bertkit.system.device import Device
 from bertkit.tasks.examples import Encoded, Examples, Row
 from bertkit.tasks.registry import KINDS, Task, load_class
@@ -144,9 +144,11 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
     def blank(self, example: Any) -> Any:
         """The example with some label, as an example must have one to be encoded with others that do."""
 
-    @abstractmethod
     def without_labels(self, encoded: Any, first: int) -> Any:
         """The rows with the labels of the examples from number ``first`` on taken away."""
+        labels = np.array(encoded.labels)
+        labels[first:] = -100 if labels.dtype.kind == "i" else np.nan
+        return replace(encoded, labels=labels)
 
     @abstractmethod
     def units(self, examples: Sequence[Any], tokenizer: PreTrainedTokenizer, settings: ReadingSettings) -> Units:
@@ -190,13 +192,7 @@ class TaughtWorkflow(Workflow[Any, Any, Any]):
         super().check_settings(settings)
 
     def prepare_training(
-        self,
-        rows: Examples[Any],
-        train: Any,
-        start: Path,
-        folder: Path,
-        settings: ReadingSettings,
-        device: str | None,
+        self, rows: Examples[Any], train: Any, start: Path, folder: Path, settings: ReadingSettings, device: str | None
     ) -> TaughtRows:
         more = self.lesson.unlabelled
         if more:
@@ -245,10 +241,7 @@ def taught_workflow(task: Task, lesson: Lesson) -> TaughtWorkflow:
 def label_places(
     theirs: Sequence[str], ours: Sequence[str], name: str, task: str, several: tuple[bool, bool] = (False, False)
 ) -> tuple[int, ...]:
-    """Where the labels of a task are among those of the teacher ``name``; ConfigError if they are not the same.
-
-    ``several``: whether any number of labels belong to a text, by the teacher, and in the task.
-    """
+    """Where a task's labels are among the teacher's. ``several``: of both, whether a text has any number of them."""
     if sorted(theirs) != sorted(ours) or several[0] != several[1]:
         said = [" (any number of them)" if any_number else "" for any_number in several]
         raise ConfigError(
@@ -256,9 +249,3 @@ def label_places(
             "a student cannot learn one from the other. Use a teacher that was trained on these labels"
         )
     return tuple(list(theirs).index(label) for label in ours)
-
-
-def no_labels(like: Labels, count: int) -> Labels:
-    """``count`` labels of this kind that say that there is none."""
-    shape = (count, *like.shape[1:])
-    return np.full(shape, -100, like.dtype) if like.dtype.kind == "i" else np.full(shape, np.nan, like.dtype)

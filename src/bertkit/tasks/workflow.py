@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, cast
 
@@ -33,6 +33,7 @@ from bertkit.tasks.answering import Decision as Decision
 from bertkit.tasks.answering import Predicted as Predicted
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Halves, Row, Split, sample_of
+from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
@@ -130,21 +131,22 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
         return {}
 
-    @abstractmethod
     def hold_out(self, train: Examples[ExampleT], share: float, seed: int) -> Halves[ExampleT]:
         """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
+        return carve(cast(Any, train), share, seed)
 
     def sample(self, train: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
         """At most so many training examples, drawn at random."""
         return sample_of(train, num_rows, seed)
 
-    @abstractmethod
     def content(self, example: ExampleT) -> object:
         """All that a model and its scores can see of an example, in plain values: what the data's hash is of."""
+        names = (part.name for part in fields(cast(Any, example)))
+        return tuple(getattr(example, name) for name in names if name not in ("row", "source"))
 
-    @abstractmethod
     def has_labels(self, examples: Sequence[ExampleT]) -> bool:
         """Whether the examples can be scored."""
+        return cast(Any, examples[0]).label is not None
 
     @property
     def has_one_label(self) -> bool:

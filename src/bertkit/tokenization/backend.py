@@ -28,7 +28,7 @@ from bertkit.tokenization.vocabulary import (
 
 
 def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for word pieces, and one without special tokens: texts are truncated before the first adds these."""
+    """The engine for word pieces, and one without special tokens, for texts that are cut before the first adds them."""
     model = WordPiece(
         dict(vocabulary.vocab),
         unk_token=vocabulary.unk_token,
@@ -195,13 +195,11 @@ def _around_text(
 
 
 def _around(vocabulary: TokenTable) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The tokens around a text, and their ids."""
     cls, sep = vocabulary.cls_token, vocabulary.sep_token
     return (cls, vocabulary.id_of(cls)), (sep, vocabulary.id_of(sep))
 
 
 def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
-    """Register the tokens that are never split."""
     for token in sorted(vocabulary.never_split, key=lambda token: token.id):
         described = asdict(token)
         del described["id"]

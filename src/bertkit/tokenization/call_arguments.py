@@ -172,7 +172,6 @@ def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
 
 
 def _check_texts(texts: Sequence[Text], is_text: Callable[[Text], bool]) -> None:
-    """Refuse what is not a text, by its row."""
     for row, text in enumerate(texts):
         if not is_text(text):
             raise InputError(f"text {row} is not a text: got {type(text).__name__} {text!r:.80}")

@@ -159,8 +159,6 @@ def _kinds() -> bytes:
 
 
 class _Frozen(CharacterClasses):
-    """See :data:`FROZEN`."""
-
     _kinds = _kinds()
     _whole = frozenset(chr(point) for first, last in _spans(_NOT_DECOMPOSED) for point in range(first, last + 1))
     _small: Mapping[str, str] = {

@@ -122,6 +122,14 @@ class Decoder:
             raise InputError(f"{number!r} is not the id of a token: ids are 0 to {len(self._tokens) - 1:,}")
         return whole
 
+    def _check_words(self, words: bool) -> None:
+        """Refuse words where they would not be tokenized as in a text."""
+        if words and isinstance(self._vocabulary, MergedVocabulary) and not self._vocabulary.add_prefix_space:
+            raise InputError(
+                f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
+                "as words load it with add_prefix_space=True"
+            )
+
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
     ) -> Any:
@@ -161,7 +169,6 @@ class Decoder:
 
 
 def _numbers(ids: Any) -> Any:
-    """Arrays and tensors as Python numbers."""
     if isinstance(ids, int):
         return ids
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)

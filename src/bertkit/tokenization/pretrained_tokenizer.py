@@ -31,7 +31,7 @@ from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.templates import Template, assemble, kept_lengths
-from bertkit.tokenization.vocabulary import AddedToken, MergedVocabulary, SpecialTokens, TokenTable
+from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 
 class PreTrainedTokenizer(Decoder):
@@ -280,14 +280,6 @@ class PreTrainedTokenizer(Decoder):
         if asked.windows:
             result["overflow_to_sample_mapping"] = samples
         return result
-
-    def _check_words(self, words: bool) -> None:
-        """Refuse words where they would not be tokenized as in a text."""
-        if words and isinstance(self._vocabulary, MergedVocabulary) and not self._vocabulary.add_prefix_space:
-            raise InputError(
-                f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
-                "as words load it with add_prefix_space=True"
-            )
 
     def _padded(self, columns: Columns, length: int, asked: Request) -> Columns:
         fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}

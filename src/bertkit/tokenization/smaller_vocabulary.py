@@ -34,7 +34,7 @@ TokenizerT = TypeVar("TokenizerT", bound=PreTrainedTokenizer)
 
 
 def cut_vocabulary(tokenizer: TokenizerT, seen: Iterable[int] | Ints) -> tuple[TokenizerT, list[int]]:
-    """The tokenizer with the tokens ``seen``, special, added and single ones, and the old id of each of its ids."""
+    """The tokenizer with the tokens ``seen``, special, added and one-character ones; and the old ids, ascending."""
     old = tokenizer._vocabulary
     names = {number: token for token, number in old.vocab.items()}
     wanted = {names[int(number)] for number in seen if int(number) in names}

@@ -201,7 +201,6 @@ def _check_encoder(config_file: Path) -> None:
 def _store(
     task: Task, data: str | Path, config: FinetuneConfig, start: Path, folder: Path, more: Sequence[str | Path]
 ) -> tuple[TokenStore, int]:
-    """The training texts as a token store, and how many there are."""
     workflow = workflow_of(task)
     whole = config.model_copy(update={"max_train_rows": None})  # labels are cut, not texts
     rows = read_rows(workflow, data, whole, cross_validated=config.few_shot)

@@ -105,6 +105,17 @@ def test_progress_is_silent_when_quiet(ticking: Clock, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
+def test_a_step_that_is_told_to_stop_stops_the_work() -> None:
+    def check() -> None:
+        if bar.done > 1:
+            raise KeyboardInterrupt
+
+    with quiet(), Progress(3, label="work", check=check) as bar:
+        bar.advance()
+        with pytest.raises(KeyboardInterrupt):
+            bar.advance()
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (60, "1:00"), (3725, "1:02:05")])
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text

@@ -149,7 +149,7 @@ class BundleReader:
             start += part.shape[axis]
 
     def _read(self, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
-        fill(self._streams[info.file], info, out)
+        _fill(self._streams[info.file], info, out)
         if masked(crc32c(out)) != self._bundle.checksums[info.name]:
             raise CheckpointError(
                 f"{info.file}: the checksum of tensor {info.name!r} is wrong: the file is damaged. Fetch or copy it "
@@ -167,7 +167,7 @@ def read_graph(bundle: Bundle) -> bytes | None:
         return None
     raw = np.empty(info.end - info.start, np.uint8)
     with open_regular(info.file) as stream:
-        fill(stream, info, raw)
+        _fill(stream, info, raw)
     try:
         length, at = varint(memoryview(raw.tobytes()), 0)
         width = 4 if length < 1 << 32 else 8
@@ -181,8 +181,7 @@ def read_graph(bundle: Bundle) -> bytes | None:
     return raw[at + 4 :].tobytes()
 
 
-def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
-    """Read the bytes of a tensor from its file; safe to call from several threads."""
+def _fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
     read_at(stream, memoryview(out), info.start, repr(info.name))  # type: ignore[arg-type]
 
 

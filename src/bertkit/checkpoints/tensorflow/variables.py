@@ -1,9 +1,8 @@
 """The variables of TensorFlow checkpoints under the tensor names of the published PyTorch files.
 
-Reads checkpoints of the original BERT code (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``,
-also fine-tuned ones with their optimizer) and the ``variables`` of SavedModels from TensorFlow 2 or TF-Hub. Every
-variable is in the table of names, or is dropped because name and shape show that it belongs to an optimizer or counts
-steps, or is an error. See ``docs/decisions/0110-tensorflow-archives.md``.
+Reads checkpoints of the original BERT code, also fine-tuned ones with their optimizer, and SavedModels of TensorFlow 2
+or TF-Hub. A variable that is not in the table of names, nor an optimizer's or a counter by name and shape, is an error.
+See ``docs/decisions/0110-tensorflow-archives.md``.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ class Origin:
 class Archive:
     """A TensorFlow checkpoint under published names; no values are read yet.
 
-    tensors: of the result, by published name: final shape and type, and the location in the bundle.
-    dropped: variable -> why it is omitted, "optimizer" or "bookkeeping".
-    lower_case: what the checkpoint says about its tokenizer.
+    tensors: final shape and type, and the location in the bundle. dropped: why a variable is omitted.
     """
 
     bundle: Bundle

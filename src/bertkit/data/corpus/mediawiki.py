@@ -1,8 +1,7 @@
 """Passages of text from a MediaWiki XML dump, such as Wikipedia's ``pages-articles.xml.bz2``.
 
 As in the BERT paper (section 3.1), lists, tables and headings are dropped; so are templates, references, files,
-formulas and code. ``mwparserfromhell`` parses the mark-up. Templates are not expanded, so words that come from a
-template are missing.
+formulas and code. ``mwparserfromhell`` parses the mark-up. Templates are not expanded: their words are missing.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ class _DumpReader:
 def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[str, list[str]]]:
     """Articles of a dump: where each begins (``file:line``) and its passages, none blank, perhaps no passage at all.
 
-    Redirects and pages of other namespaces (talk, templates, categories) are ignored. Memory holds one chunk and its
-    pages.
+    Redirects and pages of other namespaces (talk, templates) are ignored. Memory holds one chunk and its pages.
     """
     reader = _DumpReader(name, policy)
     try:
@@ -205,7 +203,6 @@ def _is_too_tangled(wikitext: str) -> bool:
 
 
 def _words(code: Wikicode, unseen: frozenset[str]) -> str:
-    """Text of all nodes that contain words."""
     return "".join(_node_words(node, unseen) for node in code.nodes)
 
 

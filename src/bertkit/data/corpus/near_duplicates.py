@@ -84,9 +84,8 @@ def drop_duplicates(
 ) -> Iterator[Document]:
     """Yield each document that is not a duplicate of an earlier one.
 
-    Exact duplicates differ only in case, white space and sentence boundaries. Near ones have a Jaccard similarity of
-    their sets of five-word runs of at least ``threshold``, estimated from 64 hashes with a standard error of 0.05 at
-    0.8.
+    Exact duplicates differ only in case, white space and sentence boundaries. Near ones have sets of five-word runs
+    whose Jaccard similarity, estimated from 64 hashes with a standard error of 0.05 at 0.8, is ``threshold`` or more.
     """
     if not 0.5 <= threshold <= 1:
         raise InputError(f"threshold must be a similarity from 0.5 to 1, got {threshold}")

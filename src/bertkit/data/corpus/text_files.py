@@ -60,9 +60,8 @@ KEPT_EXAMPLES = 10
 class CorpusReport:
     """What was read and skipped. Filled while documents are read; one report may serve several calls.
 
-    bytes_read: after decompression; of a Parquet file, bytes of its texts. file_bytes_read: on disk. empty_rows: table
-    rows and dump pages without text. cut_documents: cuts in documents too long for memory. skipped: faults of each
-    kind.
+    bytes_read: after decompression; of a Parquet file, of its texts. file_bytes_read: on disk. empty_rows: table rows
+    and dump pages without text. cut_documents: cuts in documents too long for memory. skipped: faults by kind.
     """
 
     files: int = 0
@@ -120,7 +119,7 @@ class Source:
 
 
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
-    """The files to read, each once, in the order given, those of a pattern or folder by name; what exists is a path."""
+    """The files to read, each once, in the order given; a folder or a pattern gives its files sorted by name."""
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
     sources: dict[str, Source] = {}

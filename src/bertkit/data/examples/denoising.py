@@ -117,14 +117,12 @@ def infill(
 
 
 def _inside(starts: Ints, lengths: Ints, size: int) -> Flags:
-    """Which of ``size`` tokens are in one of the spans."""
     inside = np.zeros(size, bool)
     inside[gather(starts, lengths)] = True
     return inside
 
 
 def _marked(text: Ints, kept: Flags, starts: Ints, marks: int | Ints) -> Ints:
-    """The kept tokens, with a mark at the start of each span."""
     return np.insert(text, starts, marks)[np.insert(kept, starts, True)]
 
 
@@ -135,7 +133,6 @@ def _checked(ids: Ids | Ints) -> Ints:
 
 
 def _draw(key: int, which: int) -> int:
-    """The key of one of the draws."""
     return int(bits(key, np.array([which]))[0])
 
 

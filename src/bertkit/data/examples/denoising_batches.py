@@ -101,7 +101,6 @@ class DenoisingData(ExamplePlan):
         super().__init__(tokens, stretches, **options)
 
     def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
-        """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
         made = [
             self.example(sentences, epoch, number)
             for sentences, number in zip(self._sentences_of(chosen), numbers.tolist(), strict=True)

@@ -164,8 +164,8 @@ def mask_rows(
 ) -> tuple[Ints, Ints]:
     """Input ids and labels of concatenated rows, both int64 ``(T,)``; a label is the original token, or -100.
 
-    Special tokens are never targets, and each of at most 2**20 rows begins with one. A row has at most ``max(1,
-    round(rate * length))`` targets, or fewer if no whole word or span is short enough.
+    Special tokens are never targets, and each of at most 2**20 rows begins with one. A row has at most
+    ``max(1, round(rate * length))`` targets, or fewer if no whole word or span is short enough.
     """
     lengths = np.diff(boundaries)
     row = np.repeat(np.arange(len(lengths)), lengths)

@@ -129,7 +129,7 @@ class ExamplePlan(ABC):
     Epochs differ by a few examples, because chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples
     of any epoch are distributed evenly over its steps, so each is seen once and a step has about ``batch_size``.
 
-    ``batch_size`` counts examples of an optimizer step over all ranks, ``max_tokens`` those of one micro-batch.
+    batch_size: examples in an optimizer step, over all ranks. max_tokens: tokens in one micro-batch at most.
     """
 
     unit = "tokens"
@@ -207,7 +207,6 @@ class ExamplePlan(ABC):
         """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
 
     def _check_ids(self, ids: Ids | Ints, size: int) -> None:
-        """Refuse ids that a vocabulary of ``size`` tokens does not have."""
         if ids.max() >= size:
             raise DataError(
                 f"the token store contains id {int(ids.max())}, but the vocabulary has {size:,} tokens; use the "
@@ -230,7 +229,6 @@ class PretrainData(ExamplePlan):
         super().__init__(tokens, rules, **options)
 
     def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
-        """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
         ids, types, special = self._assemble(chosen)
         boundaries = boundaries_of(chosen.lengths)
         keys = bits(stream(self.rules.seed, "mask", epoch), numbers)
@@ -279,7 +277,6 @@ class PretrainData(ExamplePlan):
         return starts, np.minimum(sentences.document_start(cut), first_end[owner])
 
     def _read(self, starts: Ints, ends: Ints) -> Ids:
-        """Concatenated ids of the spans with the token offsets ``starts`` to ``ends`` - 1."""
         bounds = self._sentences.bounds
         first = np.searchsorted(bounds, starts, side="right") - 1
         last = np.searchsorted(bounds, ends, side="left")

@@ -48,7 +48,6 @@ def _decoded(token: str) -> str:
 
 
 def _begins(text: str) -> bool:
-    """Whether a token with this text is the first of a word."""
     first = text[:1]
     if first.isspace() or (first and (FROZEN.is_chinese(first) or _FIRST_KANA <= first <= _LAST_KANA)):
         return True

@@ -15,8 +15,7 @@ The file can be deleted at any time. Its parts, each aligned to 8 bytes::
     JSON                  SHA-256 of the store's manifest; type, place and CRC-32 of each part
     16 bytes              a mark, CRC-32 and length of the JSON
 
-It gets its name once it is completely on disk. A block is checked when it is first read, so that opening the file does
-not read 9 GB.
+It gets its name once it is completely on disk. A block is checked when it is first read, not 9 GB at once.
 """
 
 from __future__ import annotations
@@ -238,7 +237,6 @@ def _write(path: Path, content: Content) -> None:
 
 
 def _facts(view: mmap.mmap) -> Facts:
-    """The JSON at the end of the file."""
     size = len(view) - _END.size
     if size < 0:
         raise ValueError("it is too short")

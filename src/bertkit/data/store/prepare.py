@@ -41,7 +41,7 @@ class PrepareOptions(TypedDict, total=False):
 
     sentences: split running text, or take each line as a sentence.
     text: column of JSONL and Parquet files.
-    dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, which takes 320 or 3,200 bytes of each.
+    dedup: drop ``"exact"`` or also ``"near"`` duplicates; takes 320 or 3,200 bytes of memory per document kept.
     workers: processes that tokenize; None: one for each core available to this process.
     memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half of
         what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.

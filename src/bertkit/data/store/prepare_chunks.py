@@ -280,8 +280,6 @@ def _results(
 
 
 class _Actor:
-    """Tokenizes on a machine of the cluster."""
-
     def __init__(self, tokenizer: PreTrainedTokenizer, split: bool) -> None:
         limit_threads()
         self._work = ChunkTokenizer(tokenizer, split=split)

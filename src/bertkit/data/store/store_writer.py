@@ -207,7 +207,6 @@ class StoreWriter:
             self.path.rmdir()
 
     def _refuse_taken(self) -> None:
-        """Check that the folder is empty or contains an unfinished store."""
         if (self.path / MANIFEST).exists():
             raise ConfigError(f"{self.path} already has a finished token store; remove it or choose another --out")
         if (self.path / PROGRESS).exists():
@@ -281,12 +280,10 @@ class StoreWriter:
         self._replace(PROGRESS, json.dumps(values, indent=2))
 
     def _replace(self, name: str, content: str) -> None:
-        """Write a small file atomically."""
         replace_file(self.path / name, f"{content}\n".encode(), self.path / (name + WRITING))
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn a full disk or an unwritable folder into clear errors."""
         try:
             yield
         except OSError as error:

@@ -100,11 +100,10 @@ class TokenStore:
         return lengths
 
     def make_random_access(self) -> bool:
-        """Make reading in any order fast; False, after a message, if that cannot be, as groups are decoded then.
+        """Make reading in any order fast; False, after a message, if it cannot be: groups are decoded as before.
 
-        Of a store that does not fit into ``cache_bytes``, decoded ids and boundaries are mapped from a file in its
-        folder or in ``$XDG_CACHE_HOME/bertkit/stores``, which is written once for all processes: 2 or 4 bytes per
-        token, 8 per sentence.
+        Of a store beyond ``cache_bytes``, decoded ids and boundaries are mapped from a file in its folder or in
+        ``$XDG_CACHE_HOME/bertkit/stores``, written once for all processes: 2 or 4 bytes per token, 8 per sentence.
         """
         if self._fits_cache:
             return True
@@ -223,7 +222,6 @@ class TokenStore:
         return int(self.document_boundaries[document]), int(self.document_boundaries[document + 1])
 
     def _find_groups(self) -> None:
-        """Where each row group begins."""
         self._groups: list[tuple[Shard, int]] = []
         group_rows: list[int] = []
         for shard in self.manifest.shards:
@@ -261,7 +259,6 @@ class TokenStore:
             array.setflags(write=False)
 
     def _group(self, group: int) -> StoredIds:
-        """Ids of a row group, cached."""
         with self._lock:
             if group in self._cache:
                 self._cache.move_to_end(group)

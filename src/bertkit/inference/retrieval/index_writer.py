@@ -331,15 +331,11 @@ class IndexWriter:
         if not missing:
             return
         assert self.encoder is not None
-        with Progress(len(missing), label=f"texts after {self.manifest.num_texts:,}", unit="texts") as bar:
-
-            def advance(count: int) -> None:
-                bar.advance(count)
-                self._signals.check()
-
+        label = f"texts after {self.manifest.num_texts:,}"
+        with Progress(len(missing), label=label, unit="texts", check=self._signals.check) as bar:
             for start in range(0, len(missing), TEXTS_AT_ONCE):
                 some = missing[start : start + TEXTS_AT_ONCE]
-                encoded = self.encoder.encode([pending.rows[number].row.text for number in some], advance=advance)
+                encoded = self.encoder.encode([pending.rows[number].row.text for number in some], advance=bar.advance)
                 if not self.truncate:
                     where = [pending.rows[number].where for number in some]
                     refuse_truncated(encoded, where.__getitem__, self.encoder.longest)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar, Unpack
 
+from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import WEIGHTS, find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
-from bertkit.checkpoints.seq2seq_names import named_specs, table_of, with_own_output
+from bertkit.checkpoints.seq2seq_names import table_of, with_own_output
 from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GENERATION, GenerationSettings
@@ -48,7 +49,7 @@ def load_seq2seq(
         raise InputError(f"{cls.__name__} has no labels; num_labels, id2label and label2id are for classifiers")
     found = match(weights.tensors, config, spec, table, labels=labels, new_head=options.get("new_head") or False)
     if found.problems:
-        own = saved_as(weights.tensors, file_config, named_specs(file_config), table)
+        own = saved_as(weights.tensors, file_config, any_specs(file_config), table)
         raise CheckpointError(explain(found, weights.where, file_labels=file_config.num_labels, own=own))
     with no_weights():
         model = cls(config)  # type: ignore[arg-type]  # a class of the config's family

@@ -16,7 +16,7 @@ from bertkit.model.soft_targets import TEACHER, Judged
 from bertkit.ragged import Floats, GroupSet, Ints, boundaries_of
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.choices.workflow import ChoiceWorkflow
-from bertkit.tasks.taught_workflow import TaughtWorkflow, Units, no_labels
+from bertkit.tasks.taught_workflow import TaughtWorkflow, Units
 from bertkit.tokenization import PreTrainedTokenizer
 
 
@@ -42,11 +42,6 @@ class ChoiceTaught(TaughtWorkflow, ChoiceWorkflow):
 
     def blank(self, example: ChoiceExample) -> ChoiceExample:
         return replace(example, label=0)
-
-    def without_labels(self, encoded: GroupSet, first: int) -> GroupSet:
-        assert encoded.labels is not None
-        none = no_labels(encoded.labels, len(encoded) - first)
-        return replace(encoded, labels=np.concatenate([encoded.labels[:first], none]))
 
     def units(
         self, examples: Sequence[ChoiceExample], tokenizer: PreTrainedTokenizer, settings: ReadingSettings

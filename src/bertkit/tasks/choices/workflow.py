@@ -16,7 +16,7 @@ from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats, GroupSet
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
@@ -55,12 +55,6 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def hold_out(self, train: Examples[ChoiceExample], share: float, seed: int) -> Halves[ChoiceExample]:
         return carve(train, share, seed, key=lambda example: (example.context.casefold(), None))
 
-    def content(self, example: ChoiceExample) -> object:
-        return example.context, example.start, example.choices, example.label
-
-    def has_labels(self, examples: Sequence[ChoiceExample]) -> bool:
-        return examples[0].label is not None
-
     def train_fault(self, train: Examples[ChoiceExample]) -> str:
         return "" if len(train) > 1 else f"{len(train)} training question; training needs at least two"
 
@@ -94,9 +88,6 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
 
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
         return float(np.log(train.sizes).mean())
-
-    def sequences(self, encoded: GroupSet) -> Ragged:
-        return encoded.sequences
 
     def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
         return values.reshape(len(encoded), -1)

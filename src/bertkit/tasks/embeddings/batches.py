@@ -20,19 +20,13 @@ MOST_STEPS = 2
 
 
 def num_steps(texts: Ints, size: int) -> int:
-    """Steps of an epoch: as many as the rows fill, and as the most frequent text needs, within :data:`MOST_STEPS`.
-
-    ``texts`` ``(R, C)``: the number of each text of each row, that of equal texts the same.
-    """
+    """Steps of an epoch: as many as the rows fill, and as the most frequent text needs, within :data:`MOST_STEPS`."""
     needed = math.ceil(len(texts) / size)
     return max(needed, min(int(_rows_of_text(texts).max()), MOST_STEPS * needed))
 
 
 def epoch_batches(texts: Ints, size: int, *, seed: int, epoch: int) -> list[Ints]:
-    """The rows of each step, of which no two share a text: :func:`num_steps` arrays of nearly equal lengths.
-
-    Rows for which there is no place are left out; in another epoch it may be others.
-    """
+    """The rows of each step, of which no two share a text: arrays of nearly equal lengths. Some may be left out."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     order = generator.permutation(len(texts))
     steps = num_steps(texts, size)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
 from bertkit.metrics.scores import METRICS
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer, spoilt_tables
+from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.embeddings.features import featurize_columns, number_texts
 from bertkit.tasks.embeddings.scoring import DEPTH, Queries, nearer
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
@@ -47,6 +46,3 @@ class EmbeddingBattery(Battery[EmbeddingTask, EmbeddingExample]):
         assert np.array_equal(cut.texts.truncated, longer), f"{cut.texts.truncated.sum()} marked, {longer.sum()} cut"
         of_rows = [any(longer[number] for number in row if number >= 0) for row in whole.columns.tolist()]
         assert cut.truncated.tolist() == of_rows, "a text was cut, and its row is not marked"
-
-    def spoil(self, lines: list[str], path: Path, first: EmbeddingExample) -> Iterator[tuple[list[str], str]]:
-        return spoilt_tables(lines, path, first.row)

@@ -92,13 +92,8 @@ def find_negatives(
     for query, others in zip(queries.of_row.tolist(), rows.columns[:, 1:], strict=True):
         taken[query].update(rows.same[others[others != NONE]].tolist())
     depth = LOOKED_AT * count + max(map(len, taken))
-    with Progress(len(queries.anchors), label="searching negatives", unit="texts") as bar:
-
-        def advance(number: int) -> None:
-            bar.advance(number)
-            check()
-
-        places_QK, cosines_QK = nearest(unit_UD[queries.anchors], unit_UD[documents], depth, advance)
+    with Progress(len(queries.anchors), label="searching negatives", unit="texts", check=check) as bar:
+        places_QK, cosines_QK = nearest(unit_UD[queries.anchors], unit_UD[documents], depth, bar.advance)
     positives_R = column_cosines(vectors_UD, rows.columns[:, :2])[:, 0]
     limits_R = positives_R - (1 - most) * np.abs(positives_R)
     found = Negatives(np.full((len(rows), count), NONE), np.zeros((len(rows), count), np.float32))
@@ -112,21 +107,15 @@ def find_negatives(
 
 
 def _vectors(texts: Ragged, model: SentenceModel, folder: Path, signals: Interrupts) -> Floats:
-    """The vectors of all texts, those of an earlier call among them."""
     engine, parts = VectorEngine(model), []
-    with Progress(len(texts), label="vectors for negatives", unit="texts") as bar:
-
-        def advance(count: int) -> None:
-            bar.advance(count)
-            signals.check()
-
+    with Progress(len(texts), label="vectors for negatives", unit="texts", check=signals.check) as bar:
         for first in range(0, len(texts), PART):
             file = folder / f"vectors-{first:09d}.npy"
             part = texts.select(np.arange(first, min(first + PART, len(texts))))
             if file.exists():
                 bar.done += len(part)
             else:
-                write_atomically(file, _as_bytes(engine.vectors(part, advance)))
+                write_atomically(file, _as_bytes(engine.vectors(part, bar.advance)))
             parts.append(np.load(file))
     return np.concatenate(parts)
 
@@ -149,7 +138,6 @@ def _key(model: SentenceModel, rows: TextColumns) -> str:
 
 
 def _listing(examples: Sequence[EmbeddingExample], found: Negatives, positives: Sequence[float]) -> Iterator[Row]:
-    """What was found, for people."""
     texts = number_texts(examples).texts
     for example, numbers, cosines, positive in zip(examples, *found, positives, strict=True):
         near = [

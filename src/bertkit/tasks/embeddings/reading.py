@@ -52,7 +52,6 @@ def columns_note(task: EmbeddingTask, path: Path) -> str:
 
 
 def _columns_of(task: EmbeddingTask, path: Path, table: Table, split: Split) -> tuple[list[str], list[str], list[str]]:
-    """Names of the columns of the two texts, of the negatives, and of the score."""
     layout = task.columns
     first = find_column(path, table.columns, layout.text, "text", "choose one with --text")
     name_it = "choose one with --text-pair"

@@ -48,7 +48,6 @@ def embedding_report(
 
 
 def _add_texts(facts: SplitFacts, columns: TextColumns) -> None:
-    """How many different texts there are on each side, and how many negatives a row has."""
     anchors, others = len(np.unique(columns.columns[:, 0])), len(columns.documents)
     negatives = int((columns.columns[:, 2:] != NONE).sum())
     line = f"different texts: {anchors:,} first, {others:,} others"

@@ -103,10 +103,7 @@ def scores_of(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns) ->
 
 
 def resampled(task: EmbeddingTask, vectors_UD: Vectors, encoded: TextColumns, draws: Draws) -> Values:
-    """The main metric ``(K,)`` of K sets of rows; what is searched stays the same.
-
-    An anchor of several rows counts once in all, as it does in the score.
-    """
+    """The main metric of K sets of rows. An anchor of several rows counts once in all, as it does in the score."""
     if task.compares == "pairs":
         queries = Queries.of(encoded.columns)
         (values_Q,) = find_positives(vectors_UD, encoded.columns, encoded.documents, [task.main_metric]).values()

@@ -64,12 +64,7 @@ def check_start(folder: Path, settings: ReadingSettings) -> None:
         )
 
 
-def start_training(
-    start: str | Path,
-    task: EmbeddingTask,
-    settings: ReadingSettings,
-    device: Device,
-) -> TextComparison:
+def start_training(start: str | Path, task: EmbeddingTask, settings: ReadingSettings, device: Device) -> TextComparison:
     """The start checkpoint as it is, with its loss. Its folder will say how the texts of this run were read."""
     from bertkit.model.sentence_model import SentenceModel
     from bertkit.model.text_comparison import TextComparison

@@ -39,13 +39,8 @@ class VectorEngine:
     def shown_vectors(self, rows: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
         """The same; ``check`` is called between packs, and a progress bar says ``label``."""
         check()
-        with Progress(len(rows), label=label, unit="texts") as bar:
-
-            def advance(count: int) -> None:
-                bar.advance(count)
-                check()
-
-            return self.vectors(rows, advance)
+        with Progress(len(rows), label=label, unit="texts", check=check) as bar:
+            return self.vectors(rows, bar.advance)
 
     def _read(self, pack: Pack, values: Values) -> Sequence[Floats]:
         (pooled_BD,) = values.values()

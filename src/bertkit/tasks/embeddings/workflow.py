@@ -69,7 +69,6 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
     shared_settings: ClassVar[tuple[str, ...]] = ("pooling",)
     default_max_length = 256
     fields = ("text", "text_pair")
-    trains_in_bf16 = False
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return own_settings(self.task, settings)
@@ -94,11 +93,8 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
 
     def hold_out(self, train: Examples[EmbeddingExample], share: float, seed: int) -> Halves[EmbeddingExample]:
         if self.task.compares == "scores":
-            return carve(train, share, seed)
+            return super().hold_out(train, share, seed)
         return carve(train, share, seed, key=lambda row: (plain_text(row.text), None))
-
-    def content(self, example: EmbeddingExample) -> object:
-        return example.texts, example.score
 
     def has_labels(self, examples: Sequence[EmbeddingExample]) -> bool:
         return self.task.compares != "scores" or examples[0].score is not None

@@ -29,16 +29,7 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
 from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.task_settings import TaskSettings
-from bertkit.tasks.workflow import (
-    AnyWorkflow,
-    Card,
-    Decision,
-    Predicted,
-    SettingsT,
-    Steps,
-    Workflow,
-    workflow_of,
-)
+from bertkit.tasks.workflow import AnyWorkflow, Card, Decision, Predicted, SettingsT, Steps, Workflow, workflow_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
@@ -302,14 +293,12 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         }
 
     def _parts(self, given: HeadsPredicted) -> Iterator[tuple[str, AnyWorkflow, Predicted[Any, Any, Any]]]:
-        """The predictions for each head's examples."""
         for name, rows in _by_head(given.examples).items():
             chosen = given.decision.get(name)
             decision = chosen if isinstance(chosen, Mapping) else {}
             yield name, self.heads[name], Predicted(rows, given.encoded.parts[name], given.outputs[name], decision)
 
     def _facts(self, given: HeadsPredicted) -> dict[str, dict[str, Any]]:
-        """Scores of each head with their interval, for people and for programs."""
         found = {}
         for name, head, own in self._parts(given):
             sets = sets_of(head, own.examples)

@@ -61,10 +61,7 @@ class HubData:
 
 
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
-    """A path unchanged; for a name on the Hub, the folder that its files are downloaded to.
-
-    Without a subset in the name, the first of ``prefer`` (names of the task) that is a subset is taken.
-    """
+    """A path unchanged, or where a dataset of the Hub is downloaded to: its subset, or the first of ``prefer``."""
     return fetch_dataset(str(data), tuple(prefer)) if str(data).startswith(PREFIX) else Path(data)
 
 
@@ -191,7 +188,6 @@ def _preferred(subsets: Iterable[str], prefer: Sequence[str]) -> str | None:
 
 
 def _fetch(source: _Source, folder: Path) -> None:
-    """Download the files of all splits, then move the complete folder into place."""
     from huggingface_hub import hf_hub_download
 
     name, commit, splits = source["repository"], source["commit"], source["splits"]

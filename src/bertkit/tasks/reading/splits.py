@@ -139,10 +139,7 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
 
 
 def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path | None:
-    """The file beside that of a split whose name has ``word`` in place of ``matched``; None where there is none.
-
-    MNLI has ``dev_matched`` and ``dev_mismatched``, ``test_matched`` and ``test_mismatched``.
-    """
+    """The file beside that of a split with ``word`` for ``matched``, as MNLI's ``dev_mismatched``; None without."""
     path = splits_of(task, data).get(split)
     stem = _stem(path, SUFFIXES) if path is not None else ""
     if path is None or "matched" not in stem:

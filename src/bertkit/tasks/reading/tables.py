@@ -114,10 +114,7 @@ def _say_once(message: str) -> None:
 def find_column(
     path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str, *, taken: Sequence[str] = ()
 ) -> str:
-    """The first of ``wanted`` that the file has, but for those that are ``taken``; see :func:`column_of`.
-
-    Where there is none, a DataError lists the file's columns, the nearest one and ``advice``.
-    """
+    """The first of ``wanted`` that the file has and is not ``taken``; see :func:`column_of`. DataError for none."""
     free = [name for name in columns if name not in taken] if taken else columns
     found = column_of(free, wanted)
     if found is not None:

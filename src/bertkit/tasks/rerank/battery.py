@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer, spoilt_tables
+from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.rerank.comparison import means, query_values
 from bertkit.tasks.rerank.features import featurize_candidates, gains_of
@@ -39,6 +38,3 @@ class RerankBattery(Battery[RerankTask, RerankExample]):
         tokenizer = character_tokenizer(text for row in rows for text in (row.query, *row.documents))
         found, whole = (featurize_candidates(rows, tokenizer, length).sequences for length in (CUT_LENGTH, 1 << 20))
         assert np.array_equal(found.truncated, whole.lengths > CUT_LENGTH), "cut and not reported"
-
-    def spoil(self, lines: list[str], path: Path, first: RerankExample) -> Iterator[tuple[list[str], str]]:
-        return spoilt_tables(lines, path, first.row)

@@ -18,7 +18,7 @@ from bertkit.metrics.ranking import Values, judge_groups, ranking_values
 from bertkit.ragged import Floats, boundaries_of
 from bertkit.system.console import aligned
 from bertkit.tasks.examples import Row
-from bertkit.tasks.rerank.features import gains_of
+from bertkit.tasks.rerank.features import gains_of, numbers_of_documents
 from bertkit.tasks.rerank.task import RerankExample, RerankTask
 
 #: Orders that are drawn for the scores of no order.
@@ -57,10 +57,7 @@ def nothing_to_order(examples: Sequence[RerankExample], which: str) -> str:
 
 def bm25_scores(examples: Sequence[RerankExample]) -> Floats:
     """BM25 of all documents, query after query; the index has every document of the examples once."""
-    numbers: dict[str, int] = {}
-    for example in examples:
-        for text in example.documents:
-            numbers.setdefault(text, len(numbers))
+    numbers = numbers_of_documents(examples)
     index = BM25(numbers)
     found = [index.scores(e.query)[[numbers[text] for text in e.documents]] for e in examples]
     return np.concatenate(found).astype(np.float32)

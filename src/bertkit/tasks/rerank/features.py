@@ -37,6 +37,12 @@ def featurize_candidates(
     return GroupSet.of(replace(rows, labels=gains), boundaries_of(sizes))
 
 
+def numbers_of_documents(examples: Sequence[RerankExample]) -> dict[str, int]:
+    """The different documents of all queries, numbered in their order."""
+    different = dict.fromkeys(text for example in examples for text in example.documents)
+    return {text: number for number, text in enumerate(different)}
+
+
 def gains_of(examples: Sequence[RerankExample]) -> Floats:
     """How relevant all documents are, query after query: float32 ``(N,)``; of labelled examples."""
     return np.array([gain for example in examples for gain in example.gains or ()], np.float32)

@@ -22,6 +22,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.rerank.features import numbers_of_documents
 from bertkit.tasks.rerank.task import BM25_SEARCH, RerankExample
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts
@@ -40,10 +41,7 @@ def add_negatives(examples: Examples[RerankExample], count: int, searcher: str) 
     """The examples, labelled ones each with up to ``count`` more documents of the others as not relevant."""
     if not count or any(example.gains is None for example in examples):
         return examples
-    numbers: dict[str, int] = {}
-    for example in examples:
-        for text in example.documents:
-            numbers.setdefault(text, len(numbers))
+    numbers = numbers_of_documents(examples)
     documents, plain = list(numbers), [plain_text(text) for text in numbers]
     search = _by_words(examples, documents) if searcher == BM25_SEARCH else _by_vectors(examples, documents, searcher)
     found, added = [], 0

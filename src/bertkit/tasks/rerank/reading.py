@@ -87,7 +87,6 @@ def _find_places(task: RerankTask, path: Path, table: Table, split: Split) -> _P
 
 
 def _row(places: _Places, values: Sequence[object], split: Split) -> tuple[str, list[Graded]]:
-    """The query of a row, and its documents."""
     asked = text_in(f"column {places.query!r}", values[0])
     if places.label is not None:
         return asked, _graded(places.document, values[1], places.label, values[2], split)

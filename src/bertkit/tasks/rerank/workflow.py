@@ -17,7 +17,7 @@ from bertkit.config.reading_settings import RankLoss, ReadingSettings
 from bertkit.engine.backend import Network
 from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.ragged import Floats, GroupSet
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -48,7 +48,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
     task: RerankTask
     model_class = "BertForSequenceClassification"
     fields = ("query", "documents")
-    trains_in_bf16 = False
     shared_settings = ("pooling",)
     default_max_length = 512
 
@@ -69,12 +68,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
 
     def hold_out(self, train: Examples[RerankExample], share: float, seed: int) -> Halves[RerankExample]:
         return carve(train, share, seed, key=lambda example: (plain_text(example.query), None))
-
-    def content(self, example: RerankExample) -> object:
-        return example.query, example.documents, example.gains
-
-    def has_labels(self, examples: Sequence[RerankExample]) -> bool:
-        return examples[0].gains is not None
 
     def train_fault(self, train: Examples[RerankExample]) -> str:
         if len({gain for example in train for gain in example.gains or ()}) > 1:
@@ -170,9 +163,6 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             term = RANK_LOSSES[kind](scores, own, torch.from_numpy(groups - groups[0]))
             total, count = total + float(term.total), count + term.num_targets
         return total / count
-
-    def sequences(self, encoded: GroupSet) -> Ragged:
-        return encoded.sequences
 
     def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:
         return values[:, 0]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer, spoilt_tables
+from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.seq2seq.features import featurize_seq2seq
 from bertkit.tasks.seq2seq.scoring import text_scores
@@ -35,6 +34,3 @@ class Seq2SeqBattery(Battery[Seq2SeqTask, Seq2SeqExample]):
         assert whole.targets is not None
         longer = (whole.sources.lengths > CUT_LENGTH) | (whole.targets.lengths > CUT_LENGTH)
         assert np.array_equal(cut.truncated, longer), f"{cut.truncated.sum()} rows are marked, {longer.sum()} were cut"
-
-    def spoil(self, lines: list[str], path: Path, first: Seq2SeqExample) -> Iterator[tuple[list[str], str]]:
-        return spoilt_tables(lines, path, first.row)

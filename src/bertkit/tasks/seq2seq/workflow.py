@@ -23,8 +23,8 @@ from bertkit.metrics.probabilities import entropy
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
-from bertkit.tasks.examples import Examples, Halves, Row, Split
-from bertkit.tasks.hold_out import carve, plain_text, text_key
+from bertkit.tasks.examples import Examples, Row, Split
+from bertkit.tasks.hold_out import plain_text, text_key
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.seq2seq.features import TextPairs, featurize_seq2seq
 from bertkit.tasks.seq2seq.reading import read_seq2seq
@@ -82,15 +82,6 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def example_of(self, item: Mapping[str, object], where: str) -> Seq2SeqExample:
         return Seq2SeqExample(read_text(item, where)[0])
-
-    def hold_out(self, train: Examples[Seq2SeqExample], share: float, seed: int) -> Halves[Seq2SeqExample]:
-        return carve(train, share, seed)
-
-    def content(self, example: Seq2SeqExample) -> object:
-        return example.text, example.target
-
-    def has_labels(self, examples: Sequence[Seq2SeqExample]) -> bool:
-        return examples[0].target is not None
 
     def train_fault(self, train: Examples[Seq2SeqExample]) -> str:
         if len({example.target for example in train}) > 1:
@@ -194,14 +185,9 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def outputs(self, engine: TextGenerator, encoded: TextPairs, *, check: Check = stop_nothing, label: str) -> Written:
         check()
-        with Progress(len(encoded), label=label, unit="rows") as bar:
-
-            def advance(count: int) -> None:
-                bar.advance(count)
-                check()
-
+        with Progress(len(encoded), label=label, unit="rows", check=check) as bar:
             settings, num_words = engine.model.generation_settings, len(encoded.tokenizer)
-            found = engine.generate(encoded.sources, settings, num_words=num_words, advance=advance)
+            found = engine.generate(encoded.sources, settings, num_words=num_words, advance=bar.advance)
         first = [texts[0] for texts in found]
         texts = [text.strip() for text in encoded.tokenizer.batch_decode(first, skip_special_tokens=True)]
         if encoded.targets is None:

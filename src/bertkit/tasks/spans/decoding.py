@@ -61,10 +61,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class SpanSearch:
-    """Which answers are looked for. ``with_null``: "no answer" takes part in the probabilities.
-
-    align_to_words: a span that begins or ends inside a word is extended to whole words.
-    """
+    """Which answers are looked for; ``align_to_words`` extends spans that begin or end inside a word."""
 
     n_best: int = 20
     max_answer_length: int = 30

@@ -89,10 +89,7 @@ def is_question(item: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpanTask(BuiltIn):
-    """Question answering by a span of the context. With ``no_answers`` the metrics are those of v2.0.
-
-    version: what file names of this task say, where a folder holds both.
-    """
+    """Spans of contexts, and with ``no_answers`` the metrics of v2.0. ``version`` is in the names of its files."""
 
     form: ClassVar[str] = "span"
 

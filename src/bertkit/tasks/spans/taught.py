@@ -17,10 +17,9 @@ from bertkit.model.losses import by_sequence, inside_sequences
 from bertkit.model.output import ModelOutput
 from bertkit.model.soft_targets import TEACHER, Judged
 from bertkit.ragged import Floats, Ints
-from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample, SpanTask
-from bertkit.tasks.spans.workflow import N_BEST, SpanOutputs, SpanWorkflow
+from bertkit.tasks.spans.workflow import SpanOutputs, SpanWorkflow
 from bertkit.tasks.taught_workflow import TaughtWorkflow, Units
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -84,5 +83,4 @@ class SpanTaught(TaughtWorkflow, SpanWorkflow):
         return told, encoded.rows.boundaries
 
     def outputs_of(self, told: Floats, encoded: SpanWindows) -> SpanOutputs:
-        search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
-        return SpanOutputs(told, find_answers(encoded, told[:, 0], told[:, 1], search))
+        return self.answered(encoded, told)

@@ -16,7 +16,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -92,9 +92,6 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         answers = None if example.answers is None else [tuple(answer) for answer in example.answers]
         return example.id, example.question, example.context, answers
 
-    def has_labels(self, examples: Sequence[SpanExample]) -> bool:
-        return examples[0].answers is not None
-
     def train_fault(self, train: Examples[SpanExample]) -> str:
         if any(example.answers for example in train):
             return ""
@@ -127,12 +124,13 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         places = np.log(np.maximum(train.context_size[holds], 1))
         return entropy(np.bincount(holds)) + float(places.sum()) / len(train)
 
-    def sequences(self, encoded: SpanWindows) -> Ragged:
-        return encoded.rows
-
     def arrange(self, encoded: SpanWindows, values: Floats, config: AnyConfig) -> SpanOutputs:
+        return self.answered(encoded, values)
+
+    def answered(self, encoded: SpanWindows, logits: Floats) -> SpanOutputs:
+        """The logits ``(T, 2)`` with the answers that they give."""
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
-        return SpanOutputs(values, find_answers(encoded, values[:, 0], values[:, 1], search))
+        return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 
     def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> Row:
         decision: Row = asdict(given.encoded.settings)

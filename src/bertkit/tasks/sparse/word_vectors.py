@@ -76,13 +76,8 @@ class SparseEngine:
         words = WordPooling(self.settings.pooling, self.settings.logs)
         wanted = Wanted(("word_weights",), words=words, num_words=self.num_words)
         check()
-        with Progress(len(rows), label=label, unit="texts") as bar:
-
-            def advance(count: int) -> None:
-                bar.advance(count)
-                check()
-
-            found = self.engine.run(rows, wanted, _above_zero, advance)
+        with Progress(len(rows), label=label, unit="texts", check=check) as bar:
+            found = self.engine.run(rows, wanted, _above_zero, bar.advance)
         ids, weights = (np.concatenate(part) for part in zip(*found, strict=True))
         bounds = boundaries_of([len(own) for own, _ in found])
         return SparseVectors(csr_matrix((weights, ids, bounds), shape=(len(rows), self.engine.config.vocab_size)))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from bertkit.errors import DataError
-from bertkit.tasks.check_task import Battery, spoilt_tables
+from bertkit.tasks.check_task import Battery
 from bertkit.tasks.examples import Example, Split
 from bertkit.tasks.text.task import TextTask, score
 
@@ -42,9 +41,6 @@ class TextBattery(Battery[TextTask, Example]):
         assert tuple(values) == self.task.metrics, f"scores {list(values)} are not the metrics {self.task.metrics}"
         return values
 
-    def spoil(self, lines: list[str], path: Path, first: Example) -> Iterator[tuple[list[str], str]]:
-        return spoilt_tables(lines, path, first.row)
-
     def check_more(self) -> list[str]:
         several = bool(self.task.columns.label_columns)
         try:
@@ -54,7 +50,6 @@ class TextBattery(Battery[TextTask, Example]):
         raise AssertionError(f"{self.task.name}: takes the label 'no such label' for {taken!r}")
 
     def _as_written(self, label: int | float | tuple[int, ...]) -> object:
-        """A label as a file of the task holds it."""
         names = self.task.labels or ()
         if not isinstance(label, tuple):
             return names[int(label)]

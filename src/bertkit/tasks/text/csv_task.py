@@ -122,7 +122,6 @@ def csv_task(
 def _flag_columns(
     file: Path, table: Table, given: tuple[str, ...], labels: Sequence[str] | None, problem: Problem | None
 ) -> tuple[str, ...]:
-    """The columns of labels with one each."""
     if problem not in (None, "multi_label") or tuple(labels or given) != given:
         raise ConfigError(
             f"label={list(given)}: each of several columns is one label, so that problem= is 'multi_label', not "
@@ -155,7 +154,6 @@ def _make_task(
 
 
 def _listed_names(file: Path, table: Table, column: str, separator: str) -> list[str]:
-    """The labels of a column that holds several per row."""
     found: set[str] = set()
     for _, (value,) in table.rows([column]):
         found.update([] if value is None else listed_labels(value, separator))

@@ -1,7 +1,4 @@
-"""From logits to labels, and to rows of files, under a decision that was made on dev: a temperature, thresholds.
-
-In numpy; for evaluation, files and pipelines alike.
-"""
+"""From logits to labels, and to rows of files, under a decision that was made on dev: a temperature, thresholds."""
 
 from __future__ import annotations
 
@@ -184,7 +181,6 @@ def rows_at_once(logits: npt.NDArray[np.floating]) -> int:
 
 
 def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[str, float]:
-    """The probabilities of a row: all, or the largest."""
     if len(names) <= MOST_SHARES:
         return dict(zip(names, share_C.tolist(), strict=True))
     largest = np.argpartition(share_C, -MOST_SHARES)[-MOST_SHARES:]

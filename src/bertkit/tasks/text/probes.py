@@ -1,7 +1,4 @@
-"""What vectors of texts know of labels without training the encoder: neighbours, a linear classifier, clusters.
-
-Each takes dense vectors or the sparse ones of TF-IDF, so that both are judged by the same means.
-"""
+"""What vectors of texts, dense or of TF-IDF, know of labels: neighbours, a linear classifier, clusters."""
 
 from __future__ import annotations
 

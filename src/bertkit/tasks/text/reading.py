@@ -59,7 +59,6 @@ def read_examples(task: TextTask, path: Path, split: Split, *, on_error: OnError
 
 
 def _columns_of(task: TextTask, path: Path, table: Table, split: Split) -> tuple[list[str], bool]:
-    """Names of the columns to read, first the texts, then the labels; and whether there are labels."""
     layout = task.columns
     names = [find_column(path, table.columns, layout.text, "text", "choose one with --text")]
     if layout.text_pair:

@@ -20,7 +20,7 @@ from bertkit.ragged import Floats, Ints
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, Units, label_places, no_labels
+from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, Units, label_places
 from bertkit.tasks.text.features import TextRows
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask
@@ -85,11 +85,6 @@ class TextTaught(TaughtWorkflow, TextWorkflow):
 
     def blank(self, example: Example) -> Example:
         return replace(example, label=() if self.task.multi_label else 0)
-
-    def without_labels(self, encoded: TextRows, first: int) -> TextRows:
-        assert encoded.labels is not None
-        none = no_labels(encoded.labels, len(encoded) - first)
-        return replace(encoded, labels=np.concatenate([encoded.labels[:first], none]))
 
     def units(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, settings: ReadingSettings) -> Units:
         return Units(np.ones(len(examples), np.int64))

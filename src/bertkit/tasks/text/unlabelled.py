@@ -13,10 +13,7 @@ from bertkit.tasks.text.task import TextTask
 def fresh_texts(
     task: TextTask, file: Path, known: Collection[Hashable], key: Callable[[Example], Hashable]
 ) -> tuple[list[Example], int]:
-    """The different texts or pairs of a file whose ``key`` is none of ``known``, and how many were read.
-
-    The task's text columns of a table, or each line of another file; blank ones are left out. Labels are not read.
-    """
+    """The different texts or pairs of a file, without labels, whose ``key`` is not known, and how many were read."""
     read = [Example(row.text, row.pair, source=str(file)) for row in read_texts(file, task.columns)[1]]
     read = [example for example in read if example.text.strip()]
     found: dict[Hashable, Example] = {}

@@ -19,10 +19,9 @@ from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
-from bertkit.ragged import Floats, GroupSet, Labels, Ragged
+from bertkit.ragged import Floats, GroupSet, Labels
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
-from bertkit.tasks.hold_out import carve
+from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
 from bertkit.tasks.text.baseline import tfidf_baseline
@@ -99,15 +98,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def example_of(self, item: Mapping[str, object], where: str) -> Example:
         return Example(*read_text(item, where))
 
-    def hold_out(self, train: Examples[Example], share: float, seed: int) -> Halves[Example]:
-        return carve(train, share, seed)
-
-    def content(self, example: Example) -> object:
-        return example.text, example.text_pair, example.label
-
-    def has_labels(self, examples: Sequence[Example]) -> bool:
-        return examples[0].label is not None
-
     @property
     def has_one_label(self) -> bool:
         return type(self) is TextWorkflow and self.task.kind == "classification"  # a subclass may have a teacher
@@ -167,9 +157,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float | None:
         return label_entropy(self.task, train, class_weights(self.task, train, settings))
-
-    def sequences(self, encoded: TextRows) -> Ragged:
-        return sequences_of(encoded)
 
     def arrange(self, encoded: TextRows, values: Floats, config: AnyConfig) -> Floats:
         return values_of(encoded, values)
@@ -322,10 +309,7 @@ def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np
 def score_logits(
     task: TextTask, logits: Floats, labels: Labels, predicted: npt.NDArray[np.number] | None = None
 ) -> dict[str, float]:
-    """Every metric of the task, and ``loss``, the mean loss without class weights.
-
-    ``predicted`` is what is scored of the logits ``(n, C)``; None means the likeliest labels.
-    """
+    """Every metric of the task, by default of the likeliest labels, and ``loss``, the mean without class weights."""
     import torch
 
     from bertkit.model.losses import class_loss

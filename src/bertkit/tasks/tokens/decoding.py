@@ -118,16 +118,12 @@ def _of_units(probabilities_VC: Floats, units: Ints, strategy: Strategy) -> Floa
 
 
 def _most_probable(probabilities_UC: Floats) -> tuple[Ints, Floats]:
-    """The label number of each row, and its probability."""
     numbers = probabilities_UC.argmax(axis=-1)
     return numbers, np.take_along_axis(probabilities_UC, numbers[:, None], axis=-1)[:, 0]
 
 
 def _groups(numbers_U: Ints, texts_U: Ints, id2label: Mapping[int, str]) -> tuple[list[str], Ints]:
-    """Types of neighbours that are one entity, by the rule of :mod:`bertkit.metrics.tags`, and the first unit of each.
-
-    Runs of ``O`` are groups as well, of the type "".
-    """
+    """Types of neighbours that are one entity, also ``O`` as "", by :mod:`bertkit.metrics.tags`; their first units."""
     notation = notation_of(id2label.values())
     split = [notation.split(id2label[number]) for number in range(len(id2label))]
     letters_C, types = np.array([letter for letter, _ in split]), [kind for _, kind in split]

@@ -55,10 +55,7 @@ def windows_of_texts(
     overlap: int | None = None,
     truncate: bool = False,
 ) -> TokenWindows:
-    """Rows of at most ``max_length`` tokens for texts of any length; with ``truncate`` the first row of each.
-
-    ``overlap``: pieces that neighbouring rows of a text share; None means a quarter of a row.
-    """
+    """Rows of ``max_length`` tokens at most for texts of any length, that overlap by a quarter by default."""
     if not texts:
         raise InputError("there are no texts to encode")
     room = max_length - 2

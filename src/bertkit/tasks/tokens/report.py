@@ -93,7 +93,6 @@ def _add_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, ma
 
 
 def _names(rows: Sequence[TaggedExample]) -> list[tuple[str, str]]:
-    """Type and words of every entity."""
     return [
         (entity.type, " ".join(row.words[entity.start : entity.end]).casefold())
         for row in rows

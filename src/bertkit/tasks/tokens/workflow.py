@@ -18,7 +18,7 @@ from bertkit.errors import ConfigError, InputError, shorten
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -140,9 +140,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counted = train.labels[train.labels != IGNORED]
         return np.bincount(counted, minlength=len(self.task.labels)).astype(np.float64)
 
-    def sequences(self, encoded: TokenWindows) -> Ragged:
-        return encoded.rows
-
     def arrange(self, encoded: TokenWindows, values: Floats, config: AnyConfig) -> Floats:
         number = {name: index for index, name in config.id2label.items()}
         return values[encoded.places][:, [number[name] for name in self.task.labels]]
@@ -259,7 +256,6 @@ def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.ND
 
 
 def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[Row]:
-    """The entities with their places in the text."""
     text, spans = example.text, example.spans
     found: list[Row] = []
     for kind, first, end in read_entities(tags):

@@ -171,7 +171,6 @@ class ChunkEncoder:
 
 
 def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
-    """The array with room for ``size`` elements."""
     if size <= len(array):
         return array
     return np.concatenate([array, np.zeros(max(size, len(array)), array.dtype)])

@@ -103,7 +103,6 @@ class PartsEncoder(ChunkEncoder):
         raise NotImplementedError
 
     def _read(self, chunk: str) -> str:
-        """The text that a chunk stands for."""
         return unquote(chunk[len(QUOTED) :]) if chunk.startswith(QUOTED) else chunk
 
     def _normalized(self, text: str) -> str:

@@ -113,7 +113,7 @@ Numbering = Callable[[SentencePieceModel, Path], Pieces]
 
 
 def read_model(path: Path, number: Numbering, *, byte_pieces: bool = False) -> dict[str, Any]:
-    """The arguments in a SentencePiece file, numbered as its family does; with ``byte_pieces`` bytes are pieces."""
+    """The arguments in a SentencePiece file, numbered as its family does; with ``byte_pieces`` bytes are pieces too."""
     data = read_bytes(path)
     model = parse_sentencepiece(data, path)
     if BYTE in model.kinds and not byte_pieces:

@@ -147,7 +147,6 @@ class WordCounter:
         self._bound()
 
     def _bound(self) -> None:
-        """Write the table to a file when it is full."""
         if len(self._words) <= self.memory // BYTES_PER_WORD:
             return
         if self._spill is None:

@@ -200,7 +200,6 @@ class _Joiner:
         return self.pieces
 
     def _join(self, pair: int) -> None:
-        """Merge a pair in all words."""
         left, right = pair >> _SHIFT, pair & _LOW
         piece = self.pieces[left] + self.pieces[right].removeprefix(PREFIX)
         # Another pair may have been merged into the same piece before.
@@ -237,7 +236,6 @@ class _Joiner:
 
 
 def _joined(word: Sequence[int], left: int, right: int, number: int) -> list[int]:
-    """The word with each ``left, right`` replaced by ``number``, from left to right."""
     joined: list[int] = []
     at = 0
     while at < len(word):

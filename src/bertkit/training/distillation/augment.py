@@ -131,7 +131,6 @@ def _guesses(
 def _neighbours(
     texts: Sequence[str], vectors: SentenceEncoder, count: int, stop: frozenset[str]
 ) -> dict[str, list[str]]:
-    """The nearest other words of each word, by the cosine of their vectors."""
     counts: dict[str, int] = {}
     for text in texts:
         for found in _words(text, stop):

@@ -55,10 +55,7 @@ def _relation(x_sD: Tensor, num_heads: int) -> Tensor:
 
 
 def attention_loss(student_T3D: Tensor, teacher_T3D: Tensor, layout: Layout, num_heads: int) -> LossTerm:
-    """Squared difference of the attention scores before softmax, mean over heads and pairs of tokens.
-
-    Jiao et al. 2020, "TinyBERT", equation 7. Queries and keys of both have ``num_heads`` heads, of any width.
-    """
+    """Squared difference of the attention scores before softmax (Jiao et al. 2020, "TinyBERT", equation 7), mean."""
     total = student_T3D.new_zeros((), dtype=torch.float32)
     for start, end in layout.spans():
         said, wanted = (_scores(x[start:end].float(), num_heads) for x in (student_T3D, teacher_T3D))

@@ -144,8 +144,6 @@ def distill_task(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What both runs share."""
-
     run: DistillRun
     config: FinetuneConfig
     taught: TaughtWorkflow
@@ -196,7 +194,6 @@ class _Job:
         return not all(repr(self.taught.content(row)) in held_out for row in rows.dev)
 
     def _resolved(self, num_rows: int) -> FinetuneConfig:
-        """The settings of the student, with nothing left open."""
         return resolved(self.taught, self.taught.start_shape(self.start, self.config), self.config, num_rows)
 
     def _varied(self, train: Sequence[Any], known: Collection[tuple[str, ...]]) -> list[Any]:
@@ -292,10 +289,7 @@ def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:
 def _lengths_of_runs(
     config: FinetuneConfig, start: Path, num_labelled: int, num_texts: int
 ) -> tuple[FinetuneConfig, FinetuneConfig]:
-    """The settings with and without the teacher: as many updates, although the labelled texts may be few of all.
-
-    Where the number of epochs is not given, each has what suits its texts.
-    """
+    """With and without the teacher: as many updates, or what suits the texts if the number of epochs is open."""
     if num_labelled == num_texts:
         return config, config
     if config.epochs is None:
@@ -308,7 +302,6 @@ def _lengths_of_runs(
 
 
 def _measurable(run: Run, taught: TaughtWorkflow, rows: Rows) -> Measurable:
-    """A model and some dev examples, each by itself."""
     examples = [run.workflow.encode([each], run.tokenizer, run.config, labelled=False) for each in rows.dev[:100]]
 
     def compute(number: int) -> object:

@@ -249,7 +249,6 @@ class _Job:
         return result
 
     def _word_means(self) -> WordMeans | None:
-        """What is learned beside the teacher's vectors; None if that is nothing."""
         settings, config = self.settings, self.config
         if not (settings.embedding_weight or settings.final_embedding_weight):
             return None
@@ -331,7 +330,6 @@ def _ask(encoder: SentenceEncoder, texts: Sequence[str], folder: Path, key: str)
 
 
 def _measurable(encoder: SentenceEncoder, texts: Sequence[str]) -> Measurable:
-    """An encoder and some texts, tokenization included."""
     some = texts[:100]
     rows = featurize_texts(some, None, encoder.tokenizer, max_length=encoder.tokenizer.model_max_length)
     shape: Any = encoder.pipeline.model.config

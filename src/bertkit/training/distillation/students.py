@@ -88,8 +88,7 @@ def shape_of(student: Student, teacher: str | Path) -> BertConfig:
 def take_embeddings(student: BertModel, teacher: BertModel) -> None:
     """Give the student's tables the vectors of the teacher's, cut to its width by PCA of the words, as one of them.
 
-    The sum of a word, a position and a segment stays what it was, as far as the width can hold it. ConfigError if the
-    student is wider.
+    The sum of a word, a position and a segment stays what it was, as far as the width can hold it.
     """
     ours, theirs = student.embeddings, teacher.embeddings
     words_VD = theirs.word_embeddings.weight.detach()

@@ -28,11 +28,7 @@ from bertkit.training.distillation.corpus_losses import (
     relation_loss,
     state_loss,
 )
-from bertkit.training.distillation.distill_settings import (
-    PredictionDistillation,
-    RelationDistillation,
-    StateLoss,
-)
+from bertkit.training.distillation.distill_settings import PredictionDistillation, RelationDistillation, StateLoss
 from bertkit.training.trainer.generators import seeded
 
 Student = BertForPreTraining | BertForMaskedLM
@@ -212,7 +208,6 @@ def check_pair(
 
 
 def _not_plain(ours: BertConfig, theirs: BertConfig) -> list[str]:
-    """Layers whose attention is not BERT's."""
     return [
         f"the {name} is of the {shape.model_type} family, whose attention is more than queries, keys and values, or "
         "whose layers share weights; this method compares those of BERT and its like"

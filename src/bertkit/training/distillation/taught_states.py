@@ -46,10 +46,7 @@ StatePair = tuple[TaughtStates, PreTrainedTokenizer]
 def open_pair(
     teacher: Path, start: Path, workflow: AnyWorkflow, settings: TaskDistillation, *, seed: int, device: str
 ) -> StatePair:
-    """A student, of its first weights ``start``, and its teacher, ready to be compared, and the tokenizer of both.
-
-    A head of the kind of task is kept and not trained. ``seed`` is that of the projection to the teacher's width.
-    """
+    """A student of weights ``start`` and its teacher, and the tokenizer of both. A head is kept and not trained."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
     if tokenizer_digest(tokenizer) != tokenizer_digest(AutoTokenizer.from_pretrained(checkpoint_folder(teacher))):
         raise ConfigError(
@@ -95,7 +92,6 @@ def follow_states(
 
 
 def _student(start: Path, workflow: AnyWorkflow) -> Any:
-    """The encoder, with the head of the kind of task if it has one."""
     shape = read_any_config(config_path(start))
     if not isinstance(shape, BertConfig):
         raise ConfigError(

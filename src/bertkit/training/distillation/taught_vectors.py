@@ -252,10 +252,7 @@ def student_head(
 
 
 def student_model(start: Path, head: SentenceConfig, seed: int, words: BertForMaskedLM | None = None) -> SentenceModel:
-    """The student, from its first checkpoint ``start``; ``seed`` is that of a new linear layer.
-
-    ``words`` is ``start`` with a masked-LM head, whose encoder is to be the student's.
-    """
+    """The student of the checkpoint ``start``; ``words`` is the same with a masked-LM head, and gives its encoder."""
     if has_own_layers(start):
         made = SentenceModel.from_pretrained(start)
         if words is not None:

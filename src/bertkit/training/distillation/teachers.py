@@ -96,10 +96,7 @@ def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A fine-tuned run, or another checkpoint with the head of a kind of task, opened.
-
-    places: for each output of the task, the number of the teacher's output with that name.
-    """
+    """An opened run or classifier; ``places``: for each output of the task, that of the teacher with its name."""
 
     run: Run
     sha256: str
@@ -108,10 +105,7 @@ class Teacher:
     def logits(
         self, taught: TaughtWorkflow, examples: Sequence[Any], sizes: Ints, reading: ReadingSettings, folder: Path
     ) -> Floats:
-        """Its logits in the order of the task's labels, float32 ``(U, C)``; ``sizes`` has the units of each example.
-
-        It reads examples as it was trained to, or as the student does (``reading``) where the kind of task asks for it.
-        """
+        """Its logits in the order of the task's labels, ``(U, C)``; it reads as in training, or as the student does."""
         run = self.run
         used = reading if taught.reads_alike else run.config
         how = used.model_dump(include=_READING)
@@ -195,7 +189,6 @@ def combined(
 
 
 def _softmax_of_groups(x_KUC: npt.NDArray[np.float64], groups: Ints) -> npt.NDArray[np.float64]:
-    """Softmax over the units of each group."""
     firsts, sizes = groups[:-1], np.diff(groups)
     masses = np.exp(x_KUC - np.repeat(np.maximum.reduceat(x_KUC, firsts, axis=1), sizes, axis=1))
     shares: npt.NDArray[np.float64] = masses / np.repeat(np.add.reduceat(masses, firsts, axis=1), sizes, axis=1)

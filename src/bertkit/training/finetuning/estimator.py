@@ -34,8 +34,6 @@ Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[np.generic] | Iter
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """The content of ``classifier.json``."""
-
     params: dict[str, Any]
     classes: list[str | int | float | bool]
     dtype: str
@@ -169,7 +167,6 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return text_logits(InferenceEngine.for_scoring(self.model_), features)
 
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
-        """A warning with the number of texts that lost their end, if any did."""
         if count := int(truncated.sum()):
             warnings.warn(
                 f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "

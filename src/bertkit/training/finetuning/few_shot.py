@@ -111,8 +111,6 @@ def fit_few_labels(
 def _contrast(
     model: BertForSequenceClassification, train: Ragged, config: FinetuneConfig, seed: int, options: FitOptions
 ) -> Progression:
-    """Train the encoder, from the newest checkpoint if the run is resumed."""
-
     def steps_alone(record: Record) -> None:
         if "event" not in record:
             options.log(record)

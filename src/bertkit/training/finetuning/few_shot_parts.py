@@ -109,7 +109,6 @@ class HeldOut:
 
 
 def _unlabelled(job: Job, rows: Sequence[Example]) -> Ragged | None:
-    """The texts of the file that the settings name, encoded; None without one."""
     if (file := job.config.unlabelled) is None:
         return None
     scored = [*job.data.rows.dev, *(row for more in job.data.rows.more.values() for row in more)]

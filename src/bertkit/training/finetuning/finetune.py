@@ -143,7 +143,6 @@ def finetune(
 
 
 def _hash_of(file: str) -> str:
-    """Of a file that a resumed run must find as it was."""
     if not (path := user_path(file)).is_file():
         raise DataError(f"unlabelled={file!r} is not a file; give one with a text in each line, or a table")
     return sha256_file(path)
@@ -162,7 +161,6 @@ def with_precision(config: FinetuneConfig, start: Path, run: RunFolder, device: 
 def _identity(
     task: Task, data: str | Path, start: StartModel, config: FinetuneConfig, added: Mapping[str, Json] | None
 ) -> dict[str, Json]:
-    """What a run and its resumption must have in common."""
     return {
         "task": task_to_dict(task),
         "data": printable(data),
@@ -188,7 +186,6 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
 
 
 def _judged_by(task: Task, metric: str | None) -> Task:
-    """The task with another main metric."""
     if metric is None or metric == task.main_metric:
         return task
     changeable = cast("DataclassInstance", task)  # of some kinds the main metric is fixed
@@ -205,12 +202,7 @@ def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, nu
 
 
 def _prepare(
-    workflow: AnyWorkflow,
-    data: str | Path,
-    start: StartModel,
-    config: FinetuneConfig,
-    run: FinetuneFolder,
-    device: str,
+    workflow: AnyWorkflow, data: str | Path, start: StartModel, config: FinetuneConfig, run: FinetuneFolder, device: str
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow.check_settings(config)
@@ -259,7 +251,6 @@ def _prepare(
 
 
 def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:
-    """The results of the seeds, and of the dead ones that another seed replaced."""
     config = job.config
     replaced: list[SeedResult] = []
     # A head alone on fixed features has one minimum, or is small: where it learns nothing, no other seed will.
@@ -286,11 +277,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
 
 
 def _finish(
-    job: Job,
-    seeds: list[SeedResult],
-    replaced: list[SeedResult],
-    found: Search | None,
-    selection: Selection | None,
+    job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None, selection: Selection | None
 ) -> FinetuneResult:
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
     workflow, config, rows, run = job.workflow, job.config, job.data.rows, job.run

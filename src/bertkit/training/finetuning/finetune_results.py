@@ -154,10 +154,7 @@ def choose_seed(seeds: Sequence[SeedResult], metric: str) -> SeedResult:
 
 
 def notes_on(
-    seeds: Sequence[SeedResult],
-    metric: str,
-    baseline: Mapping[str, Any] | None,
-    replaced: Sequence[SeedResult] = (),
+    seeds: Sequence[SeedResult], metric: str, baseline: Mapping[str, Any] | None, replaced: Sequence[SeedResult] = ()
 ) -> list[str]:
     """Sentences that belong beside the scores."""
     notes = []

@@ -116,11 +116,7 @@ def windows_apart(model: Classifier, features: Ragged | GroupSet) -> GroupSet | 
 
 
 def frozen_vectors(
-    model: Classifier,
-    features: Ragged | GroupSet,
-    *,
-    cache: Path | None = None,
-    label: str = "encoding",
+    model: Classifier, features: Ragged | GroupSet, *, cache: Path | None = None, label: str = "encoding"
 ) -> Floats:
     """The vector of every row that the head reads, float32 ``(n, D)``; puts the model into eval mode.
 

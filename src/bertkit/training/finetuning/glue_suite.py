@@ -238,7 +238,6 @@ def submission_text(task: TextTask, examples: Examples[Example], run: Run) -> st
 
 
 def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
-    """The tasks that can be trained, and why others cannot."""
     tasks, missing = [], {}
     if not data.is_dir():
         raise DataError(f"data {data} is not a folder: task glue needs the folder that holds CoLA, SST-2, MRPC ...")

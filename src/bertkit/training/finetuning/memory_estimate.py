@@ -80,7 +80,6 @@ def _is_gpu(device: str | None) -> bool:
 
 
 def _memory(device: str | None) -> int | None:
-    """Bytes of the device that trains; None where the system does not tell."""
     if _is_gpu(device):
         return int(torch.cuda.get_device_properties(torch.device(str(device))).total_memory)
     return find_processor().memory

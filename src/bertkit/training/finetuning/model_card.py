@@ -109,7 +109,6 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
 
 
 def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:
-    """What was compared for few labels."""
     if few_shot is None or not few_shot["compared"]:
         return []
     rows = [

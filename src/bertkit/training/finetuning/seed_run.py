@@ -295,7 +295,6 @@ def _score(job: Job, model: AnyModel) -> tuple[Scored, dict[str, float], dict[st
 
 
 def _save_models(job: Job, trained: Fit, folder: Path) -> None:
-    """The best model; with ``keep="all"`` also the last one if it differs."""
     model, last = trained.model, trained.last_weights
     model.save_pretrained(folder / "best")
     job.tokenizer.save_pretrained(folder / "best")

@@ -196,14 +196,12 @@ def _take_out(run: Path, name: str, model_class: str) -> None:
 
 
 def _of_run(result: FinetuneResult) -> HeadScores:
-    """What a run of one task reports; scores are those of the kept seed."""
     interval = None if result.interval is None else list(result.interval)
     rows = int(result.protocol["data"]["dev_rows"])
     return HeadScores(result.task, rows, result.main_metric, result.scores, interval, result.baseline_scores)
 
 
 def _of_heads(result: FinetuneResult, task: MultiTask) -> dict[str, HeadScores]:
-    """What a run of several heads reports of each; scores are those of the kept seed."""
     found: dict[str, dict[str, Any]] = read_json(result.folder / f"{HEADS}-dev.json", dict)
     return {
         name: HeadScores(
@@ -219,7 +217,6 @@ def _of_heads(result: FinetuneResult, task: MultiTask) -> dict[str, HeadScores]:
 
 
 def _card(result: HeadsResult, start: str) -> str:
-    """The model card of heads on a frozen encoder; each head has one of its own."""
     rows = [f"- [`{name}`]({HEADS}/{name}/README.md): task {head.task}" for name, head in result.heads.items()]
     return "\n".join(
         [

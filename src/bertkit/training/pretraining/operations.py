@@ -60,7 +60,6 @@ def _writing_flops(batch: Batch, shape: EncoderDecoderConfig) -> float:
 
 
 def _heads(tower: Tower) -> int:
-    """The width of all heads of an attention together."""
     return tower.heads * tower.head_width
 
 

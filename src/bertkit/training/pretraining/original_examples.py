@@ -93,8 +93,7 @@ def original_plan(
 ) -> EpochPlan[Batch]:
     """Make the examples, which takes as long as in the original: seconds per million tokens and copy.
 
-    ``phase.max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the original's README advises (20
-    at length 128, 77 at 512).
+    ``phase.max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the original's README advises.
     """
     _check_size(store, config, num_ranks)
     tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length
@@ -151,9 +150,7 @@ def _check_tokens(tokenizer: PreTrainedTokenizer) -> None:
 
 
 def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
-    """The corpus as documents of tokenized sentences."""
-    bounds = store.document_boundaries.tolist()
-    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]
+    return [StoredDocument(store, names, first, end) for first, end in pairwise(store.document_boundaries.tolist())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -211,7 +211,6 @@ def _trainer(
     evaluate: Evaluate | None,
     parallel: Parallel,
 ) -> Trainer[Batch]:
-    """The trainer that the settings ask for; it may refuse them."""
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
         learning_rate=config.learning_rate,
@@ -269,7 +268,6 @@ def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedul
 
 
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
-    """What a run and its resumption must have in common."""
     if isinstance(model, str | Path):
         start: dict[str, Json] = {"sha256": model_hash(model)}
     else:

@@ -91,8 +91,7 @@ def training_data(
 def held_out_data(store: TokenStore, vocabulary: Vocabulary, config: PretrainConfig) -> ExamplePlan:
     """Held-out examples of full length, masked token by token at ``dev_masked_lm_prob`` whatever training does.
 
-    The first ones are the same for any ``dev_examples`` of at least 64. What an encoder-decoder restores was removed as
-    published.
+    The first are the same for any ``dev_examples`` from 64. What an encoder-decoder restores was removed as published.
     """
     length, batch_size = config.max_seq_length, min(DEV_BATCH_SIZE, config.dev_examples)
     max_tokens = max(config.max_tokens, length)

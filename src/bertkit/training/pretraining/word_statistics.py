@@ -69,8 +69,7 @@ def unigram_entropy(store: TokenStore) -> float:
 def target_entropy(store: TokenStore, targets: Ints, special: Sequence[int]) -> float:
     """The same of what an encoder-decoder writes: words of the store, and ``special`` tokens in no text.
 
-    ``targets`` of some examples tell how often special tokens occur; words are counted in the store, because a sample
-    would lack the rare ones.
+    ``targets`` of some examples tell how often special tokens occur; a sample would lack rare words.
     """
     is_special = np.isin(targets, special)
     counts, share = np.bincount(targets[is_special], minlength=1), float(is_special.mean())
@@ -88,8 +87,7 @@ def unigram_logits(store: TokenStore) -> Floats:
 def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floats:
     """A vector of length 1 for every token of the tokenizer: float32 ``(num_tokens, d)``, d at most ``size``.
 
-    Takes under a second per million tokens. The same on every machine up to rounding. Tokens that co-occur with none
-    get zeros.
+    Takes under a second per million tokens; the same everywhere up to rounding; tokens without a pair get zeros.
     """
     pairs_VC = count_pairs(store)
     seen_V = pairs_VC.sum(1) > 0
@@ -129,7 +127,6 @@ def count_pairs(store: TokenStore) -> Floats:
 
 
 def _to_information(pairs_VC: Floats) -> None:
-    """Replace the counts by positive pointwise mutual information, in place."""
     tokens_V = pairs_VC.sum(1, dtype=np.float64)
     contexts_C = pairs_VC.sum(0, dtype=np.float64) ** _SMOOTHING
     contexts_C /= max(contexts_C.sum(), 1.0)

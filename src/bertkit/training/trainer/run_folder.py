@@ -108,8 +108,7 @@ class RunFolder:
     def check(self, settings: Mapping[str, Json], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings, those of :meth:`begin`, may be written here.
 
-        Settings of a run that stopped before its first step bind nobody; those named ``free`` may change, also one
-        level below.
+        Settings of a run that stopped before its first step bind nobody; those named ``free`` may change.
         """
         path = self.path / self.settings_file
         if path.exists():
@@ -144,7 +143,6 @@ class RunFolder:
         return found
 
     def _has_steps(self) -> bool:
-        """Whether the run has taken a step: there is a state, a log, or a result."""
         log = Path(self.states).parent / LOG
         return self.is_finished or any(any(self.path.glob(name)) for name in (f"{self.states}/step-*", str(log)))
 
