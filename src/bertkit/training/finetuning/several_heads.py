@@ -74,7 +74,7 @@ class HeadsResult:
         """A line for each head."""
         rows = [("head", "task", "dev rows", "metric", "score", "95 % interval", "baseline")]
         for name, head in self.heads.items():
-            base, between = head.baseline.get(head.main_metric), head.interval
+            base = head.baseline.get(head.main_metric)
             rows.append(
                 (
                     name,
@@ -82,7 +82,7 @@ class HeadsResult:
                     f"{head.rows:,}",
                     head.main_metric,
                     f"{head.scores[head.main_metric]:.4f}",
-                    "" if between is None else interval_text(between),
+                    interval_text(head.interval),
                     "" if base is None else f"{base:.4f}",
                 )
             )

@@ -28,7 +28,7 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.several_heads import finetune_heads
+from bertkit.training.finetuning.several_heads import HeadScores, HeadsResult, finetune_heads
 from bertkit.training.trainer.callbacks import Callback
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits, write_table
 
@@ -230,3 +230,13 @@ def test_what_cannot_share_an_encoder_is_refused(place, tmp_path):
     with pytest.raises(ConfigError, match="lora"):
         finetune_heads(heads, place / "start", tmp_path / "run", FinetuneConfig(lora=2))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_score_without_an_interval_says_why(tmp_path):
+    def cells(interval):
+        head = HeadScores("ner", 20, "f1", {"f1": 1.0}, interval, {"f1": 0.5})
+        line = HeadsResult(tmp_path, "shared", {"names": head}).render().splitlines()[2]
+        return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+    assert cells(None)[-3:] == ["1.0000", "too few rows", "0.5000"]
+    assert cells([0.9, 1.0])[-3:] == ["1.0000", "0.9000 to 1.0000", "0.5000"]
