@@ -9,6 +9,8 @@ import numpy as np
 from bertkit.errors import InputError
 from bertkit.ragged import Ids, Ints, Ragged, boundaries_of, gather
 
+#: Files say 1e30 for "no limit", which numpy cannot hold.
+_LARGEST = int(np.iinfo(np.int64).max)
 STRATEGIES = ("longest_first", "only_first", "only_second")
 
 
@@ -51,7 +53,7 @@ def kept_lengths(
     """
     if strategy not in STRATEGIES:
         raise InputError(f"truncation must be True, False or one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    budget = max_length - num_special
+    budget = min(max_length - num_special, _LARGEST)
     if budget < 0:
         raise InputError(f"max_length={max_length} leaves no room: {num_special} special tokens are added to each row")
     if second is None:

@@ -9,7 +9,11 @@ import pytest
 from scipy import stats
 
 from bertkit.tasks.examples import Example
-from bertkit.tasks.run_rows import Scored, score_set
+from bertkit.tasks.run_rows import Scored, score_set, sets_of
+from bertkit.tasks.spans.decoding import Answers, Span
+from bertkit.tasks.spans.features import SpanWindows
+from bertkit.tasks.spans.task import SQUAD, Answer, SpanExample
+from bertkit.tasks.spans.workflow import SpanOutputs, SpanWorkflow
 from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tasks.workflow import Predicted
 from training_helpers import toy_features, toy_task
@@ -51,3 +55,19 @@ def test_a_score_that_is_no_share_says_that_rows_are_too_few() -> None:
     found = scored("macro_f1", TEXTS * 9, right=False)
     assert found.interval is None
     assert [remark for remark in found.remarks if remark.startswith("TOO FEW ROWS: macro_f1 is 0.0000 whichever")]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_all_questions_answered_right_or_wrong(right: bool) -> None:
+    examples = [
+        SpanExample(f"q{number}", f"who wrote book {number}?", "Ann wrote it", (Answer("Ann" if right else "it", 0),))
+        for number in range(6)
+    ]
+    found = [Answers((Span(0, 3, 1.0, 1.0),), -np.inf, 0.0) for _ in examples]
+    windows = SpanWindows.__new__(SpanWindows)  # scores do not read it
+    given = Predicted(examples, windows, SpanOutputs(np.zeros((0, 2), np.float32), found), {})
+    workflow = SpanWorkflow(SQUAD)
+    sets = sets_of(workflow, examples)
+    share = stats.binomtest(6 * right, 6).proportion_ci(0.95, "exact")
+    interval = sets.interval(workflow.main_metric_of(given, sets.draws), workflow.row_bounds())
+    assert interval == pytest.approx([share.low, share.high], abs=1e-6)

@@ -95,6 +95,17 @@ def test_pairs_in_every_truncation(tokenizer: BertTokenizer) -> None:
         lengths("head_tail")
 
 
+def test_the_largest_length_of_files_is_no_limit(tokenizer: BertTokenizer) -> None:
+    """``transformers`` writes int(1e30) for a tokenizer without a limit, as that of T5."""
+    no_limit = int(1e30)
+    for truncation in ("longest_first", "only_first"):
+        rows = featurize_texts([numbers(600)], ["good " * 9], tokenizer, max_length=no_limit, truncation=truncation)
+        assert rows.lengths.tolist() == [612]
+    assert featurize_texts([numbers(600)], None, tokenizer, max_length=no_limit).lengths.tolist() == [602]
+    called = tokenizer(["good film"], ["bad"], truncation=True, max_length=no_limit)
+    assert [len(row) for row in called["input_ids"]] == [6]
+
+
 def test_settings_are_checked(tokenizer: BertTokenizer) -> None:
     with pytest.raises(ConfigError, match="unknown truncation 'longest'"):
         featurize_texts(["good"], None, tokenizer, truncation="longest")

@@ -185,7 +185,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return np.asarray(missing * (1.0 + np.array([answer.probability for answer in self._finals(given)])))
 
     def row_bounds(self) -> tuple[float, float] | None:
-        return 0.0, 100.0
+        return 0.0, 1.0
 
     def main_metric_of(self, given: AnswersPredicted, draws: Draws) -> Drawn | None:
         return drawn_means(self._points(given).f1, draws)

@@ -327,7 +327,7 @@ def _columns(X: Texts) -> tuple[list[str], list[str] | None]:
         parts = list(row) if isinstance(row, list | tuple | np.ndarray) else []
         pair = len(parts) == 2 and all(isinstance(part, str) for part in parts)
         if not (isinstance(row, str) if single else pair):
-            first = f", as row 0 is {rows[0]!r:.40}" if number else ""
+            first = f" and row 0 {rows[0]!r:.40}" if number else ""
             raise InputError(f"X must hold strings, or pairs of strings throughout; row {number} is {row!r:.80}{first}")
     return (rows, None) if single else ([row[0] for row in rows], [row[1] for row in rows])
 
@@ -352,19 +352,20 @@ def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     _check_values(y)
     try:
         check_classification_targets(labels)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise InputError(str(error)) from None
     return labels
 
 
 def _check_values(y: npt.ArrayLike) -> None:
-    """InputError for a row without a label, or with a text among numbers, of which numpy would make texts, too."""
+    """InputError for a row without a label, or with one of another kind than the first, which numpy would convert."""
     values = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in _listed(y)]
     for number, value in enumerate(values):
         nothing = value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
-        if nothing or (isinstance(value, float) and math.isnan(value)):
+        if nothing or (isinstance(value, float | np.floating) and not math.isfinite(value)):
             raise InputError(f"y has no label in row {number} (counted from 0), but {value!r}; leave such rows out")
-        if isinstance(value, str) != isinstance(values[0], str):
+        if any(isinstance(value, kind) != isinstance(values[0], kind) for kind in (str, bool | np.bool_)):
             raise InputError(
-                f"y must hold texts, or numbers throughout; row {number} is {value!r:.40}, row 0 is {values[0]!r:.40}"
+                f"y must hold texts, numbers, or truth values throughout; row {number} is {value!r:.40}, "
+                f"row 0 is {values[0]!r:.40}"
             )

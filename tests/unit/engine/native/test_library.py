@@ -235,12 +235,18 @@ def piped(path: Path) -> None:
     os.mkfifo(path)
 
 
+def replaced_by_a_folder(path: Path) -> None:
+    path.unlink()
+    (path / "folder").mkdir(parents=True)
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "one bit": flip,
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
     "a link": linked,
     "a pipe": piped,
+    "a folder": replaced_by_a_folder,
     "open to others": lambda path: path.chmod(0o777),
     "unreadable": lambda path: path.chmod(0),
 }
