@@ -113,8 +113,8 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         (("--texts", tmp_path / "none.txt"), 3, "none.txt"),
         (("--against", "tensorrt"), 2, "unknown runtime 'tensorrt'"),
         (("--against", "none", "--precision", "int4"), 2, "unknown precision 'int4' (did you mean 'int8'?)"),
-        (("--against", "none", "--rounds", 0), 2, "--rounds 0 is below 1"),
-        (("--against", "none", "--threads", 0), 2, "--threads 0 is below 1"),
+        (("--against", "none", "--rounds", 0), 2, "--rounds must be a whole number from 1, got 0"),
+        (("--against", "none", "--threads", 0), 2, "--threads must be a whole number from 1, got 0"),
         (("--device", "cuda"), 2, "--device cuda has no effect"),
         (("--out", tmp_path / "speed.pdf"), 2, "the name must end in .png"),
         (("--against", "none", "--precision", "int8"), 2, "precision int8: it needs the model in 8 bits"),
@@ -127,7 +127,7 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "export.json").write_text("{}")
     code, _, err = run(tmp_path, "--against", "transformers")
     assert (code, "is an exported graph, which peers cannot convert" in err) == (2, True)
-    graph = {"model": "BertForMaskedLM", "variants": {"packed": {}}, "token_outputs": []}
+    graph = {"model": "BertForMaskedLM", "variants": {"packed": {"file": "model_packed.onnx"}}, "token_outputs": []}
     (tmp_path / "export.json").write_text(json.dumps(graph))
     code, _, err = run(tmp_path, "--against", "none")
     assert (code, "export the model again with --task feature-extraction" in err) == (4, True)

@@ -132,7 +132,7 @@ def test_shape_of_a_checkpoint_by_folder_or_file(tmp_path):
         ('{"model_type": "gpt2"}', "model_type is 'gpt2'"),
         ('{"position_embedding_type": "relative_key"}', "position_embedding_type is 'relative_key'"),
         ('{"hiden_size": 3}', "did you mean 'hidden_size'"),
-        ('{"hidden_size": 1e400}', "hidden_size"),
+        ('{"hidden_size": 1e400}', "it holds 1e400, which is too large for a number"),
         ('{"self": 1}', "unknown field 'self'"),
         ('{"vocab_size": %s}' % ("9" * 5000), "whole number of 5,000 digits"),
         ('{"hidden_act": "relu", "hidden_act": "gelu"}', "has 'hidden_act' more than once"),

@@ -376,7 +376,7 @@ def test_wrong_settings(tmp_path: Path, config: dict[str, Any], message: str) ->
 
 def test_a_length_beyond_all_numbers(tmp_path: Path) -> None:
     (write(tmp_path, vocab=SMALL) / "tokenizer_config.json").write_text('{"model_max_length": 1e400}')
-    with pytest.raises(CheckpointError, match="model_max_length must be a finite number from 1, got inf"):
+    with pytest.raises(CheckpointError, match="it holds 1e400, which is too large for a number"):
         BertTokenizer.from_pretrained(tmp_path)
 
 

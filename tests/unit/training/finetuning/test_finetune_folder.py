@@ -132,7 +132,7 @@ def test_a_run_of_the_first_release_is_not_stopped_early_when_it_goes_on(
     more = config.model_copy(update={"seeds": 2})
     again = finetune(csv_task(data), data, start, run, more, resume=True, cache=None)
     assert again.protocol["patience"] is None
-    assert {seed.epochs for seed in again.seeds if seed not in result.replaced} == {12}
+    assert {seed.epochs for seed in again.seeds if seed not in result.seeds} == {12}
 
 
 def front_matter(card: str) -> dict[str, Any]:

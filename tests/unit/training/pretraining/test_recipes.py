@@ -135,7 +135,7 @@ def test_help_shows_one_way_to_limit_the_time(capsys) -> None:
     assert main(["pretrain", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--max-time" in shown
-    assert "without evaluations" in shown
+    assert "not counting evaluations" in shown
     assert "--max-seconds" not in shown
     command = ["pretrain", "nowhere", "--preset", "bert-tiny", "--out", "x", "--max-seconds", "60"]
     assert main([*command, "--max-time", "1m"]) == 2
