@@ -110,6 +110,8 @@ def head_and_tail(rows: Ragged, max_length: int) -> Ragged:
     pieces = max_length - 2
     head = max(1, round(pieces * HEAD_OF_510 / 510))
     long = rows.lengths > max_length
+    if not long.any():
+        return rows
     first = np.where(long, 1 + head, rows.lengths)
     last = np.where(long, max_length - 1 - head, 0)
     begins, ends = rows.boundaries[:-1], rows.boundaries[1:]

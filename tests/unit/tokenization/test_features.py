@@ -102,6 +102,8 @@ def test_the_largest_length_of_files_is_no_limit(tokenizer: BertTokenizer) -> No
         rows = featurize_texts([numbers(600)], ["good " * 9], tokenizer, max_length=no_limit, truncation=truncation)
         assert rows.lengths.tolist() == [612]
     assert featurize_texts([numbers(600)], None, tokenizer, max_length=no_limit).lengths.tolist() == [602]
+    whole = featurize_texts([numbers(600)], None, tokenizer, max_length=no_limit, truncation="head_tail")
+    assert whole.lengths.tolist() == [602]
     called = tokenizer(["good film"], ["bad"], truncation=True, max_length=no_limit)
     assert [len(row) for row in called["input_ids"]] == [6]
 
