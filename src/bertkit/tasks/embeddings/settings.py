@@ -44,7 +44,7 @@ class EmbeddingTaskSettings(Settings):
         None,
         gt=0,
         le=1,
-        description="with mine_negatives: the largest share of the positive's cosine that a negative may have; "
+        description="of mined negatives: the largest share of the positive's cosine that a negative may have; "
         "default 0.95",
     )
     query_prompt: Annotated[str | None, Use("embeddings of pairs and triplets")] = Field(

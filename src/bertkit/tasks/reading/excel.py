@@ -50,6 +50,7 @@ class ExcelTable:
             book = load_workbook(seekable(self.path), read_only=True, data_only=True)
             try:
                 for sheet in book.worksheets:
+                    sheet._shared_strings = _SharedTexts(sheet._shared_strings)  # no setting offers this
                     sheet.reset_dimensions()  # what the file says of its size may be wrong, and rows would be lost
                     for row, values in enumerate(sheet.iter_rows(values_only=True, max_col=width), start=1):
                         if row > MAX_ROWS:
@@ -67,6 +68,15 @@ class ExcelTable:
             raise _unreadable(
                 self.path, f"after row {row}: {type(error).__name__}: {error.__cause__ or error}"
             ) from None
+
+
+class _SharedTexts(list[str]):
+    """The texts that cells name by number, without those that Python counts from the end."""
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(f"a cell has shared text {number}, and there are {len(self)}, counted from 0")
+        return super().__getitem__(number)
 
 
 def _check_sizes(path: Path) -> None:

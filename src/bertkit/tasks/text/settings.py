@@ -16,8 +16,7 @@ class TextTaskSettings(Settings):
     long_texts: Annotated[Literal["cut", "head_tail", "windows"], Use("single texts, not pairs", as_before=None)] = (
         Field(
             "cut",
-            description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
-            "averaged",
+            description="long texts: cut; keep beginning and end; or read all in windows, whose logits are averaged",
         )
     )
     overlap: Annotated[int | None, Use("single texts with long_texts='windows'", as_before=None)] = Field(

@@ -49,7 +49,7 @@ from bertkit.training.distillation.distill_settings import (
     TaskDistillation,
     VectorDistillation,
 )
-from bertkit.training.distillation.students import HEAD_WIDTH, shape_of
+from bertkit.training.distillation.students import HEAD_WIDTH, first_shape
 from bertkit.training.distillation.taught_networks import (
     TaughtPredictions,
     TaughtRelations,
@@ -144,7 +144,7 @@ def student_of(recipe: DistillRecipe, teacher: Path) -> Student:
         width = int(given.shape.partition("x")[2])
         if width % heads == 0 and heads != max(1, width // HEAD_WIDTH):
             given = given.model_copy(update={"heads": heads})
-    ours = shape_of(given, teacher) if given.model is None else read_any_config(config_path(resolve(given.model)))
+    ours = first_shape(given, teacher)
     if not isinstance(ours, BertConfig):
         raise ConfigError(f"{given.model} is an encoder-decoder; a student is an encoder (--student)")
     assert not isinstance(settings, TaskDistillation | VectorDistillation), "of other methods"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import ConfigError
@@ -59,8 +60,10 @@ from bertkit.training.distillation.distill_run import (
     recipe_of,
     teacher_facts,
 )
-from bertkit.training.distillation.distill_settings import DistillRecipe, TaskDistillation
+from bertkit.training.distillation.distill_settings import DistillRecipe, Student, TaskDistillation
 from bertkit.training.distillation.model_costs import Measurable, costs_of
+from bertkit.training.distillation.students import first_shape
+from bertkit.training.distillation.taught_networks import check_pair
 from bertkit.training.distillation.taught_result import TaughtResult
 from bertkit.training.distillation.taught_states import StatePair, follow_states, open_pair
 from bertkit.training.distillation.teachers import (
@@ -128,6 +131,7 @@ def distill_task(
             f"hint: a new student of {student.shape} rarely learns to compare two texts; with --set mimetic=true, "
             "--set teacher_embeddings=true and tens of thousands of pairs in --texts it does"
         )
+    _check_student(student, teachers[0], given.distillation)
     opened = open_teachers(teachers, taught, device=place)
     facts: dict[str, Json] = {
         "teachers": [teacher_facts(path, each.sha256) for path, each in zip(teachers, opened, strict=True)],
@@ -275,6 +279,15 @@ class _Job:
         out = self.run.path / name
         more |= {"resume": out.exists(), "device": self.run.device, "how_to_resume": self.run.folder.how_to_resume}
         return finetune(self.taught.task, self.data, start, out, config, **more)
+
+
+def _check_student(student: Student, teacher: str | Path, settings: TaskDistillation) -> None:
+    """Refuse a student that cannot be made, or compared with its teacher, before anything is written."""
+    ours = first_shape(student, teacher)
+    if settings.state_epochs:
+        theirs = read_any_config(config_path(resolve(teacher)))
+        if isinstance(ours, BertConfig) and isinstance(theirs, BertConfig):
+            check_pair(ours, theirs, settings)
 
 
 def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:

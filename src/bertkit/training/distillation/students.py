@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertkit.config.any_config import read_any_config
+from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.errors import ConfigError
@@ -69,6 +69,11 @@ def start_of(
         AutoTokenizer.from_pretrained(checkpoint_folder(path)).save_pretrained(draft)
     say(f"the student begins with {made}")
     return folder
+
+
+def first_shape(student: Student, teacher: str | Path) -> AnyConfig:
+    """The configuration of :func:`start_of`, made or of a checkpoint; raises as :func:`shape_of`."""
+    return shape_of(student, teacher) if student.model is None else read_any_config(config_path(resolve(student.model)))
 
 
 def shape_of(student: Student, teacher: str | Path) -> BertConfig:

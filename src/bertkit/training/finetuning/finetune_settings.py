@@ -109,7 +109,7 @@ class FinetuneConfig(TaskSettings):
         3,
         ge=0,
         le=100,
-        description="total number of dead runs that are replaced by the next seed; never with freeze_encoder",
+        description="total number of dead runs that are replaced by the next seed; never with a frozen encoder",
     )
     precision: Precision | None = Field(
         None,
@@ -124,16 +124,16 @@ class FinetuneConfig(TaskSettings):
     )
     few_shot_method: FewShotMethod = Field(
         "auto",
-        description="with few_shot: contrastive: pairs of texts train the encoder, then a linear head; linear: that on "
-        "the frozen encoder; finetune: as without few_shot; pseudo: contrastive, with the labels that it gives to "
-        "unlabelled texts; auto compares them, and TF-IDF",
+        description="how to learn from few labels: contrastive: pairs of texts train the encoder, then a linear head; "
+        "linear: that on the frozen encoder; finetune: plain fine-tuning; pseudo: contrastive, with the labels that it "
+        "gives to unlabelled texts; auto compares them, and TF-IDF",
     )
     few_shot_pairs: int = Field(
-        20, ge=2, le=10_000, description="with few_shot: pairs per text, half of them with the same label"
+        20, ge=2, le=10_000, description="for few labels: pairs per text, half of them with the same label"
     )
     unlabelled: str | None = Field(
         None,
-        description="with few_shot: file of more texts, without labels, one per line or a table: whether it helps to "
+        description="for few labels: file of more texts, without labels, one per line or a table: whether it helps to "
         "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 

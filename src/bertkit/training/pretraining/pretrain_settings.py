@@ -75,9 +75,9 @@ class PretrainConfig(Settings):
         None, ge=8, description="maximum tokens in the first part of the run; default: one length"
     )
     short_share: float = Field(
-        0.9, gt=0, lt=1, description="share of the steps or time with short_seq_length; paper: 0.9"
+        0.9, gt=0, lt=1, description="share of the steps or time with short sequences; paper: 0.9"
     )
-    short_batch_size: int | None = Field(None, ge=1, description="examples per step of that part; default: batch_size")
+    short_batch_size: int | None = Field(None, ge=1, description="examples per step of that part; default: as later")
     batch_size: int = Field(256, ge=1, description="examples per optimizer step")
     max_tokens: int = Field(8192, ge=8, description="tokens in memory at once; affects only rounding and dropout")
     max_steps: int | None = Field(

@@ -183,7 +183,7 @@ LAUGHS = b"".join(b'<!ENTITY l%d "%s">' % (n, b"&l%d;" % (n - 1) * 10) for n in 
     ("member", "old", "new"),
     [
         (SHEET, b"<v>0</v>", b"<v>99</v>"),  # a shared text that is not there
-        (SHEET, b"<v>0</v>", b"<v>-9</v>"),
+        (SHEET, b"<v>0</v>", b"<v>-1</v>"),  # which is no count from the end
         (SHEET, b"<v>0</v>", b"<v>x</v>"),
         (SHEET, b"</row></sheetData>", b"</sheetData>"),
         (SHEET, b'r="A2"', b'r="2A"'),
