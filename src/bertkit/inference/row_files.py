@@ -136,12 +136,15 @@ class DelimitedFile(TableFile):
 
     def _fill_up(self, lines: BinaryIO, file: BinaryIO) -> None:
         """Copy rows, each with a cell for every column."""
-        csv.field_size_limit(2**31 - 1)  # the default refuses texts over 128 KiB
-        text = io.TextIOWrapper(lines, "utf-8", newline="")
-        reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
-        width = len(self.done.columns)
-        while part := list(islice(reader, ROW_GROUP)):
-            file.write(self._lines([*row, *[""] * (width - len(row))] for row in part))
+        usual = csv.field_size_limit(2**31 - 1)  # of the process; the default refuses texts over 128 KiB
+        try:
+            text = io.TextIOWrapper(lines, "utf-8", newline="")
+            reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
+            width = len(self.done.columns)
+            while part := list(islice(reader, ROW_GROUP)):
+                file.write(self._lines([*row, *[""] * (width - len(row))] for row in part))
+        finally:
+            csv.field_size_limit(usual)
 
 
 class ParquetFile(TableFile):
