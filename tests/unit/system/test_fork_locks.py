@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from bertkit.ragged import Ids, Ints
 from bertkit.system import fork_locks
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
+from forked_child import succeeds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -46,13 +45,7 @@ def succeeds_in_child(check: Callable[[], bool]) -> bool:
             os._exit(0 if check() else 1)
         finally:
             os._exit(2)
-    deadline = time.monotonic() + 30
-    while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if not done[0]:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return done == (child, 0)
+    return succeeds(child)
 
 
 class Guarded:

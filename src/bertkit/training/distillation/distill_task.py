@@ -42,7 +42,7 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, read_lines
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import csv_task, task_of
+from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
@@ -116,7 +116,7 @@ def distill_task(
     place, config = str(find_device(device, "cpu")), given.training
     config = config.model_copy(update={"precision": config.precision or "fp32"})
     files = _data_of(teachers[0], data)
-    named = (csv_task(files) if task == "csv" else task_of(task, files)) if isinstance(task, str) else task
+    named = task_of(task, files) if isinstance(task, str) else task
     learned = task_of_teacher(teachers[0], named)
     taught = taught_workflow(learned, Lesson(given.distillation.temperature, given.distillation.soft_weight))
     taught.check_settings(config)

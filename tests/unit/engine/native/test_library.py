@@ -24,6 +24,7 @@ from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, library_file
 from bertkit.engine.native.library_cache import UnavailableError, private_folder
 from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.system.processor import SWITCH
+from forked_child import succeeds
 from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
 from pipeline_helpers import save_tiny
 
@@ -179,13 +180,7 @@ def test_a_child_forked_while_a_thread_builds_it_has_its_own_attempt(no_compiler
         if not child:
             os._exit(library.why_not() is None)
         done_with.set()
-    deadline = time.monotonic() + 30
-    while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if not done[0]:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    assert done == (child, 0), "the child is stuck or has failed"
+    assert succeeds(child), "the child is stuck or has failed"
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path) -> None:
