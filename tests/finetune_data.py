@@ -17,7 +17,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import MissingExtraError
 from bertkit.model.models import BertModel
 from bertkit.tokenization import BertTokenizer
-from bertkit.visualize import pictures as visualize
+from bertkit.visualize import figures
 
 GOOD = ["good", "fine", "great", "lovely"]
 BAD = ["bad", "poor", "awful", "sad"]
@@ -100,9 +100,9 @@ def write_heads_data(folder: Path) -> None:
 def no_pictures() -> Iterator[None]:
     """Runs as where matplotlib is missing, for tests of something else: drawing takes longer than training."""
 
-    def missing(*args: object) -> None:
+    def missing(*args: object, **options: object) -> None:
         raise MissingExtraError("drawing pictures needs 'matplotlib'")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visualize, "_figure", missing)
+        patch.setattr(figures, "require", missing)
         yield

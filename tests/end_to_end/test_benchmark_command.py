@@ -15,7 +15,8 @@ import pytest
 from bertkit import BertForSequenceClassification, errors
 from bertkit.benchmark import measure, runtimes
 from bertkit.cli import main
-from bertkit.visualize import pictures
+from bertkit.visualize.benchmark_pictures import relative_times
+from bertkit.visualize.figures import save_figure
 from pipeline_helpers import save_tiny
 
 #: See ``conftest.py``.
@@ -155,5 +156,6 @@ def test_a_picture_of_nothing_is_not_drawn(
 
 def test_the_picture_has_a_bar_for_every_figure(tmp_path: Path) -> None:
     bars = {"bertkit fp32": [1.0, 1.0], "a peer": [0.5, 4.0]}
-    path = pictures.relative_times(bars, ["1 x 16 tokens", "all texts"], "bertkit fp32", tmp_path / "bars.png")
+    figure = relative_times(bars, ["1 x 16 tokens", "all texts"], "bertkit fp32")
+    path = save_figure(figure, tmp_path / "bars.png")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -547,12 +547,12 @@ def test_without_matplotlib_there_is_a_run_without_pictures(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bertkit.errors import MissingExtraError
-    from bertkit.visualize import pictures as visualize
+    from bertkit.visualize import figures
 
-    def missing(*args: Any) -> Any:
+    def missing(*args: Any, **options: Any) -> Any:
         raise MissingExtraError("drawing pictures needs 'matplotlib'")
 
-    monkeypatch.setattr(visualize, "_figure", missing)
+    monkeypatch.setattr(figures, "require", missing)
     config = FinetuneConfig(**{**QUICK, "epochs": 1}, baseline=False)
     finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert not list((tmp_path / "run").glob("*.png"))

@@ -53,7 +53,8 @@ From running text to a BERT of your own:
 
 Options and examples of a command: bertkit COMMAND --help"""
 
-#: group -> command -> one line of help. The function of a command stands in the module of its name.
+#: group -> command -> one line of help. The function of a command stands in the module of its name, those of a command
+#: of :data:`ACTIONS` in the modules of a package of its name.
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "fine-tune or pre-train a small BERT on text that ships with Python",
@@ -90,6 +91,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Look": {
         "inspect": "show what a model or a token store holds",
+        "visualize": "draw embeddings, attention, layers, explanations and runs",
+        "word-vectors": "train, distill and query word vectors",
+        "ablate": "repeat an experiment of the BERT paper in small; resumable",
         "convert": "turn a TensorFlow or pickled checkpoint into a model folder",
         "export": "write a model as ONNX, with tokenizer and labels; checked",
         "shrink": "make a model smaller without training: fewer tokens or layers",
@@ -98,6 +102,29 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 NAMES = [name for commands in COMMANDS.values() for name in commands]
+#: command -> its second word -> one line of help.
+ACTIONS: dict[str, dict[str, str]] = {
+    "visualize": {
+        "embeddings": "a map of texts: PCA, t-SNE or UMAP, colored by label",
+        "tokens": "a map of the pieces of a few sentences",
+        "attention": "what each head of a layer attends to in one text or pair",
+        "heads": "what the heads of a model do, over many texts",
+        "layers": "what each layer knows (linear probes), and how similar layers are",
+        "explain": "which words of a text moved a prediction",
+        "errors": "the most confident mistakes of a run, likely wrong labels, weak slices",
+        "training": "curves of one or more runs: loss, learning rate, dev scores, speed",
+        "confusion": "confusion matrix and calibration of an evaluated run",
+        "anisotropy": "how narrow the space of the vectors is, before and after whitening",
+    },
+    "word-vectors": {
+        "train": "learn word vectors from a corpus: co-occurrence or skip-gram",
+        "distill": "make word vectors out of a BERT: fast, small, without layers",
+        "nearest": "the words that are nearest to a word",
+        "analogy": "a is to b as c is to ...",
+    },
+}
+#: Its second word, where a command has some.
+Command = tuple[str, ...]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,7 +139,7 @@ def _main(tokens: list[str]) -> int:
     # Before torch is loaded; see docs/decisions/0005-busy-machines.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _fill_closed_streams()
-    prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
+    prefix = " ".join(["bertkit", *_command_of(tokens)])
     try:
         code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
@@ -143,11 +170,9 @@ def _main(tokens: list[str]) -> int:
     return code
 
 
-def build_app(command: str | None = None, *, everything: bool = False, task: str | None = None) -> App:
-    """The parser of one command, whose module is imported, or of the whole table, which imports nothing."""
+def build_app(command: Command = (), *, everything: bool = False, task: str | None = None) -> App:
+    """The parser of one command, whose module is imported, or of a table of commands, which imports nothing."""
     from cyclopts import App, Group
-
-    from bertkit.cli.help_pages import HelpPage
 
     general = Group("General", sort_key=len(COMMANDS))
     app = App(
@@ -162,13 +187,49 @@ def build_app(command: str | None = None, *, everything: bool = False, task: str
         group = Group(title, sort_key=number)
         for order, (name, summary) in enumerate(commands.items()):
             own = name.replace("-", "_")
-            if command is None:
+            if not command and name not in ACTIONS:
                 app.command(f"bertkit.cli.{own}:{own}", name=name, help=summary, group=group, sort_key=order)
-            elif name == command:
-                function = getattr(import_module(f"bertkit.cli.{own}"), own)
-                page = HelpPage(name, function, everything=everything, task=task)
-                app.command(function, name=name, help=page.text, help_formatter=page)
+            elif not command:
+                app.command(App(name=name, help=summary, group=group, sort_key=order))
+            elif command[0] == name and name in ACTIONS:
+                app.command(_actions_app(command, everything=everything))
+            elif command[0] == name:
+                _add_command(app, name, f"bertkit.cli.{own}", name, everything=everything, task=task)
     return app
+
+
+def _actions_app(command: Command, *, everything: bool) -> App:
+    """The parser of one action of a command, or of the table of its actions."""
+    from cyclopts import App, Group
+
+    from bertkit.cli.help_pages import reflow
+
+    package = f"bertkit.cli.{command[0].replace('-', '_')}"
+    text, group = reflow(import_module(package).__doc__), Group("Commands")
+    app = App(name=command[0], help=text, help_format="plaintext", version_flags=(), group_commands=group)
+    for order, (name, summary) in enumerate(ACTIONS[command[0]].items()):
+        own = name.replace("-", "_")
+        if len(command) == 1:
+            app.command(f"{package}.{own}:{own}", name=name, help=summary, sort_key=order)
+        elif name == command[1]:
+            _add_command(app, name, f"{package}.{own}", " ".join(command), everything=everything)
+    return app
+
+
+def _add_command(app: App, name: str, module: str, title: str, *, everything: bool, task: str | None = None) -> None:
+    """Import a command and add it with its help page."""
+    from bertkit.cli.help_pages import HelpPage
+
+    function = getattr(import_module(module), name.replace("-", "_"))
+    page = HelpPage(title, function, everything=everything, task=task)
+    app.command(function, name=name, help=page.text, help_formatter=page)
+
+
+def _command_of(tokens: Sequence[str]) -> Command:
+    """The words of a command line that name its command."""
+    if not tokens or tokens[0] not in NAMES:
+        return ()
+    return tuple(tokens[: 2 if len(tokens) > 1 and tokens[1] in ACTIONS.get(tokens[0], ()) else 1])
 
 
 def run_command(tokens: list[str]) -> int:
@@ -178,21 +239,24 @@ def run_command(tokens: list[str]) -> int:
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
 
     set_wording(typed_options)
-    tokens = tokens or ["--help"]
-    name = tokens[0] if tokens[0] in NAMES else ""
-    if not tokens[0].startswith("-") and not name:
-        near = did_you_mean(tokens[0], NAMES)
-        _write_error(f"bertkit: unknown command {tokens[0]!r}{near}; 'bertkit --help' lists all commands")
+    name = _command_of(tokens)
+    program = " ".join(["bertkit", *name])
+    known = NAMES if not name else ACTIONS.get(name[0], {}) if len(name) == 1 else {}
+    if known and len(tokens) == len(name):
+        tokens = [*tokens, "--help"]
+    elif known and not tokens[len(name)].startswith("-"):
+        given = tokens[len(name)]
+        near = did_you_mean(given, known)
+        _write_error(f"{program}: unknown command {given!r}{near}; '{program} --help' lists all commands")
         return 2
     ends = tokens.index("--") if "--" in tokens else len(tokens)
     for option, value in pairwise(tokens[:ends]):
         if option in ("--out", "-o") and not value:
             raise ConfigError("--out is empty; name a file or folder")
     everything = "--help-all" in tokens[:ends]
-    given = {"-": STANDARD_STREAM, "--help-all": "--help"}
-    tokens[:ends] = [given.get(token, token) for token in tokens[:ends]]
-    app = build_app(name or None, everything=everything, task=tokens[1] if "--help" in tokens[1:] else None)
-    program = f"bertkit {name}".strip()
+    spelled = {"-": STANDARD_STREAM, "--help-all": "--help"}
+    tokens[:ends] = [spelled.get(token, token) for token in tokens[:ends]]
+    app = build_app(name, everything=everything, task=tokens[1] if "--help" in tokens[1:] else None)
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments, lambda: _options_of(app, name))
@@ -210,7 +274,7 @@ def run_command(tokens: list[str]) -> int:
         about_settings = isinstance(error, ConfigError | InputError)
         error.args = (with_option_names(told, _options_of(app, name)) if about_settings else told,)
         raise
-    page = app[name].help_formatter if name else None
+    page = _app_of(app, name).help_formatter
     if isinstance(page, HelpPage) and page.num_hidden:
         if page.tasks:
             print(f"Options of a task: {program} TASK --help")
@@ -219,8 +283,15 @@ def run_command(tokens: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _options_of(app: App, name: str) -> list[str]:
-    arguments = app[name].assemble_argument_collection() if name else ()
+def _app_of(app: App, name: Command) -> App:
+    for word in name:
+        app = app[word]
+    return app
+
+
+def _options_of(app: App, name: Command) -> list[str]:
+    single = name and (len(name) == 2 or name[0] not in ACTIONS)
+    arguments = _app_of(app, name).assemble_argument_collection() if single else ()
     return [each for argument in arguments for each in argument.names if each.startswith("--")]
 
 

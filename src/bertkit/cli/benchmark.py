@@ -69,7 +69,9 @@ def benchmark(
     """
     common.refuse_device("benchmark measures the processor")
     if out is not None:
-        check_format(out, (".png",))
+        from bertkit.visualize.figures import IMAGE_ENDINGS
+
+        check_format(out, IMAGE_ENDINGS)
         require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
     given = None if texts is None else list(read_texts((), Source(file=texts, columns=TextColumns(encoding=encoding))))
     if given == []:
@@ -97,11 +99,12 @@ def benchmark(
 
 def _draw(report: BenchmarkReport, out: Path) -> None:
     from bertkit.benchmark.runtimes import REFERENCE
-    from bertkit.visualize.pictures import relative_times
+    from bertkit.visualize.benchmark_pictures import relative_times
+    from bertkit.visualize.figures import save_figure
 
     bars = report.bars()
     if bars:
-        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
+        save_figure(relative_times(bars, report.bar_groups(), str(REFERENCE)), out)
         say(f"wrote {out}")
     else:
         say(f"no plot was written to {out}: too little was measured")

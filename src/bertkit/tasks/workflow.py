@@ -40,6 +40,8 @@ from bertkit.tasks.registry import Task, load_class
 from bertkit.tasks.task_settings import TaskSettings, settings_of_kind, uses
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from bertkit.batch import Batch
     from bertkit.model.auto import AnyModel
     from bertkit.model.text_comparison import ComparedTexts
@@ -310,9 +312,9 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """What the protocol block says of this kind of task in particular."""
         return {}
 
-    def draw(self, folder: Path) -> tuple[str, ...]:
-        """Pictures of ``predictions-dev.jsonl`` in a run folder, by matplotlib; names of the files written."""
-        return ()
+    def draw(self, folder: Path) -> dict[str, Figure]:
+        """Pictures of ``predictions-dev.jsonl`` in a run folder, with the names of their files."""
+        return {}
 
 
 def check_for_decoder(settings: ReadingSettings, what: str) -> None:

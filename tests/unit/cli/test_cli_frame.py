@@ -13,8 +13,10 @@ import sys
 import textwrap
 import time
 from dataclasses import is_dataclass
+from functools import reduce
 from importlib import import_module
 from importlib.metadata import metadata, requires
+from operator import getitem
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -76,7 +78,7 @@ def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, caps
     for command in commands:
         words = command[command.index("bertkit") + 1 :]
         words = [cli.STANDARD_STREAM if word == "-" else word for word in words]
-        cli.build_app(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+        cli.build_app((words[0],)).parse_args(words, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -422,8 +424,9 @@ def test_counts_are_counts(command: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_every_whole_number_of_a_command_is_checked() -> None:
     """Of a new option, too: whatever is in a command's own options or in a group of them."""
     seen = {option.rstrip("-") for options in COUNTS.values() for option in options.split()}
-    for name in NAMES:
-        function = cli.build_app(name)[name].default_command
+    single = [(name,) for name in NAMES if name not in cli.ACTIONS]
+    for name in [*single, *((name, action) for name, actions in cli.ACTIONS.items() for action in actions)]:
+        function = reduce(getitem, name, cli.build_app(name)).default_command
         for found in whole_numbers(function):
             assert found in seen | cli.NO_COUNTS | cli.MAY_BE_ZERO, f"{name} has --{found}: a line in COUNTS"
 

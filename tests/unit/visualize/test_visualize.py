@@ -15,7 +15,9 @@ import pytest
 from bertkit import errors
 from bertkit.errors import InputError, MissingExtraError
 from bertkit.metrics.calibration import confidences
-from bertkit.visualize import pictures as visualize
+from bertkit.visualize import evaluation_pictures as visualize
+from bertkit.visualize.figures import save_figure, smooth
+from bertkit.visualize.training_pictures import loss_curve
 
 
 def log(num_steps: int = 300, num_epochs: int = 3) -> list[dict[str, Any]]:
@@ -44,28 +46,14 @@ def size_of(path: Path) -> tuple[int, int]:
     return width, height
 
 
-class Drawn:
-    """Keeps the figure that a function saves."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.figure: Any = None
-        save = visualize._save
-
-        def keep(figure: Any, path: Any) -> Path:
-            self.figure = figure
-            return save(figure, path)
-
-        monkeypatch.setattr(visualize, "_save", keep)
-
-
 def test_loss_curve_draws_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Drawn(monkeypatch)
-    path = visualize.loss_curve(log(), tmp_path / "loss.png", metric="accuracy")
+    figure = loss_curve(log(), metric="accuracy")
+    path = save_figure(figure, tmp_path / "loss.png")
     assert size_of(path) == (800, 500)
-    left, right = drawn.figure.axes
-    raw, smooth, dev = left.lines
+    left, right = figure.axes
+    raw, curve, dev = left.lines
     assert raw.get_xdata().tolist() == list(range(1, 301))
-    assert len(smooth.get_ydata()) == 300
+    assert len(curve.get_ydata()) == 300
     assert list(dev.get_ydata()) == pytest.approx([0.6, 0.5, 0.4])
     assert list(right.lines[0].get_ydata()) == [0.7, 0.82, 0.8]
     assert [text.get_text() for text in right.texts] == ["best 0.820"]
@@ -76,29 +64,29 @@ def test_loss_curve_draws_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("records", [log(1, 1), log(2, 1), [r for r in log(30) if "event" not in r]])
 def test_short_logs_can_be_drawn(tmp_path: Path, records: list[dict[str, Any]]) -> None:
-    assert size_of(visualize.loss_curve(records, tmp_path / "loss.png", metric="accuracy")) == (800, 500)
+    assert size_of(save_figure(loss_curve(records, metric="accuracy"), tmp_path / "loss.png")) == (800, 500)
 
 
 def test_a_log_without_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no training step"):
-        visualize.loss_curve([], tmp_path / "loss.png")
+        loss_curve([])
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 99, 1000])
 def test_the_smooth_curve_is_a_mean_of_neighbours(length: int) -> None:
     values = np.random.default_rng(0).normal(size=length)
-    smooth = visualize._smooth(values)
+    found = smooth(values)
     half = max(1, length // 40)
     for place in range(length):
-        assert smooth[place] == pytest.approx(values[max(0, place - half) : place + half + 1].mean(), abs=1e-12)
+        assert found[place] == pytest.approx(values[max(0, place - half) : place + half + 1].mean(), abs=1e-12)
 
 
 def test_confusion_shows_counts_and_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Drawn(monkeypatch)
     matrix = [[50, 10, 0], [5, 1200, 3], [0, 0, 0]]
-    path = visualize.confusion(matrix, ["negative", "neutral", "positive"], tmp_path / "c.png")
+    figure = visualize.confusion(matrix, ["negative", "neutral", "positive"])
+    path = save_figure(figure, tmp_path / "c.png")
     assert min(size_of(path)) >= 500
-    axes = drawn.figure.axes[0]
+    axes = figure.axes[0]
     np.testing.assert_allclose(axes.images[0].get_array()[0], [50 / 60, 10 / 60, 0])
     texts = [text.get_text() for text in axes.texts]
     assert texts[0] == "50\n83 %"
@@ -107,22 +95,21 @@ def test_confusion_shows_counts_and_shares(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_many_and_long_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Drawn(monkeypatch)
     labels = [f"a rather long label number {number}" for number in range(40)]
-    visualize.confusion(np.eye(40, dtype=int), labels, tmp_path / "c.png")
-    assert len(drawn.figure.axes[0].texts) == 0
-    assert all(len(label.get_text()) <= 18 for label in drawn.figure.axes[0].get_yticklabels())
+    figure = visualize.confusion(np.eye(40, dtype=int), labels)
+    assert len(figure.axes[0].texts) == 0
+    assert all(len(label.get_text()) <= 18 for label in figure.axes[0].get_yticklabels())
 
 
 def test_labels_are_no_mathematics(tmp_path: Path) -> None:
-    visualize.confusion(np.eye(2, dtype=int), ["$a_$", "$10-$20"], tmp_path / "c.png")
+    save_figure(visualize.confusion(np.eye(2, dtype=int), ["$a_$", "$10-$20"]))
     scores = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1}
-    visualize.scores_by_type({"$b^$": scores}, tmp_path / "types.png")
+    save_figure(visualize.scores_by_type({"$b^$": scores}), tmp_path / "types.png")
 
 
 def test_a_matrix_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"shape \(2, 2\), got \(3, 3\)"):
-        visualize.confusion(np.eye(3), ["a", "b"], tmp_path / "c.png")
+        visualize.confusion(np.eye(3), ["a", "b"])
 
 
 def test_confusion_of_rows_counts_as_scikit_learn_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +117,9 @@ def test_confusion_of_rows_counts_as_scikit_learn_does(tmp_path: Path, monkeypat
     generator = np.random.default_rng(0)
     gold, predicted = generator.choice(list("abc"), (2, 60))
     seen: list[Any] = []
-    monkeypatch.setattr(visualize, "confusion", lambda matrix, labels, path: seen.append(matrix))
+    monkeypatch.setattr(visualize, "confusion", lambda matrix, labels: seen.append(matrix))
     rows = [{"gold": g, "predicted": p} for g, p in zip(gold, predicted, strict=True)]
-    visualize.confusion_of_rows(rows, list("abc"), tmp_path / "c.png")
+    visualize.confusion_of_rows(rows, list("abc"))
     assert (seen[0] == sklearn.confusion_matrix(gold, predicted, labels=list("abc"))).all()
 
 
@@ -143,9 +130,9 @@ def test_of_many_labels_the_frequent_ones_are_drawn_and_the_others_together(
     gold = [label for number, label in enumerate(labels) for _ in range(1 + (number % 5 == 0))]
     said = gold[1:] + gold[:1]
     seen: list[Any] = []
-    monkeypatch.setattr(visualize, "confusion", lambda matrix, shown, path: seen.append((matrix, shown)))
+    monkeypatch.setattr(visualize, "confusion", lambda matrix, shown: seen.append((matrix, shown)))
     rows = [{"gold": g, "predicted": p} for g, p in zip(gold, said, strict=True)]
-    visualize.confusion_of_rows(rows, labels, tmp_path / "c.png")
+    visualize.confusion_of_rows(rows, labels)
     matrix, shown = seen[0]
     assert shown == [*labels[::5], "240 others"]
     place = {label: index for index, label in enumerate(labels[::5])}
@@ -170,7 +157,7 @@ def test_reliability_needs_the_likeliest_labels_alone(
         {"gold": g, "probabilities": dict(zip(names, row, strict=True))}
         for g, row in zip(gold, shares.tolist(), strict=True)
     ]
-    visualize.reliability_of_rows(rows, tmp_path / "r.png")
+    visualize.reliability_of_rows(rows)
     wanted = confidences(shares, np.eye(4, dtype=int)[right] if several else right)
     for found, expected in zip(seen[0], wanted, strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -178,13 +165,14 @@ def test_reliability_needs_the_likeliest_labels_alone(
 
 def test_regression_picture(tmp_path: Path) -> None:
     rows = [{"gold": x, "predicted": x + 0.1} for x in (0.0, 2.5, 5.0)]
-    assert size_of(visualize.regression(rows, tmp_path / "r.png")) == (600, 600)
+    assert size_of(save_figure(visualize.regression(rows), tmp_path / "r.png")) == (600, 600)
 
 
 def test_no_global_state(tmp_path: Path) -> None:
     code = (
-        "import sys; from bertkit.visualize import pictures as visualize; "
-        f"visualize.confusion([[1, 0], [0, 1]], ['a', 'b'], {str(tmp_path / 'c.png')!r}); "
+        "import sys; from bertkit.visualize import evaluation_pictures, figures; "
+        "figure = evaluation_pictures.confusion([[1, 0], [0, 1]], ['a', 'b']); "
+        f"figures.save_figure(figure, {str(tmp_path / 'c.png')!r}); "
         "print('matplotlib.pyplot' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -197,4 +185,4 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, mon
 
     monkeypatch.setattr(errors, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'bertkit\[plots\]'"):
-        visualize.confusion([[1]], ["a"], tmp_path / "c.png")
+        visualize.confusion([[1]], ["a"])

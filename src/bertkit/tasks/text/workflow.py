@@ -45,6 +45,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from bertkit.batch import Batch
@@ -258,19 +259,17 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "thresholds_tuned": own.tune_thresholds,
         }
 
-    def draw(self, folder: Path) -> tuple[str, ...]:
+    def draw(self, folder: Path) -> dict[str, Figure]:
         from bertkit.system.json_files import read_lines
-        from bertkit.visualize import pictures as visualize
+        from bertkit.visualize.evaluation_pictures import confusion_of_rows, regression, reliability_of_rows
 
         rows = list(read_lines(folder / "predictions-dev.jsonl"))
         if self.task.labels is None:
-            visualize.regression(rows, folder / "scores.png")
-            return ("scores.png",)
-        visualize.reliability_of_rows(rows, folder / "reliability.png")
+            return {"scores.png": regression(rows)}
+        calibration = {"reliability.png": reliability_of_rows(rows)}
         if self.task.multi_label:
-            return ("reliability.png",)
-        visualize.confusion_of_rows(rows, self.task.labels, folder / "confusion.png")
-        return ("confusion.png", "reliability.png")
+            return calibration
+        return {"confusion.png": confusion_of_rows(rows, self.task.labels), **calibration}
 
     @property
     def _names(self) -> list[str]:

@@ -35,6 +35,8 @@ from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from bertkit.batch import Batch
 
 TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
@@ -218,12 +220,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             limits="Longer texts are read in overlapping windows of {max_length} word pieces; nothing is cut off.",
         )
 
-    def draw(self, folder: Path) -> tuple[str, ...]:
-        from bertkit.visualize import pictures as visualize
+    def draw(self, folder: Path) -> dict[str, Figure]:
+        from bertkit.visualize.evaluation_pictures import scores_by_type
 
         table = json.loads((folder / "entities-dev.json").read_text(encoding="utf-8"))["default"]
-        visualize.scores_by_type(table["by_type"], folder / "types.png")
-        return ("types.png",)
+        return {"types.png": scores_by_type(table["by_type"])}
 
     def facts(self, settings: ReadingSettings) -> Row:
         every = settings.of(TokenTaskSettings).label_all_pieces

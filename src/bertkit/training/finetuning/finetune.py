@@ -321,10 +321,14 @@ def _finish(
     run.publish(chosen.seed)
     pictures: tuple[str, ...] = ()
     try:
-        from bertkit.visualize.pictures import loss_curve
+        from bertkit.visualize.figures import save_figure
+        from bertkit.visualize.training_pictures import loss_curve
 
-        loss_curve(list(read_log(run.path / LOG)), run.path / "loss.png", metric=task.main_metric)
-        pictures = ("loss.png", *workflow.draw(run.path))
+        curve = loss_curve(list(read_log(run.path / LOG)), metric=task.main_metric)
+        drawn = {"loss.png": curve, **workflow.draw(run.path)}
+        for name, figure in drawn.items():
+            save_figure(figure, run.path / name)
+        pictures = tuple(drawn)
     except MissingExtraError as error:
         say(f"no plots: {error}")
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))

@@ -14,7 +14,8 @@ from bertkit.errors import require
 from bertkit.system.console import say
 from bertkit.training.trainer.loop_options import Record
 from bertkit.training.trainer.run_folder import LOG, RunFolder, RunLog, read_log
-from bertkit.visualize.pictures import pretrain_curve
+from bertkit.visualize.figures import save_figure
+from bertkit.visualize.training_pictures import pretrain_curve
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -100,7 +101,7 @@ class Report:
             return
         try:
             records = [*self._steps.records, self._timed[-1], *self._evaluations.records]
-            pretrain_curve(records, self.folder / CURVE, unigram_entropy=self.floor)
+            save_figure(pretrain_curve(records, unigram_entropy=self.floor), self.folder / CURVE)
         except Exception as error:  # of matplotlib, fonts or the disk: a picture is not worth a run
             say(f"no {CURVE}: {error}")
             self.curve = False

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 import torch
+from bertkit.visualize.pictures import pretrain_curve
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertkit.data.examples.masking import MaskVocabulary
@@ -25,7 +26,6 @@ from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_report import Points, Report
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
-from bertkit.visualize.pictures import pretrain_curve
 from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after
 

@@ -1,0 +1,1 @@
+"""What is inside a model, as numbers: maps of vectors, attention, probes, explanations. ``visualize`` draws them."""

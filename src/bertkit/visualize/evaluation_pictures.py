@@ -1,0 +1,130 @@
+"""Pictures of an evaluation: confusion matrix, calibration, scores by type, predicted against true scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError
+from bertkit.metrics.calibration import calibration_bins
+from bertkit.metrics.scores import confusion_matrix
+from bertkit.visualize.figures import BLACK, BLUE, GREY, ORANGE, Record, new_figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
+#: From this many labels on, the numbers in a confusion matrix would not be readable.
+MOST_NUMBERS = 25
+#: Labels in a confusion matrix; of more, those that most rows have.
+MOST_LABELS = 60
+
+
+def confusion(matrix: npt.ArrayLike, labels: Sequence[str]) -> Figure:
+    """A confusion matrix, a row for each true label: color is the share of that row, the number is the count."""
+    counts = np.asarray(matrix)
+    size = len(labels)
+    if counts.shape != (size, size):
+        raise InputError(f"a confusion matrix of {size} labels has shape {(size, size)}, got {counts.shape}")
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(12.0, 4.5 + 0.35 * size)
+    figure, axes = new_figure(side + 1.5, side)
+    image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    names = [plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
+    axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
+    axes.set_yticks(range(size), names)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true label")
+    if size <= MOST_NUMBERS:
+        for row, column in np.ndindex(size, size):
+            dark = shares[row, column] > 0.5
+            text = f"{counts[row, column]:,}" + (f"\n{100 * shares[row, column]:.0f} %" if size <= 8 else "")
+            axes.text(
+                column, row, text, ha="center", va="center",
+                color="white" if dark else "black", fontsize=11 if size <= 8 else 7,
+            )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true label's rows")
+    return figure
+
+
+def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> Figure:
+    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``).
+
+    Of more than :data:`MOST_LABELS` labels those that most rows have, and all others together.
+    """
+    counts = Counter(row["gold"] for row in rows)
+    frequent = set(sorted(labels, key=lambda label: -counts[label])[:MOST_LABELS])
+    shown = [label for label in labels if label in frequent]
+    number = {**dict.fromkeys(labels, len(shown)), **{label: index for index, label in enumerate(shown)}}
+    if len(labels) > len(shown):
+        shown.append(f"{len(labels) - len(shown):,} others")
+    predicted, right = ([number[row[name]] for row in rows] for name in ("predicted", "gold"))
+    return confusion(confusion_matrix(predicted, right, len(shown)), shown)
+
+
+def reliability_of_rows(rows: Sequence[Record]) -> Figure:
+    """A reliability diagram, accuracy against predicted probability, of the lines of a ``predictions-*.jsonl``.
+
+    Reads ``gold`` and ``probabilities``, which are those of the likeliest labels where there are many.
+    """
+    if isinstance(rows[0]["gold"], list):
+        each = [(share, label in row["gold"]) for row in rows for label, share in row["probabilities"].items()]
+    else:
+        likeliest = [max(row["probabilities"].items(), key=itemgetter(1)) for row in rows]
+        each = [(share, label == row["gold"]) for (label, share), row in zip(likeliest, rows, strict=True)]
+    shares, correct = np.array(each).T
+    found = calibration_bins(np.clip(shares, 0, 1), correct)
+    figure, axes = new_figure(6.0, 6.0)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
+    axes.plot(found.confidence, found.accuracy, color=BLUE, linewidth=1.4, alpha=0.7)
+    size, name = 12 + 240 * found.count / found.count.sum(), f"dev: error {found.error:.3f}"
+    axes.scatter(found.confidence, found.accuracy, s=size, color=BLUE, label=name, zorder=3)
+    axes.set_xlabel("probability")
+    axes.set_ylabel("accuracy")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def scores_by_type(by_type: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Precision, recall and F1 of each type, the most frequent type first (``by_type`` of an ``entities-*.json``)."""
+    kinds = sorted(by_type, key=lambda kind: (-by_type[kind]["support"], kind))[:MOST_NUMBERS]
+    figure, axes = new_figure(6.5, 1.2 + 0.55 * max(len(kinds), 1))
+    places = np.arange(len(kinds))
+    for shift, (name, color) in zip((-0.26, 0.0, 0.26), SCORE_COLORS.items(), strict=True):
+        values = [by_type[kind][name] for kind in kinds]
+        axes.barh(places + shift, values, height=0.24, color=color, label=name)
+        for place, value in zip(places + shift, values, strict=True):
+            axes.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=8, color="#404040")
+    axes.set_yticks(places, [f"{plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, 1.08)
+    axes.set_xlabel("score by type (number of entities)")
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return figure
+
+
+def regression(rows: Sequence[Record]) -> Figure:
+    """Predicted against true scores, one point per row of a ``predictions-*.jsonl``."""
+    right = np.array([row["gold"] for row in rows], dtype=np.float64)
+    predicted = np.array([row["predicted"] for row in rows], dtype=np.float64)
+    figure, axes = new_figure(6.0, 6.0)
+    axes.scatter(right, predicted, s=14, color=BLUE, alpha=0.35, linewidths=0)
+    low, high = min(right.min(), predicted.min()), max(right.max(), predicted.max())
+    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = true")
+    axes.set_xlabel("true score")
+    axes.set_ylabel("predicted score")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(frameon=False)
+    return figure
