@@ -64,8 +64,8 @@ class LayerReader:
         encoder: Any = self.pipe.model
         if not isinstance(encoder, BertModel):
             raise InputError(
-                f"{type(encoder).__name__} is an encoder-decoder, whose layers are not shown one by one; its vectors of "
-                "texts need no layer"
+                f"{type(encoder).__name__} is an encoder-decoder, whose layers are not shown one by one; its vectors "
+                "of texts need no layer"
             )
         in_bytes = self.pipe.folder is not None and is_int8(self.pipe.folder)
         self._engine = InferenceEngine.of(encoder, precision="auto" if in_bytes else "fp32")
