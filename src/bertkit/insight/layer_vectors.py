@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from bertkit.errors import InputError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipeline_base import check_lengths
 from bertkit.inference.pipeline_inputs import Item
+from bertkit.inference.pipeline_results import Embedding
 from bertkit.inference.pipelines import pipeline
+from bertkit.inference.retrieval.text_vectors import Encoded
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats, Ragged
+from bertkit.system.console import Progress
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_mixed
 
@@ -117,3 +120,39 @@ class LayerReader:
         numbers = range(self.num_layers + 1) if layers is None else map(self.layer, layers)
         ways = {"pooling": self._modes, "skipped": self._skipped} if pooled else {}
         return Wanted(("hidden_states",), layers=tuple(numbers), **ways)
+
+
+class ReadOptions(TypedDict, total=False):
+    """How the texts of a picture become vectors.
+
+    tokenizer: needed for a model object.
+    layer: None: the vectors that the model makes of texts; 0 the embeddings, 1 the first layer, -1 the top.
+    pooling: as in :class:`LayerReader`.
+    max_length: most tokens of a text, special tokens included; longer texts are cut, and the result says how many.
+    device: see :func:`bertkit.pipeline`.
+    """
+
+    tokenizer: str | Path | PreTrainedTokenizer | None
+    layer: int | None
+    pooling: Pooling
+    max_length: int | None
+    device: Any
+
+
+def vectors_of(texts: Sequence[str], model: str | Path | Network, **options: Unpack[ReadOptions]) -> Encoded:
+    """A vector of each text, one at least, and which texts were cut."""
+    layer, pooling, limit = options.get("layer"), options.get("pooling", "model"), options.get("max_length")
+    words, device = options.get("tokenizer"), options.get("device")
+    with Progress(len(texts), label="encoding", unit="texts") as bar:
+        if layer is not None:
+            reader = LayerReader(model, words, pooling=pooling, device=device, max_length=limit)
+            number = reader.layer(layer)
+            rows = reader.encode(texts, truncation=True)
+            return Encoded(reader.vectors(rows, [number], advance=bar.advance)[0], rows.truncated)
+        pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model, words, device)
+        pipe.parts(pooling)  # refuses what gives no vector of a text
+        found: list[Embedding] = []
+        for vector in pipe(iter(texts), pooling=pooling, truncation=True, max_length=limit, progress=False):
+            found.append(vector)
+            bar.advance()
+    return Encoded(np.stack(found), np.array([vector.truncated for vector in found], np.bool_))
