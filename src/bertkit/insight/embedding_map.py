@@ -161,7 +161,9 @@ def embeddings(
         encoded = vectors_of(texts, model, **reading)
         found, source = encoded.vectors, _source(encoded.vectors.shape[1], reading)
         if cut := int(encoded.truncated.sum()):
-            notes.append(f"{counted(cut, 'text')} had more tokens than are read, and {'was' if cut == 1 else 'were'} cut")
+            notes.append(
+                f"{counted(cut, 'text')} had more tokens than are read, and {'was' if cut == 1 else 'were'} cut"
+            )
     projection = project(found, method, perplexity=perplexity, seed=seed)
     scores = None if labels is None else _scores(unit_vectors(found), projection, labels)
     return EmbeddingMap(texts, labels, of, source, projection, scores, [*notes, *projection.notes])
@@ -188,7 +190,9 @@ def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> npt.ND
         )
     found = found.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(f"vector {int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])} has values that are not finite")
+        raise InputError(
+            f"vector {int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])} has values that are not finite"
+        )
     return found
 
 
@@ -205,7 +209,9 @@ def _sampled(labels: Sequence[str | None], points: int, seed: int) -> Ints:
     return np.sort(by_label[np.arange(points) * count // points])
 
 
-def _scores(vectors: npt.NDArray[np.float32], projection: Projection, labels: Sequence[str | None]) -> LabelScores | None:
+def _scores(
+    vectors: npt.NDArray[np.float32], projection: Projection, labels: Sequence[str | None]
+) -> LabelScores | None:
     """None where fewer than three texts have a label, or all the same."""
     known = np.array([row for row, label in enumerate(labels) if label is not None], np.int64)
     names = sorted({label for label in labels if label is not None})

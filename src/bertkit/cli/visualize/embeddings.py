@@ -28,15 +28,18 @@ Perplexity = Annotated[
 ]
 
 
+Layer = Annotated[
+    int | None,
+    Parameter(help="Take this hidden layer: 0 the embeddings, -1 the top; default: the model's own vectors."),
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reading:
     """How texts become vectors."""
 
-    layer: Annotated[
-        int | None,
-        Parameter(help="Take this hidden layer: 0 the embeddings, -1 the top; default: the model's own vectors."),
-    ] = None
+    layer: Layer = None
     pooling: Pool = "model"
     max_length: LongestText = None
 
