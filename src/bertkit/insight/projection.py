@@ -107,7 +107,7 @@ def project(
     count = len(vectors_ND)
     if count < FEWEST[method]:
         raise InputError(f"a map by {method} needs {FEWEST[method]} {what}s at least, got {count}")
-    x = unit_vectors(np.asarray(vectors_ND, np.float64))  # type: ignore[arg-type]
+    x = unit_vectors(np.asarray(vectors_ND, np.float64))
     from sklearn.decomposition import PCA
 
     if np.ptp(x, axis=0).max() < 1e-6:

@@ -119,7 +119,9 @@ def tokens(
     Args:
         texts: with three pieces at least. Of more than :data:`MOST_PIECES` pieces the first ones are drawn.
         model: folder, name on the Hub, run folder, or a model object of an encoder.
-        method, perplexity, seed: see :func:`bertkit.insight.projection.project`.
+        method: see :func:`bertkit.insight.projection.project`.
+        perplexity: of t-SNE, see there.
+        seed: of the method.
         special: draw special tokens such as [CLS], too.
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`; ``layer`` None is the top. There is no
             ``pooling``.

@@ -42,7 +42,12 @@ const found = make("div", { class: "found" });
 root.append(controls, legend, canvas, shown, keys, found);
 
 const styleOf = (row) => data.groups[row] < 0 ? null : data.styles[data.groups[row]];
-const colorOf = (style) => style === null ? (grouped ? colors.quiet : colors.accent) : style.color === "#000000" ? colors.ink : style.color;
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+const lighter = (color) => `rgb(${[1, 3, 5].map((at) => Math.round(parseInt(color.slice(at, at + 2), 16) * .7 + 255 * .3)).join(" ")})`;
+const colorOf = (style) => {
+  if (style === null) return grouped ? colors.quiet : colors.accent;
+  return style.color === "#000000" ? colors.ink : isDark.matches ? lighter(style.color) : style.color;
+};
 const visible = (row) => !hidden.has(data.groups[row]);
 const place = (row) => data.places[row].map((value, axis) => {
   const span = (high[axis] - low[axis]) || 1, room = size[axis] - 2 * PAD;
@@ -241,6 +246,6 @@ if (grouped) {
   data.styles.forEach((style, number) => legend.append(entry(number, style, style.name, style.size)));
   if (data.others) legend.append(entry(-1, null, data.others, data.groups.filter((number) => number < 0).length));
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colors = theme(); repaint.forEach((paint) => paint()); draw(); });
+isDark.addEventListener("change", () => { colors = theme(); repaint.forEach((paint) => paint()); draw(); });
 new ResizeObserver(draw).observe(canvas);
 draw();
