@@ -184,9 +184,8 @@ def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> Floats
         )
     found = found.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(
-            f"vector {int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])} has values that are not finite"
-        )
+        row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        raise InputError(f"vector {row} (counted from 0) has values that are not finite")
     return found
 
 
