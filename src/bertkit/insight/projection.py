@@ -78,9 +78,9 @@ def check_method(method: str, perplexity: float | None) -> None:
         near = did_you_mean(method, get_args(Method))
         raise ConfigError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}{near}")
     if perplexity is not None and method != "tsne":
-        raise ConfigError(f"perplexity is a setting of method 'tsne', and the method is {method!r}; leave it out")
+        raise ConfigError(f"perplexity={perplexity:g} is for method='tsne' only; leave it out")
     if perplexity is not None and not 1 <= perplexity < float("inf"):
-        raise ConfigError(f"perplexity must be a number from 1, got {perplexity}")
+        raise ConfigError(f"perplexity={perplexity:g}: expected a number from 1")
     if method == "umap":
         require("umap", extra="umap", needed_for="method 'umap'")
 
@@ -91,7 +91,7 @@ def check_count(count: int, method: Method, perplexity: float | None, what: str)
         raise InputError(f"a map by {method} needs {FEWEST[method]} {what}s at least, got {count}")
     if perplexity is not None and perplexity >= count:
         raise InputError(
-            f"perplexity {perplexity:g} must be less than the number of {what}s, {count:,}; or leave it out"
+            f"perplexity={perplexity:g} must be less than the number of {what}s, {count:,}; or leave it out"
         )
 
 

@@ -138,7 +138,7 @@ def test_what_is_refused(folder: Path) -> None:
     for told, texts, more in (
         ("needs 4 texts at least, got 1", TEXTS[:1], {"model": folder, "method": "tsne"}),
         ("needs 3 texts at least, got 0", [], {"model": folder}),
-        ("perplexity 40 must be less", TEXTS, {"model": folder, "method": "tsne", "perplexity": 40}),
+        ("perplexity=40 must be less", TEXTS, {"model": folder, "method": "tsne", "perplexity": 40}),
         ("got 15 labels for 30 texts", TEXTS, {"model": folder, "labels": LABELS[:15]}),
         ("give a model, or the vectors", TEXTS, {}),
         ("give a model, or the vectors", TEXTS, {"model": folder, "vectors": vectors}),

@@ -56,12 +56,12 @@ def test_the_perplexity_is_lowered_only_if_nobody_asked_for_one() -> None:
     assert found.notes == ["perplexity 10 in place of 30, because there are only 31 texts"]
     asked = project(vectors, "tsne", perplexity=25)
     assert (asked.settings, asked.notes) == ({"perplexity": 25}, [])
-    with pytest.raises(InputError, match="perplexity 31 must be less than the number of texts, 31"):
+    with pytest.raises(InputError, match="perplexity=31 must be less than the number of texts, 31"):
         project(vectors, "tsne", perplexity=31)
     for wrong, told in ((0.5, "from 1"), (float("inf"), "from 1"), (float("nan"), "from 1")):
         with pytest.raises(ConfigError, match=told):
             project(vectors, "tsne", perplexity=wrong)
-    with pytest.raises(ConfigError, match="a setting of method 'tsne'"):
+    with pytest.raises(ConfigError, match="perplexity=5 is for method='tsne' only"):
         project(vectors, "pca", perplexity=5)
 
 

@@ -91,7 +91,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         ("needs 4 pieces at least, got 3", ["a good film"], {"method": "tsne"}),
         ("needs 3 pieces at least, got 0", ["", ""], {}),
         ("pooling would have no effect", TEXTS, {"pooling": "mean"}),
-        ("perplexity 11 must be less than the number of pieces, 11", TEXTS, {"method": "tsne", "perplexity": 11}),
+        ("perplexity=11 must be less than the number of pieces, 11", TEXTS, {"method": "tsne", "perplexity": 11}),
     ):
         with pytest.raises(InputError, match=told):
             visualize.tokens(texts, folder, **more)
