@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, ConfigError, DataError
+from bertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, finished, open_run
@@ -23,6 +23,7 @@ from bertkit.tasks.reading.splits import split_of
 from bertkit.tasks.registry import Task, form_of
 from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
+from bertkit.visualize.figures import save_figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,17 @@ def evaluate_run(
         for file, text in scored.files.items():
             write_atomically(loaded.path / f"evaluation-{file}", text)
         write_json(loaded.path / f"evaluation-{name}.json", result.to_dict())
+        _draw(workflow, loaded.path, name)
     return result
+
+
+def _draw(workflow: AnyWorkflow, folder: Path, name: str) -> None:
+    """The pictures of an evaluation, where the extra is there."""
+    try:
+        for kind, figure in workflow.draw(folder, name, "evaluation-").items():
+            save_figure(figure, folder / f"evaluation-{kind}-{name}.png")
+    except MissingExtraError:
+        return  # the scores are what was asked for
 
 
 def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:

@@ -12,7 +12,11 @@ from importlib import import_module
 from typing import Any
 
 #: Module to the public names in it.
-_NAMES: dict[str, str] = {}
+_NAMES = {
+    "bertkit.insight.run_curves": "training",
+    "bertkit.insight.run_errors": "errors",
+    "bertkit.insight.run_evaluation": "confusion",
+}
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
