@@ -15,6 +15,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import printable, read_json, write_json
+from bertkit.system.rendered import Rendered
 from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.own_files import files_of
@@ -27,7 +28,7 @@ from bertkit.visualize.figures import save_figure
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Rendered):
     """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
 
     split: train, dev, test or a further set of the task; of a whole file whose name says none of these, that name.
