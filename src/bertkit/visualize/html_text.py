@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bertkit.visualize.figures import COLORS
+from bertkit.visualize.page import document
 
 #: Characters of a text around a mark; what is farther away is left out.
 AROUND = 400
+#: Texts on a page.
+MOST_TEXTS = 2000
 #: Rows of a table in a notebook.
 MOST_ROWS = 50
 
@@ -45,6 +48,31 @@ def marked_text(text: str, marks: Iterable[Mark], colors: Mapping[str, str] | No
         place = mark.end
     parts.append(_unmarked(text, place, len(text)))
     return f'<p style="white-space:pre-wrap;line-height:1.9">{"".join(parts)}</p>'
+
+
+class MarkedTexts:
+    """The page of ``bertkit tag`` and ``bertkit answer``: texts with their marks, at most :data:`MOST_TEXTS`."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.num_texts = title, 0
+        self._shown: list[tuple[str, str, list[Mark]]] = []
+
+    def add(self, text: str, marks: Iterable[Mark], heading: str = "") -> None:
+        """Add a text."""
+        self.num_texts += 1
+        if len(self._shown) < MOST_TEXTS:
+            self._shown.append((heading, text, list(marks)))
+
+    def page(self) -> str:
+        """The document."""
+        palette = colors_of(mark.name for _, _, marks in self._shown for mark in marks)
+        parts = []
+        if self.num_texts > len(self._shown):
+            parts.append(f"<p>The first {len(self._shown):,} of {self.num_texts:,} texts.</p>")
+        for heading, text, marks in self._shown:
+            parts += [f"<h2>{html.escape(heading)}</h2>"] if heading else []
+            parts.append(marked_text(text, marks, palette))
+        return document(self.title, "\n".join(parts))
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
