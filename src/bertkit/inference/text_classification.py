@@ -88,7 +88,7 @@ class TextClassificationPipeline(Pipeline):
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
         long_texts, common = self._read_long_texts(truncation, overlap)
-        truncate, limit = self._read_limits(
+        truncate, limit = self.read_limits(
             long_texts != "cut" or (truncation is not None and truncation), self._trained_length(max_length)
         )
 

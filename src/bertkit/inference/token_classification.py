@@ -71,7 +71,7 @@ class TokenClassificationPipeline(Pipeline):
         with every strategy; ``transformers`` cuts it in silence unless ``stride`` is given.
         """
         strategy = check_strategy(aggregation_strategy)
-        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        truncate, limit = self.read_limits(truncation, self._trained_length(max_length))
         if stride is not None and not is_whole(stride, 0, limit - 3):
             raise InputError(
                 f"stride must be a whole number from 0 to {limit - 3} for windows of {limit} tokens, got {stride!r}"

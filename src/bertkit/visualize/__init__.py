@@ -16,6 +16,10 @@ _NAMES = {
     "bertkit.insight.run_curves": "training",
     "bertkit.insight.run_errors": "errors",
     "bertkit.insight.run_evaluation": "confusion",
+_NAMES: dict[str, str] = {
+    "bertkit.insight.embedding_map": "embeddings",
+    "bertkit.insight.token_map": "tokens",
+    "bertkit.insight.vector_space": "anisotropy",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
