@@ -124,9 +124,7 @@ class Attention(Drawn):
         """Of each head its strongest links between words, or of each token what it attends to most."""
         shown = self.maps[self.part]
         if self.view == "heads":
-            lines = [
-                [title, self._links(matrix)] for title, matrix in zip(self._titles, self.matrices, strict=True)
-            ]
+            lines = [[title, self._links(matrix)] for title, matrix in zip(self._titles, self.matrices, strict=True)]
             heading = f"{self._facts}\nlayer {self.layer}, strongest links of each head between different words:"
         else:
             (matrix,) = self.matrices
@@ -203,14 +201,10 @@ def attention(
         ResourceError: attention that takes too much memory.
     """
     _check(view, head, part)
-    reader = AttentionReader(
-        model, tokenizer, device=device, max_length=max_length, writes=text_pair is not None
-    )
+    reader = AttentionReader(model, tokenizer, device=device, max_length=max_length, writes=text_pair is not None)
     written = text_pair is not None and reader.decodes
     if part not in (None, "encoder") and not written:
-        raise InputError(
-            f"part={part!r} is for a pair, read and written by a BART or T5 with a decoder; leave it out"
-        )
+        raise InputError(f"part={part!r} is for a pair, read and written by a BART or T5 with a decoder; leave it out")
     maps = (
         _maps_of_pair(reader, text, str(text_pair), words=words, truncation=truncation)
         if written
@@ -269,7 +263,10 @@ def _side(reader: AttentionReader, text: str, text_pair: str | None, *, words: b
     """The tokens of what the reader encodes."""
     encoded = reader.tokenizer(text, text_pair, truncation=True, max_length=reader.max_length).encodings[0]
     sides, offsets = encoded.sequence_ids, encoded.offsets
-    keys = [(side, word) if words and word is not None else at for at, (side, word) in enumerate(zip(sides, encoded.word_ids, strict=True))]
+    keys = [
+        (side, word) if words and word is not None else at
+        for at, (side, word) in enumerate(zip(sides, encoded.word_ids, strict=True))
+    ]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     places = tuple(numbers[key] for key in keys)
     names, texts = [], []
