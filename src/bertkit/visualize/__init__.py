@@ -20,6 +20,8 @@ _NAMES: dict[str, str] = {
     "bertkit.insight.embedding_map": "embeddings",
     "bertkit.insight.token_map": "tokens",
     "bertkit.insight.vector_space": "anisotropy",
+    "bertkit.insight.attention_maps": "attention",
+    "bertkit.insight.head_statistics": "heads",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
