@@ -139,7 +139,7 @@ def _main(tokens: list[str]) -> int:
     # Before torch is loaded; see docs/decisions/0005-busy-machines.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _fill_closed_streams()
-    prefix = " ".join(["bertkit", *_command_of(tokens)])
+    prefix = " ".join(["bertkit", *command_of(tokens)])
     try:
         code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
@@ -225,7 +225,7 @@ def _add_command(app: App, name: str, module: str, title: str, *, everything: bo
     app.command(function, name=name, help=page.text, help_formatter=page)
 
 
-def _command_of(tokens: Sequence[str]) -> Command:
+def command_of(tokens: Sequence[str]) -> Command:
     """The words of a command line that name its command."""
     if not tokens or tokens[0] not in NAMES:
         return ()
@@ -239,7 +239,7 @@ def run_command(tokens: list[str]) -> int:
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
 
     set_wording(typed_options)
-    name = _command_of(tokens)
+    name = command_of(tokens)
     program = " ".join(["bertkit", *name])
     known = NAMES if not name else ACTIONS.get(name[0], {}) if len(name) == 1 else {}
     if known and len(tokens) == len(name):
