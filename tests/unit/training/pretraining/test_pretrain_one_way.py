@@ -79,7 +79,9 @@ def test_the_shares_of_masks_and_random_words_reach_the_examples(stores) -> None
         settings = SETTINGS.replace(objective="mlm", mask_share=masked, random_share=random)
         plan = training_data(store, vocabulary, settings)
         batches = [batch for step in range(plan.steps_per_epoch) for batch in plan.micro_batches(step)]
-        inputs, labels = (torch.cat(each) for each in zip(*((b.input_ids, b.targets["labels"]) for b in batches), strict=True))
+        inputs, labels = (
+            torch.cat(each) for each in zip(*((b.input_ids, b.targets["labels"]) for b in batches), strict=True)
+        )
         inputs, labels = inputs[labels != -100], labels[labels != -100]
         found[masked, random] = tuple(float(x.float().mean()) for x in (inputs == vocabulary.mask_id, inputs == labels))
     assert found[1.0, 0.0] == (1.0, 0.0)
