@@ -132,14 +132,19 @@ def _lock_of(shard: Shard | None) -> str:
 
 
 def _identity(plan: Plan) -> dict[str, Json]:
-    return as_stored({"plan": plan.name, **plan.values})
+    """What results depend on: not the words of the page, nor the number of seeds, which may grow."""
+    arms = {name: arm.model_dump(exclude={"title", "paper"}) for name, arm in plan.arms.items()}
+    measures = {name: measure.model_dump(exclude={"title"}) for name, measure in plan.measures.items()}
+    corpus = None if plan.corpus is None else plan.corpus.model_dump()
+    shared = {name: plan.values.get(name) for name in ("model", "training")}
+    return as_stored({"plan": plan.name, "arms": arms, "measures": measures, "corpus": corpus, **shared})
 
 
 def _check_folder(folder: Path, plan: Plan) -> None:
     path, ours = folder / PLAN, _identity(plan)
     if path.exists():
         theirs = read_json(path, dict)
-        if changed := sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)):
+        if changed := [key for key in ours if ours[key] != theirs.get(key)]:
             raise ConfigError(
                 f"{folder} holds another plan ({theirs.get('plan')!s:.80}; other values in {', '.join(changed)}): "
                 "choose another --out"

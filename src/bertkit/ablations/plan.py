@@ -29,7 +29,7 @@ FOLDER = RECIPES / "ablations"
 MADE = ("next-sentence", "sentence-order")
 _TABLES = ("plan", "corpus", "model", "training", "arms", "measures")
 #: Multiplications and additions a second of one core, as training small models reached it.
-_SPEED = 20e9
+_SPEED = 60e9
 
 Values = Mapping[str, bool | int | float | str]
 SettingsT = TypeVar("SettingsT", bound=Settings)

@@ -30,8 +30,8 @@ from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.generators import seeded
 
-#: Of the training of the linear layer: passes over the words, words in a step, rate, decay of its weights.
-EPOCHS, BATCH, RATE, DECAY = 15, 256, 3e-3, 1e-3
+#: Of the training of the linear layer: passes over the words, fewest steps, words in a step, rate, decay of its weights.
+EPOCHS, FEWEST_STEPS, BATCH, RATE, DECAY = 15, 1500, 256, 3e-3, 1e-3
 #: Tokens that a model reads at once.
 MAX_TOKENS = 4096
 
@@ -107,10 +107,11 @@ def _vectors(model: BertModel, workflow: TokenWorkflow, encoded: TokenWindows, l
 
 def _train(tagger: FeatureTagger, x_PLD: Tensor, labels_P: Tensor) -> None:
     kept = (labels_P != IGNORED).nonzero().squeeze(1)
-    num_steps = EPOCHS * -(-len(kept) // BATCH)
+    steps_per_epoch = -(-len(kept) // BATCH)
+    epochs = max(EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
     optimizer = torch.optim.AdamW(tagger.parameters(), lr=RATE, weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, num_steps)
-    for _ in range(EPOCHS):
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * steps_per_epoch)
+    for _ in range(epochs):
         for at in kept[torch.randperm(len(kept))].split(BATCH):
             optimizer.zero_grad()
             F.cross_entropy(tagger(x_PLD[at]), labels_P[at]).backward()

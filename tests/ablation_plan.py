@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 PLAN = """
 # Both directions against one, in seconds.
 [plan]
@@ -69,9 +67,9 @@ arms = ["both", "left"]
 """
 
 
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, draw = tmp_path_factory.mktemp("data"), random.Random(0)
+def write_data(folder: Path) -> Path:
+    """The files that the plan reads."""
+    draw = random.Random(0)
     words = "anna paul rome oslo saw met the old new house of in and with river boat small".split()
     for name, count in (("train", 60), ("dev", 25)):
         documents = [
@@ -84,10 +82,3 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sentences = [[f"{w}\t{tags.get(w, 'O')}" for w in draw.choices(words, k=7)] for _ in range(count)]
         (folder / "ner" / f"{name}.conll").write_text("\n\n".join("\n".join(rows) for rows in sentences) + "\n")
     return folder
-
-
-@pytest.fixture
-def plan_file(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN)
-    return path
