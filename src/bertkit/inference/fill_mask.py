@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError, TextError
@@ -47,6 +48,11 @@ class FillMaskPipeline(Pipeline):
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
+        if isinstance(self.config, BertConfig) and self.config.attention_direction != "both":
+            raise CheckpointError(
+                f"the model reads {self.config.attention_direction}: its scores at a token are of the word beside it, "
+                "so it cannot fill a mask; use a model with masked words"
+            )
         check_vocabulary(tokenizer, self.config.vocab_size)  # its last token may be the mask
 
     def __call__(

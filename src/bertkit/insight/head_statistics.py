@@ -26,7 +26,6 @@ from bertkit.insight.attention_reader import AttentionReader
 from bertkit.ragged import Ragged
 from bertkit.system.console import aligned
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.features import Text
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.head_pictures import heads_figure, heads_page
 

@@ -12,11 +12,10 @@ from importlib import import_module
 from typing import Any
 
 #: Module to the public names in it.
-_NAMES = {
+_NAMES: dict[str, str] = {
     "bertkit.insight.run_curves": "training",
     "bertkit.insight.run_errors": "errors",
     "bertkit.insight.run_evaluation": "confusion",
-_NAMES: dict[str, str] = {
     "bertkit.insight.embedding_map": "embeddings",
     "bertkit.insight.token_map": "tokens",
     "bertkit.insight.vector_space": "anisotropy",

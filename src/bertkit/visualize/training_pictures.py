@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Steps and values.
 Points = Sequence[tuple[int, float]]
+#: Losses of words in pre-training: a run has one of them.
+_WORDS = ("masked_lm", "denoising", "next_word")
 #: Scores on dev that get a picture of their own, the first of a log.
 MOST_SCORES = 4
 #: Names of the numbers in a log, for people.
@@ -106,7 +108,7 @@ def pretrain_curve(records: Sequence[Record], *, unigram_entropy: float) -> Figu
     """
     steps, epochs = _steps_and_epochs(records)
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
-    dev = _points(epochs, "dev_masked_lm_loss") or _points(epochs, "dev_denoising_loss")
+    dev = next(filter(None, (_points(epochs, f"dev_{term}_loss") for term in _WORDS)), [])
     figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
@@ -149,8 +151,9 @@ def _draw_points(axes: Axes, points: Points, color: str, marker: str, name: str)
 
 def _draw_accuracies(axes: Axes, epochs: Sequence[Record]) -> Axes | None:
     """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
-    terms = ("masked_lm", "next_sentence", "denoising")
-    words, pairs, writing = (_points(epochs, f"dev_{term}_accuracy") for term in terms)
+    terms = ("masked_lm", "next_sentence", "denoising", "next_word")
+    words, pairs, writing, next_words = (_points(epochs, f"dev_{term}_accuracy") for term in terms)
+    writing = writing or next_words
     if not words and not pairs and not writing:
         return None
     right = right_axis(axes, "held-out accuracy")
