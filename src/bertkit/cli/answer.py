@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
+from bertkit.cli.placed import Placed
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say, standard_input
@@ -118,7 +120,7 @@ def answer(
             write_json({"out": str(out), "questions": len(predictions)})
 
 
-def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
+def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExample]:
     from bertkit.tasks.reading.lines import check_file, read_text
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2, SpanExample
@@ -129,7 +131,8 @@ def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
         if str(where.file) == STANDARD_STREAM:
             raise ConfigError("--file cannot be '-': name a file of questions with their contexts")
         check_file(where.file)
-        return list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
+        asked = list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
+        return Placed(enumerate(asked, start=1), lambda number: asked[number - 1].where)
     if (where.context is None) == (where.context_file is None):
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:

@@ -17,6 +17,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.cli.placed import located
 from bertkit.config.generation_settings import GenerationOptions
 from bertkit.errors import ConfigError
 
@@ -77,9 +78,10 @@ def generate(
         "settings": settings.model_dump(exclude_unset=True),
     }
     if stream:
-        for asked in texts:
-            for piece in pipe.stream(asked, **options):
-                write_line(piece, end="")
+        for number, asked in enumerate(texts):
+            with located(texts, first=number):
+                for piece in pipe.stream(asked, **options):
+                    write_line(piece, end="")
             write_line("")
         return
     for asked, found in with_texts(texts, lambda items: pipe(items, **options)):

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
+from bertkit.cli.placed import located
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
 
@@ -94,8 +95,10 @@ def search(
     from bertkit.inference.retrieval.search_index import SearchIndex
 
     opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
-    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
+    queries = list(given)
+    with located(given):
+        found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
     for query, hits in zip(queries, found, strict=True):
         if common.json:
             write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
