@@ -22,7 +22,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.errors import ConfigError
-from bertkit.system.console import say
+from bertkit.system.console import one_line, say
 
 
 def analyze(
@@ -75,7 +75,7 @@ def analyze(
         if common.json:
             write_json({**named, "heads": found})
             continue
-        write_line("\t".join(named.values()))
+        write_line("\t".join(map(one_line, named.values())))
         for head, said in found.items():
             write_line(f"  {head:<12}  {_shown(said)}")
 
@@ -83,5 +83,5 @@ def analyze(
 def _shown(said: Any) -> str:
     if not isinstance(said, dict):
         return ", ".join(map(_shown, said)) or "(none)"
-    word = f" [{said['word']}]" if "word" in said else ""
+    word = f" [{one_line(said['word'])}]" if "word" in said else ""
     return f"{said.get('label', said.get('entity_group'))} {said['score']:.4f}{word}"

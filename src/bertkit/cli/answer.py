@@ -15,7 +15,7 @@ from bertkit.cli.common_options import Computing, TrainedModel, answers, decode,
 from bertkit.cli.placed import Placed
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import say, standard_input
+from bertkit.system.console import one_line, say, standard_input
 
 if TYPE_CHECKING:
     from bertkit.tasks.spans.task import SpanExample
@@ -112,7 +112,7 @@ def answer(
         else:
             for one in found:
                 place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
-                write_line(f"{one['score']:.4f}  {place:<11}  {_one_line(one['answer'])}\t{_one_line(asked.question)}")
+                write_line(f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}\t{one_line(asked.question)}")
     if out is not None:
         write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
         say(f"wrote {len(predictions):,} answers to {out}")
@@ -145,7 +145,3 @@ def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExamp
         text = read_text(path, where.encoding)
     assert text is not None
     return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

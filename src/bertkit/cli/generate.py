@@ -20,6 +20,7 @@ from bertkit.cli.common_options import (
 from bertkit.cli.placed import located
 from bertkit.config.generation_settings import GenerationOptions
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 NOTHING_SET = GenerationOptions()
 
@@ -91,4 +92,4 @@ def generate(
             write_json({"text": asked, "generated": written})
             continue
         for each in written:
-            write_line(each)
+            write_line(one_line(each))

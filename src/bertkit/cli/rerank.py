@@ -20,6 +20,7 @@ from bertkit.cli.common_options import (
 )
 from bertkit.cli.placed import Placed, located
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 Asked = dict[str, Any]
 
@@ -73,7 +74,7 @@ def rerank(
     with located(given, "query 0 with its document"):
         ranked = pipe(text[0], documents, **options)
     for row in ranked:
-        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {row['text']}")
+        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {one_line(row['text'])}")
 
 
 def _queries(data: Path, encoding: str | None) -> Placed[Asked]:

@@ -15,6 +15,7 @@ from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.index_writer import Located
@@ -104,9 +105,9 @@ def search(
             write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
             continue
         if len(queries) > 1:
-            write_line(query)
+            write_line(one_line(query))
         for hit in hits:
-            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
+            write_line(f"{hit.score:.4f}\t{hit.id}\t{one_line(hit.text)}")
 
 
 def _refuse(

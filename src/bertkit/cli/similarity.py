@@ -13,6 +13,7 @@ from bertkit.cli.common_options import Computing, Model, OtherReading, open_pipe
 from bertkit.cli.embed import VectorOptions
 from bertkit.cli.placed import Placed
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 
 def similarity(
@@ -54,4 +55,4 @@ def similarity(
     if top_k is not None:
         scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
     for score, asked in scored:
-        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {asked}")
+        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {one_line(asked)}")
