@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from bertkit.tasks.workflow import AnyWorkflow, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
 ALL = "hash of all"
+#: File of a run folder with the :func:`text_hashes` of its training rows, sorted.
+TRAINED_ON = "trained-on.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +167,19 @@ def score_set(
 
 def sets_of(workflow: AnyWorkflow, examples: Sequence[Located], num_draws: int | None = None) -> Sets:
     """Sets of examples drawn with replacement, those of equal texts together."""
-    groups = group_rows(
-        tuple(map(plain_text, texts)) if (texts := workflow.texts_of(example)) else repr(workflow.content(example))
-        for example in examples
-    )
+    groups = group_rows(_texts_key(workflow, example) for example in examples)
     return Sets(bootstrap_draws(groups, num_draws), len(groups))
+
+
+def text_hashes(workflow: AnyWorkflow, examples: Sequence[Located]) -> npt.NDArray[np.uint64]:
+    """64 bits for the texts of each example, the same for equal texts, whatever the case, white space and label."""
+    keys = (repr(_texts_key(workflow, example)).encode("utf-8", "surrogatepass") for example in examples)
+    return np.frombuffer(b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys), "<u8")
+
+
+def _texts_key(workflow: AnyWorkflow, example: Located) -> Hashable:
+    texts = workflow.texts_of(example)
+    return tuple(map(plain_text, texts)) if texts else repr(workflow.content(example))
 
 
 def no_interval(metric: str, values: Sequence[float], num_examples: int) -> str:

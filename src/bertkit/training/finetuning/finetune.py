@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from bertkit.config.any_config import AnyConfig, is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
@@ -28,7 +31,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
-from bertkit.tasks.run_rows import read_rows, sets_of
+from bertkit.tasks.run_rows import TRAINED_ON, read_rows, sets_of, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
@@ -327,6 +330,8 @@ def _finish(
         pictures = ("loss.png", *workflow.draw(run.path))
     except MissingExtraError as error:
         say(f"no plots: {error}")
+    np.save(kept := BytesIO(), np.unique(text_hashes(workflow, rows.train)))
+    write_atomically(run.path / TRAINED_ON, kept.getvalue())
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))
     write_json(run.path / METRICS, result.to_dict())
     return result
