@@ -160,7 +160,7 @@ def test_metrics_declare_their_protocol(run: Path, start: Path) -> None:
     assert protocol["seeds"] == [0, 1]
     assert protocol["start_checkpoint"]["sha256"] == sha(start / "model.safetensors")
     assert protocol["data"]["train_rows"] == 160
-    assert protocol["data"]["train_rows_left_out"] == 0
+    assert protocol["data"]["train_rows_not_drawn"] == 0
     assert protocol["data"]["max_length"] == 24
     assert protocol["data"]["truncated_share"] == {"train": 0.0, "dev": 0.0}
     assert (protocol["learning_rate"], protocol["epochs"], protocol["batch_size"]) == (3e-3, 4, 16)
@@ -590,7 +590,7 @@ def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**{**QUICK, "epochs": 1}, max_train_rows=50, baseline=False)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert result.protocol["data"]["train_rows"] == 50
-    assert result.protocol["data"]["train_rows_left_out"] == 110
+    assert result.protocol["data"]["train_rows_not_drawn"] == 110
     assert "50 (110 left out)" in (tmp_path / "run" / "README.md").read_text()
 
 

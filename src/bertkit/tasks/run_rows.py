@@ -84,12 +84,18 @@ def held_out_again(
     if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
         return None
     train = workflow.read(data, "train", on_error="skip")  # the rows that the run left out, if any, are left out again
-    counts = [facts[name] for name in ("train_rows", "train_rows_left_out", "dev_rows")]
+    counts = [facts["train_rows"], rows_not_drawn(facts), facts["dev_rows"]]
     if len(train) != sum(count for count in counts if isinstance(count, int)) or not workflow.has_labels(train):
         return None
     train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
     kept = workflow.sample(train, settings.max_train_rows, settings.seed)
     return dev if _hashes(workflow, kept, dev, {})[ALL] == facts["data_sha256"] else None
+
+
+def rows_not_drawn(facts: Mapping[str, Fact]) -> int:
+    """Good rows of the training file that a run did not use, because of ``max_train_rows``; of old runs, too."""
+    count = facts["train_rows_not_drawn" if "train_rows_not_drawn" in facts else "train_rows_left_out"]
+    return count if isinstance(count, int) else 0
 
 
 def examples_hash(workflow: AnyWorkflow, examples: Sequence[Located]) -> str:

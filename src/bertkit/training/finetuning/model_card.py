@@ -9,6 +9,7 @@ from typing import Any
 from bertkit.errors import counted
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.run_rows import rows_not_drawn
 from bertkit.tasks.workflow import Card, Decision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 
@@ -86,7 +87,7 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
     data = protocol["data"]
     cut = 100 * data["truncated_share"]["train"]
     bad = data["bad_rows_left_out"]["train"]
-    left_out = f"{data['train_rows_left_out'] + bad:,} left out"
+    left_out = f"{rows_not_drawn(data) + bad:,} left out"
     bad_rows = f", bad rows among them: {bad:,}" if bad else ""
     chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
     return {

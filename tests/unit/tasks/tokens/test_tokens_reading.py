@@ -533,9 +533,11 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
         assert line in said, said
     assert json.loads(json.dumps(report.to_dict()))["splits"]["dev"]["unseen"] == 0.5
     assert "NEAR-TAGS" not in said
-    near = TokenTask("ner", ("B_PER", "LOC", "b-per", "e-mail", "o"))
+    near = TokenTask("ner", ("B_PER", "LOC", "b-per", "e-mail", "o", "0"))
     (line,) = near_tags(near.types)
-    assert line.endswith("letter: 'B_PER' (is it 'B-PER'?), 'b-per' (is it 'B-per'?), 'o' (is it 'O'?)")
+    assert line.endswith(
+        "letter: 'B_PER' (is it 'B-PER'?), 'b-per' (is it 'B-per'?), 'o' (is it 'O'?), '0' (is it 'O', the letter?)"
+    )
     assert line in tagged_report(near, {"dev": dev}, {"dev": encoded["dev"]}, max_length=24).render()
     broken = load_tagged_text("I-PER O\n")
     assert (
