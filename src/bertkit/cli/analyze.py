@@ -21,7 +21,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
 
@@ -61,7 +61,7 @@ def analyze(
         check_format(out, FORMATS)
         columns = Columns(text=(), encoding=source.columns.encoding)
         count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
-        say(f"wrote {count:,} rows to {out}")
+        say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer
 

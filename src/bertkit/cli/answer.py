@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
 from bertkit.cli.placed import Placed
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
 
@@ -115,7 +115,7 @@ def answer(
                 write_line(f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}\t{one_line(asked.question)}")
     if out is not None:
         write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
-        say(f"wrote {len(predictions):,} answers to {out}")
+        say(f"wrote {counted(len(predictions), 'answer')} to {out}")
         if common.json:
             write_json({"out": str(out), "questions": len(predictions)})
 

@@ -17,7 +17,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.placed import Placed, located
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.errors import ConfigError, DataError, ResourceError, counted
 from bertkit.system.console import for_stream, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
@@ -232,7 +232,7 @@ def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
     rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
     if rows is None:
         if len(texts) % 2:
-            count = "1 text does" if len(texts) == 1 else f"{len(texts)} texts do"
+            count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
             raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
         return zip(texts[::2], texts[1::2], strict=True)
     return Placed(_pairs(rows, source), lambda line: _place(source, line))

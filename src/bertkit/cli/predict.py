@@ -13,7 +13,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.cluster import TextFile
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
 
@@ -54,7 +54,7 @@ def predict(
             count = write_rows(_predicted(file, model, columns, common)[1], out)
     else:
         count = predict_file(model, file, out, columns.places, device=common.device or "auto", **common.engine)
-    say(f"wrote {count:,} rows to {out}")
+    say(f"wrote {counted(count, 'row')} to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
 

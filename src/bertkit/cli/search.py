@@ -14,7 +14,7 @@ from bertkit.cli.common_options import Computing, LongestText, Source, Truncate,
 from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
 from bertkit.cli.task_options import IndexColumns, TextColumns
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _change(
             changes = writer.update(_located(text, columns), map(_source, text))
     facts = asdict(changes)
     done = ", ".join(f"{count:,} {name}" for name, count in facts.items() if count and name != "total")
-    line = f"{index}: {changes.total:,} texts ({done or 'nothing changed'})"
+    line = f"{index}: {counted(changes.total, 'text')} ({done or 'nothing changed'})"
     common.show({"index": str(index), **facts}, line)
 
 

@@ -55,7 +55,7 @@ class Evaluation:
     def render(self) -> str:
         """A few lines a person can read."""
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {scores}"]
+        lines = [f"{self.task}, {self.split} ({counted(self.num_rows, 'row')})", f"  {scores}"]
         if self.interval is not None:
             main = self.protocol["main_metric"]
             lines.append(f"  {main}: 95 % interval {interval_text(self.interval)} (examples resampled)")
@@ -95,7 +95,7 @@ def evaluate_run(
     workflow.check_model(loaded.engine, str(loaded.path))
     examples, split = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
-        say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
+        say(f"left out {counted(len(examples.skipped), 'bad row')}; the first: {examples.skipped[0].message}")
     if not workflow.has_labels(examples):
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
     encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
@@ -209,5 +209,5 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
             "it; give the file of the labelled rows to score, or ask for another split"
         )
     examples = workflow.read(data, "dev", on_error=on_error)
-    say(f"scoring all {len(examples):,} rows of {data}")
+    say(f"scoring all {counted(len(examples), 'row')} of {data}")
     return examples, path.name

@@ -190,9 +190,9 @@ def _texts_key(workflow: AnyWorkflow, example: Located) -> Hashable:
 
 def no_interval(metric: str, values: Sequence[float], num_examples: int) -> str:
     """Why a score has no interval although examples were drawn for one."""
-    rows = counted(num_examples, "example")
+    rows = f"{counted(num_examples, 'example')} {'is' if num_examples == 1 else 'are'}"
     return (
-        f"TOO FEW ROWS: {metric} is {values[0]:.4f} whichever of the {rows} count, so there is no interval: how far it "
+        f"TOO FEW ROWS: {metric} is {values[0]:.4f} however the {rows} resampled, so there is no interval: how far it "
         "could lie elsewhere is not known"
     )
 

@@ -29,6 +29,8 @@ class SharedTexts(list[str]):
 class SheetRows(WorkSheetParser):  # type: ignore[misc]
     """Reads a sheet and raises a SheetError where openpyxl would lose rows or cells, or misplace them."""
 
+    row_counter: int
+
     def __init__(self, sheet: ReadOnlyWorksheet) -> None:
         book = sheet.parent
         super().__init__(

@@ -101,7 +101,7 @@ def csv_task(
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
         how = "a column each" if flags else "any number of them a row"
-        notes.append(f"{len(names)} labels, {how}: {shorten(names, limit=12)}")
+        notes.append(f"{counted(len(names), 'label')}, {how}: {shorten(names, limit=12)}")
     elif labels is not None:
         if problem == "regression":
             raise ConfigError("labels= is for classification; a regression task has none")
@@ -109,7 +109,7 @@ def csv_task(
         notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
     elif named is not None:
         names = named
-        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+        notes.append(f"{counted(len(named), 'label')}, named by the file: {shorten(named, limit=12)}")
     else:
         counts = _count_labels(file, table, target, bad)
         slips = [] if problem == "regression" else _take_slips(counts)
@@ -278,7 +278,7 @@ def _labels_from(
             "another column there, or, for scores, pass problem='regression' to csv_task in Python"
         )
     ordered = sorted(counts, key=float) if not others else sorted(counts, key=_natural)
-    notes.append(f"{len(ordered)} labels, in this order: {shorten(ordered, limit=12)}")
+    notes.append(f"{counted(len(ordered), 'label')}, in this order: {shorten(ordered, limit=12)}")
     return tuple(ordered)
 
 

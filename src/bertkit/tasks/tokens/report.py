@@ -89,7 +89,7 @@ def _add_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, ma
     shortest, median, longest = int(tokens.min()), float(np.median(tokens)), int(tokens.max())
     line = f"word pieces of a sentence: {shortest} to {longest:,}, median {median:g}"
     if len(windows) != num_sentences:
-        line += f"; windows of {max_length} make {len(windows):,} rows"
+        line += f"; windows of {max_length} make {counted(len(windows), 'row')}"
     facts.add(line, tokens=(shortest, median, longest), windows=len(windows))
     without, shared = int((windows.first_pieces < 0).sum()), int(shares_piece(windows.first_pieces).sum())
     facts.count("words_without", without, "word", "without a word piece; predicted O, or as the entity around it")

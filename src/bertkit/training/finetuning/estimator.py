@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, counted
 from bertkit.system.console import quiet
 from bertkit.system.device import Device, find_device
 from bertkit.system.untrusted_files import Json
@@ -182,7 +182,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
         if count := int(truncated.sum()):
             warnings.warn(
-                f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
+                f"{count:,} of {counted(len(truncated), 'text')} {'is' if count == 1 else 'are'} longer than "
                 f"max_length={self.config_.max_length} word pieces and truncated; raise max_length to read more",
                 UserWarning,
                 stacklevel=4,
@@ -363,7 +363,7 @@ def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or len(labels) != num_rows:
-        raise InputError(f"y must have one label for each of the {num_rows} texts, got shape {labels.shape}")
+        raise InputError(f"y must have one label for each of the {counted(num_rows, 'text')}, got shape {labels.shape}")
     _check_values(y)
     try:
         check_classification_targets(labels)

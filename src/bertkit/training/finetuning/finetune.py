@@ -15,7 +15,7 @@ from bertkit.config.any_config import AnyConfig, is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.decision import read_decision
-from bertkit.errors import ConfigError, DataError, MissingExtraError
+from bertkit.errors import ConfigError, DataError, MissingExtraError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means
@@ -243,7 +243,7 @@ def _prepare(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
         f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
-        f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
+        f"{counted(config.seeds, 'seed')}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))
         + (f", {adapters}" if adapters else "")
     )

@@ -39,8 +39,8 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         *([f"- {result.spread_line()}"] if result.interval is not None else []),
         *(f"- {note}" for note in result.notes),
         "",
-        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}). This folder has the model of seed "
-        f"{result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
+        f"Measured on {protocol['split']} ({counted(data['dev_rows'], 'row')}{held_out}). This folder has the model of "
+        f"seed {result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
         "`metrics.json` states in full.\n",
         *_methods(protocol.get("few_shot")),
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
@@ -121,8 +121,8 @@ def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:
         for each in few_shot["compared"]
     ]
     return [
-        f"Methods compared by cross-validation on the {few_shot['rows']:,} training rows ({few_shot['folds']} parts), "
-        "with 95 % intervals, those of differences paired by row:\n",
+        f"Methods compared by cross-validation on the {counted(few_shot['rows'], 'training row')} "
+        f"({few_shot['folds']} parts), with 95 % intervals, those of differences paired by row:\n",
         _table(("method", few_shot["metric"], "below the chosen"), rows),
     ]
 

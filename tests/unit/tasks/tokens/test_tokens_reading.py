@@ -142,7 +142,7 @@ def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
     [
         (
             '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "tags": []}\n',
-            r":2: column 'tags' holds 0 tags for 1 words",
+            r":2: column 'tags' holds 0 tags for 1 word\.",
         ),
         ('{"tokens": "a b", "tags": ["O"]}\n', r":1: column 'tokens' holds 'a b', expected a list of words"),
         ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers, and the file does not name them"),
@@ -398,7 +398,7 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(InputError, match="tag 'E-A' does not belong to the scheme BIO"):
         read_strictly(["E-A"])
     for wrong in ([["O"], ["O"]], [["O", "O"]]):
-        with pytest.raises(InputError, match=r"2 predicted sentences|sentence 0 has 1 words, but 2 predicted"):
+        with pytest.raises(InputError, match=r"2 predicted sentences|sentence 0 has 1 word, but 2 predicted"):
             entity_scores(wrong, [["O"]])
     with pytest.raises(InputError, match="a flat list of tags"):
         entity_scores(["O"], [["O"]])

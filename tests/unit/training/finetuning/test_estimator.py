@@ -362,7 +362,7 @@ def test_texts_that_are_cut_are_told(start: str) -> None:
     texts = ["good film", "bad " * 50, "dull " * 50, "good"]
     with pytest.warns(UserWarning, match="2 of 4 texts are longer than max_length=8 word pieces and truncated"):
         model.fit(texts, [1, 0, 0, 1])
-    with pytest.warns(UserWarning, match="1 of 1 texts is longer"):
+    with pytest.warns(UserWarning, match="1 of 1 text is longer"):
         model.predict(["good " * 50])
 
 
