@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
+from bertkit.errors import CheckpointError, ConfigError, DataError, InputError, counted
 from bertkit.inference.retrieval.index_files import (
     Block,
     Manifest,
@@ -76,7 +76,7 @@ class SearchIndex:
         return self.manifest.num_texts
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r}, {len(self):,} texts)"
+        return f"{type(self).__name__}({str(self.path)!r}, {counted(len(self), 'text')})"
 
     @cached_property
     def encoder(self) -> TextEncoder:
