@@ -164,7 +164,7 @@ def with_option_names(message: str, options: Iterable[str]) -> str:
         start = rf"(?<![\w.-]){setting}"
         message = re.sub(rf"{start} ?= ?True\b", option, message)
         message = re.sub(rf"{start} ?= ?False\b", option.replace("--", "--no-", 1), message)
-        message = re.sub(rf"{start} ?= ?", f"{option} ", message)
+        message = re.sub(rf"{start} ?= ?|^{setting} (?=must )", f"{option} ", message)
         if "_" in setting:
             message = re.sub(rf"{start}(?!\w|\.\w)", option, message)
     return message

@@ -310,6 +310,7 @@ def test_a_bug_keeps_its_traceback_and_ends_with_1() -> None:
         ("tune_thresholds=True needs dev rows", "--tune-thresholds needs dev rows"),
         ("baseline=False is odd", "--no-baseline is odd"),
         ("layer_decay and freeze_encoder: not both", "--layer-decay and --freeze-encoder: not both"),
+        ("seeds must be from 1, and seeds must", "--seeds must be from 1, and seeds must"),
         ("x.max_length=5, freeze_encoder.py, my_seeds=3", "x.max_length=5, freeze_encoder.py, my_seeds=3"),
     ],
 )
