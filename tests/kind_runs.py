@@ -28,6 +28,7 @@ from kinds_data import (
     tagger_start,
     write_choices,
     write_queries,
+    write_questions,
     write_reversed,
 )
 from pipeline_helpers import save_tiny
@@ -126,11 +127,15 @@ def seqeval_f1(rows: list[Row]) -> float:
     return float(f1_score([row["gold"] for row in rows], [row["predicted"] for row in rows]))
 
 
-def splits(folder: Path, write: Callable[[Path, int, int], object], *files: tuple[str, int]) -> None:
-    """Files of so many rows, with a seed each."""
-    folder.mkdir(parents=True)
-    for seed, (name, count) in enumerate(files):
-        write(folder / name, count, seed)
+def splits(write: Callable[[Path, int, int], object], *files: tuple[str, int]) -> Callable[[Path], None]:
+    """Writes files of so many rows, with a seed each."""
+
+    def written(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        for seed, (name, count) in enumerate(files):
+            write(folder / name, count, seed)
+
+    return written
 
 
 def tagged(folder: Path) -> None:
@@ -164,11 +169,37 @@ def reversing(task: str = "text2text") -> Any:
     return replace(get_task(task), **columns)  # type: ignore[type-var]
 
 
+def answering(task: str) -> Kind:
+    """Questions in texts, all of which have an answer, or not."""
+
+    def write(path: Path, count: int, seed: int) -> None:
+        write_questions(path, count, seed, no_answers=task == "squad2")
+
+    def start(folder: Path) -> object:
+        folder.mkdir(parents=True)
+        return save_tiny(folder)
+
+    return Kind(
+        task=task,
+        write_data=splits(write, ("train.json", 256), ("dev.json", 48)),
+        write_start=start,
+        options="--epochs 5 --learning-rate 3e-3 --max-length 40 --doc-stride 12 --batch-size 16 --device cpu",
+        task_of=lambda data: get_task(task),
+        metrics=("f1",),
+        floors={"f1": 0.9},
+        protocol={"doc_stride": 12, "max_query_length": 64, "max_answer_length": 30, "data": {"max_length": 40}},
+        card=("question-answering",),
+        files=("errors-dev.jsonl", "decision.json"),
+        dev=("dev.json", 48),
+        stopped={"epochs": 1},
+    )
+
+
 PAIRS = "--learning-rate 5e-3 --epochs 6 --batch-size 16"
 KINDS = {
     "choices": Kind(
         task="swag",
-        write_data=lambda folder: splits(folder, write_choices, ("train.csv", 120), ("val.csv", 40)),
+        write_data=splits(write_choices, ("train.csv", 120), ("val.csv", 40)),
         write_start=varied,
         options="--learning-rate 3e-3 --epochs 12 --precision fp32 --batch-size 8 --max-length 24",
         task_of=lambda data: get_task("swag"),
@@ -179,6 +210,8 @@ KINDS = {
         dev=("val.csv", 40),
         own_score=("accuracy", share_right),
     ),
+    "answers": answering("squad"),
+    "answers or none": answering("squad2"),
     "tags": Kind(
         task="ner",
         write_data=tagged,
@@ -228,7 +261,7 @@ KINDS = {
     ),
     "rerank": Kind(
         task="rerank",
-        write_data=lambda folder: splits(folder, write_queries, ("train.csv", 80), ("dev.csv", 30)),
+        write_data=splits(write_queries, ("train.csv", 80), ("dev.csv", 30)),
         write_start=varied,
         options="--learning-rate 3e-3 --epochs 3 --batch-size 8 --max-length 24",
         task_of=lambda data: get_task("rerank"),

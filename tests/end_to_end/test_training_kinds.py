@@ -147,7 +147,23 @@ def labels(run: Path, rows: list[Any]) -> None:
         assert {each["label"]: each["score"] for each in found} == pytest.approx(row["probabilities"], abs=1e-4)
 
 
-SERVED = {"choices": choices, "tags": tags, "pairs": pairs, "sparse": sparse, "rerank": rerank, "texts": texts}
+def answers(run: Path, rows: list[Any]) -> None:
+    asked = [{"question": row["question"], "context": row["context"]} for row in rows]
+    found = pipeline("question-answering", model=run, device="cpu")(asked, align_to_words=False)
+    assert [answer["answer"] for answer in found] == [row["predicted"] for row in rows]
+    assert [answer["score"] for answer in found] == pytest.approx([row["probability"] for row in rows], abs=1e-4)
+
+
+SERVED = {
+    "choices": choices,
+    "answers": answers,
+    "answers or none": answers,
+    "tags": tags,
+    "pairs": pairs,
+    "sparse": sparse,
+    "rerank": rerank,
+    "texts": texts,
+}
 
 
 def test_the_pipeline_finds_what_the_evaluation_found(made: Made) -> None:
