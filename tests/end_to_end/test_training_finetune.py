@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,11 @@ QUICK = {"learning_rate": 3e-3, "epochs": 4, "precision": "fp32", "batch_size": 
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(once: Callable[..., Any]) -> Path:
     """A tiny random BERT with a vocabulary of whole words."""
     words = [*GOOD, *BAD, *OTHER]
-    return start_with_words(words, tmp_path_factory.mktemp("start"), width=32, layers=2, heads=4)
+    made: Path = once("start-for-labels", lambda folder: start_with_words(words, folder, width=32, layers=2, heads=4))
+    return made
 
 
 def texts(num_rows: int, seed: int) -> list[tuple[str, str]]:
@@ -66,12 +68,16 @@ def write_csv(path: Path, rows: list[tuple[Any, ...]], columns: tuple[str, ...] 
     return path
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+def write_labelled(folder: Path) -> Path:
     write_csv(folder / "train.csv", texts(160, seed=1))
     write_csv(folder / "dev.csv", texts(60, seed=2))
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(once: Callable[..., Any]) -> Path:
+    made: Path = once("data-with-labels", write_labelled)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -295,11 +301,14 @@ def wait_for_lines(log: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole") / "run"
-    process = launch(data, start, out, resume=False)
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+def uninterrupted(start: Path, data: Path, once: Callable[..., Any]) -> Path:
+    def made(folder: Path) -> Path:
+        process = launch(data, start, folder / "run", resume=False)
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0, told
+        return folder / "run"
+
+    out: Path = once("uninterrupted", made)
     return out
 
 
