@@ -29,8 +29,8 @@ from finetune_data import QUICK, labelled_texts, tiny_start, write_splits, write
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    return make_teacher(tmp_path_factory.mktemp("teacher"))
+def teacher(once):
+    return once("teacher-of-texts", make_teacher)
 
 
 def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path):
