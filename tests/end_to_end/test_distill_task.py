@@ -104,6 +104,7 @@ def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
     BertTokenizer(vocab_file=other / "vocab.txt", model_max_length=32, do_lower_case=False).save_pretrained(other)
     with pytest.raises(ConfigError, match=r"another tokenizer than the teacher .* token by token.*state_epochs=0"):
         distill_task([teacher], data, tmp_path / "words", replace(with_states(), student=Student(model=str(other))))
+    assert not (tmp_path / "words").exists(), "refused before anything is written"
 
 
 def test_a_killed_run_goes_on_bit_for_bit_and_asks_the_teacher_once(teacher, tmp_path, monkeypatch):

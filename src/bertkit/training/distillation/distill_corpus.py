@@ -113,13 +113,14 @@ def distill_corpus(
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")
-    given = replace(given, student=student_of(given, path))
+    given = replace(given, student=(student := student_of(given, path)))
+    if student.model is not None:  # others have the teacher's
+        check_tokenizer(resolve(student.model), store, "student")
     facts: dict[str, Json] = {"teacher": teacher_facts(teacher, model_hash(path))}
     with distilling(out, given, path, place, facts) as run:
         known = load_teacher(path, given.method)
         run.begin()
         start = run.start(PREDICTS.get(given.method, "BertModel"))
-        check_tokenizer(start, store, "student")
 
         def loss_for(network: Network) -> nn.Module:
             return taught(network, known, given)
