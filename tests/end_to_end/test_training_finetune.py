@@ -129,6 +129,32 @@ def test_the_run_folder_holds_all_it_promises(run: Path) -> None:
     assert not [path for path in run.rglob("*") if path.suffix in (".bin", ".pt", ".pkl") or path.name == ".lock"]
 
 
+def test_rows_that_were_trained_on_are_counted(run: Path, data: Path, tmp_path: Path) -> None:
+    """Whatever their case, white space, labels and file; as counted by comparing the texts themselves."""
+    trained, new = texts(160, seed=1), texts(20, seed=77)
+    known = {text for text, _ in trained}
+    assert not any(text in known for text, _ in new)
+    mixed = [(f" {text.upper()}  ", label) for text, label in trained[:3]] + new
+    file = write_csv(tmp_path / "mixed.csv", mixed)
+    found = evaluate_run(csv_task(data), file, run, write=False)
+    assert found.protocol["rows_trained_on"] == 3
+    assert found.notes[0].startswith(
+        "TRAINED ON: 3 of 23 rows (13.0 %) have the texts of rows that this run was trained"
+    )
+    assert f"note: {found.notes[0]}" in found.render()
+    clean = evaluate_run(csv_task(data), write_csv(tmp_path / "new.csv", new), run, write=False)
+    assert (clean.protocol["rows_trained_on"], [note for note in clean.notes if "TRAINED" in note]) == (0, [])
+    overlap = sum(text in known for text, _ in texts(60, seed=2))
+    assert evaluate_run(csv_task(data), data, run, write=False).protocol["rows_trained_on"] == overlap
+    assert evaluate_run(csv_task(data), data, run, "train", write=False).protocol["rows_trained_on"] == 160
+    other = shutil.copytree(run, tmp_path / "other")
+    (other / "trained-on.npy").write_bytes(b"no numbers")
+    with pytest.raises(CheckpointError, match=r"trained-on\.npy is damaged"):
+        evaluate_run(csv_task(data), file, other, write=False)
+    (other / "trained-on.npy").unlink()  # as runs of earlier versions
+    assert "rows_trained_on" not in evaluate_run(csv_task(data), file, other, write=False).protocol
+
+
 def test_metrics_declare_their_protocol(run: Path, start: Path) -> None:
     metrics = read(run / "metrics.json")
     scores = [seed["scores"]["accuracy"] for seed in metrics["seeds"]]
@@ -141,7 +167,7 @@ def test_metrics_declare_their_protocol(run: Path, start: Path) -> None:
     assert protocol["seeds"] == [0, 1]
     assert protocol["start_checkpoint"]["sha256"] == sha(start / "model.safetensors")
     assert protocol["data"]["train_rows"] == 160
-    assert protocol["data"]["train_rows_left_out"] == 0
+    assert protocol["data"]["train_rows_not_drawn"] == 0
     assert protocol["data"]["max_length"] == 24
     assert protocol["data"]["truncated_share"] == {"train": 0.0, "dev": 0.0}
     assert (protocol["learning_rate"], protocol["epochs"], protocol["batch_size"]) == (3e-3, 4, 16)
@@ -568,7 +594,7 @@ def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**{**QUICK, "epochs": 1}, max_train_rows=50, baseline=False)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert result.protocol["data"]["train_rows"] == 50
-    assert result.protocol["data"]["train_rows_left_out"] == 110
+    assert result.protocol["data"]["train_rows_not_drawn"] == 110
     assert "50 (110 left out)" in (tmp_path / "run" / "README.md").read_text()
 
 

@@ -17,6 +17,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.system.console import one_line
 
 
 def tag(
@@ -53,8 +54,8 @@ def tag(
         if common.json:
             write_json({"text": asked, "entities": found})
             continue
-        write_line(asked)
+        write_line(one_line(asked))
         for entity in found:
             kind = entity["entity" if strategy == "none" else "entity_group"]
             place = f"{entity['start']}:{entity['end']}"
-            write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {entity['word']}")
+            write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {one_line(entity['word'])}")

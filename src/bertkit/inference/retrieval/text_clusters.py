@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.errors import InputError, counted
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
-from bertkit.system.console import aligned
+from bertkit.system.console import aligned, one_line
 
 Method = Literal["kmeans", "agglomerative"]
 #: Numbers of clusters that are tried where none is given, at most one cluster for two texts.
@@ -85,7 +85,7 @@ class Clustering:
         lines.append(f"  {first}")
         for row, each in zip(rows, self.clusters, strict=True):
             lines.append(f"  {row}" + (f"  {', '.join(each.words)}" if each.words else ""))
-            lines += [f"      {' '.join(text.split())[:SHOWN]}" for text in each.examples]
+            lines += [f"      {one_line(text)[:SHOWN]}" for text in each.examples]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 

@@ -26,7 +26,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import printable
@@ -90,7 +90,7 @@ class CorpusResult:
         rows.append(("MFLOP a text of 128 tokens", *(f"{count:,.0f}" for count in self.megaflops.values())))
         found = {**{f"train {name}": value for name, value in self.losses.items()}, **self.scores}
         lines = [f"{name:<26} {value:.4f}" for name, value in found.items()]
-        return rendered(f"{self.method}: {self.steps:,} steps", [rows], lines, self.folder / MODEL)
+        return rendered(f"{self.method}: {counted(self.steps, 'step')}", [rows], lines, self.folder / MODEL)
 
 
 def distill_corpus(

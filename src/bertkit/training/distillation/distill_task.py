@@ -29,7 +29,7 @@ from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
@@ -224,7 +224,7 @@ class _Job:
             rows: list[Row] = [dict(zip(("text", "text_pair"), texts, strict=False)) for texts in found]
             write_atomically(file, to_jsonl(rows))
         read = [Example(str(row["text"]), row.get("text_pair"), source=str(file)) for row in read_lines(file)]
-        say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
+        say(f"{counted(len(read), 'variant')} of {counted(len(train), 'training text')} ({printable(file)})")
         return [example for example in read if self.taught.texts(example) not in known]
 
     def _open_states(self) -> StatePair | None:
