@@ -185,7 +185,7 @@ class Stop(Callback):
             signal.raise_signal(signal.SIGINT)
 
 
-#: Kinds whose state has something of its own: other passes, a penalty, generation, adapters. The others: in the campaign.
+#: Kinds whose state has something of its own: other passes, a penalty, generation, adapters. Others: in the campaign.
 OWN_STATE = ("pairs", "sparse", "texts", "adapters")
 
 
