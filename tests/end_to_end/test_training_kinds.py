@@ -185,6 +185,15 @@ class Stop(Callback):
             signal.raise_signal(signal.SIGINT)
 
 
+#: Kinds whose state has something of its own: other passes, a penalty, generation, adapters. Others: in the campaign.
+OWN_STATE = ("pairs", "sparse", "texts", "adapters")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [pytest.param(name, marks=() if name in OWN_STATE else pytest.mark.campaign) for name in KINDS],
+    indirect=True,
+)
 def test_a_run_that_ended_early_goes_on_and_ends_alike(made: Made, tmp_path: Path) -> None:
     """With the weights and the predictions of one that did not."""
     kind, whole = made.kind, made.run
