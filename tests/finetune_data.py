@@ -106,3 +106,14 @@ def no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "require", missing)
         yield
+
+
+_FIGURE = visualize._figure
+
+
+@contextmanager
+def drawn() -> Iterator[None]:
+    """Pictures after all, within :func:`no_pictures`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visualize, "_figure", _FIGURE)
+        yield
