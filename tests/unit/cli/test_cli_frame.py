@@ -419,6 +419,8 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize embeddings f --model m": "points max_length",
+    "visualize anisotropy f --model m": "points",
     "vocab c --out o": "workers size",
 }
 

@@ -72,7 +72,7 @@ def embeddings(
     columns: TextColumns = TextColumns(),
     common: Common = Common(),
 ) -> None:
-    """Draw a map of texts, on which similar texts are near each other.
+    r"""Draw a map of texts, on which similar texts are near each other.
 
     Texts are colored by label. Shows how much of the vectors the map keeps: the
     share of variance of the principal components, its trustworthiness (1: the
@@ -83,7 +83,7 @@ def embeddings(
     For example:
 
         bertkit visualize embeddings tweets.csv --model DIR --out map.png
-        bertkit visualize embeddings tweets.csv --model DIR --method tsne \\
+        bertkit visualize embeddings tweets.csv --model DIR --method tsne \
             --label sentiment --out map.html
         bertkit visualize embeddings reviews.tsv --model DIR --layer 3 --json
     """
