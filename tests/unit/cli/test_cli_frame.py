@@ -413,6 +413,8 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize attention t --model m": "head max_length",
+    "visualize heads t --model m": "max_texts max_length",
     "vocab c --out o": "workers size",
 }
 

@@ -272,15 +272,15 @@ function drawMatrix() {
     const made = element("div", {}, labelled ? name : "");
     made.style.cssText = side
       ? `width:${cell}px;writing-mode:vertical-rl;font:11px/${cell}px system-ui,sans-serif;max-height:8rem;overflow:hidden;white-space:pre`
-      : `height:${cell}px;font:11px/${cell}px system-ui,sans-serif;text-align:right;padding-right:4px;max-width:8rem;overflow:hidden;white-space:pre`;
+      : `height:${cell}px;font:11px/${cell}px system-ui,sans-serif;text-align:right;padding-right:8px;max-width:8rem;overflow:hidden;white-space:pre`;
     return made;
   };
   const left = element("div", {}, ...rows.map((row) => label(map().rows[row], 0)));
   const below = element("div", {}, ...columns.map((column) => label(map().columns[column], 1)));
-  below.style.cssText = "display:flex;padding-top:4px";
+  below.style.cssText = "display:flex;padding-top:8px";
   const table = element("div", { className: "scroll" }, left, frame, element("div"), below);
   table.style.cssText = "display:grid;grid-template-columns:auto auto;justify-content:start;padding:4px";
-  place.replaceChildren(table, element("p", { className: "quiet" }, `From the words on the left to those below. Darkest in the light, brightest in the dark: ${number(most)}.`));
+  place.replaceChildren(table, element("p", { className: "quiet" }, `From the words on the left to those below. The full color is the largest value, ${number(most)}.`));
 }
 
 // All layers and heads ---------------------------------------------------------------------------
