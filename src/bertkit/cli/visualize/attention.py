@@ -45,7 +45,7 @@ def attention(
 
     For example:
 
-        bertkit visualize attention "The cat was tired." --model DIR --out heads.html
+        bertkit visualize attention "The cat slept." --model DIR --out heads.html
         bertkit visualize attention "A text." "Another." --model DIR --layer 4 \
             --head 2 --view lines --words --out lines.png
     """
