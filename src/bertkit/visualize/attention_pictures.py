@@ -48,8 +48,8 @@ class AttentionMap:
     def first(self, size: int) -> AttentionMap:
         """That of the first tokens, at most ``size`` on each side."""
         rollout = None if self.rollout is None else self.rollout[:, :size, :size]
-        sides = (side[:size] for side in (self.rows, self.columns, self.row_texts, self.column_texts))
-        return AttentionMap(*sides, self.values[..., :size, :size], rollout)  # type: ignore[arg-type]
+        texts = self.row_texts[:size], self.column_texts[:size]
+        return AttentionMap(self.rows[:size], self.columns[:size], *texts, self.values[..., :size, :size], rollout)
 
 
 def matrices_figure(matrices: Floats, titles: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Figure:
@@ -68,7 +68,8 @@ def matrices_figure(matrices: Floats, titles: Sequence[str], rows: Sequence[str]
         if place >= len(matrices):
             axes.set_visible(False)
             continue
-        image = axes.imshow(matrices[place], cmap="Blues", vmin=0.0, vmax=most, aspect="auto", interpolation="nearest")
+        smoothed = "nearest" if labelled else "antialiased"  # of which a picture has fewer points than cells
+        image = axes.imshow(matrices[place], cmap="Blues", vmin=0.0, vmax=most, aspect="auto", interpolation=smoothed)
         axes.set_title(titles[place], fontsize=9)
         axes.grid(visible=False)
         if labelled:
