@@ -12,7 +12,13 @@ from importlib import import_module
 from typing import Any
 
 #: Module to the public names in it.
-_NAMES = {
+_NAMES: dict[str, str] = {
+    "bertkit.insight.run_curves": "training",
+    "bertkit.insight.run_errors": "errors",
+    "bertkit.insight.run_evaluation": "confusion",
+    "bertkit.insight.embedding_map": "embeddings",
+    "bertkit.insight.token_map": "tokens",
+    "bertkit.insight.vector_space": "anisotropy",
     "bertkit.insight.attention_maps": "attention",
     "bertkit.insight.head_statistics": "heads",
 }
