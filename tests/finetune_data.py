@@ -108,12 +108,12 @@ def no_pictures() -> Iterator[None]:
         yield
 
 
-_FIGURE = visualize._figure
+_REQUIRE = figures.require
 
 
 @contextmanager
 def drawn() -> Iterator[None]:
     """Pictures after all, within :func:`no_pictures`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visualize, "_figure", _FIGURE)
+        patch.setattr(figures, "require", _REQUIRE)
         yield

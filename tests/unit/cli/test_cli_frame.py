@@ -421,6 +421,9 @@ COUNTS = {
     "topics f --model m": "k words",
     "visualize embeddings f --model m": "points max_length",
     "visualize anisotropy f --model m": "points",
+    "visualize attention t --model m": "head max_length",
+    "visualize heads t --model m": "max_texts max_length",
+    "visualize errors r": "top",
     "vocab c --out o": "workers size",
 }
 
