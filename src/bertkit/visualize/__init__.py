@@ -12,7 +12,9 @@ from importlib import import_module
 from typing import Any
 
 #: Module to the public names in it.
-_NAMES: dict[str, str] = {}
+_NAMES: dict[str, str] = {
+    "bertkit.insight.explanation": "explain",
+}
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
