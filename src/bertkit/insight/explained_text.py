@@ -16,7 +16,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
 from bertkit.errors import InputError, TextError, did_you_mean, shorten
-from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipeline_base import Pipeline, check_lengths
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
 from bertkit.metrics.probabilities import softmax
@@ -70,14 +70,12 @@ class ExplainedText:
         _check_texts(pipe.task, text, second)
         cut = "only_second" if pipe.task == ANSWERS else "longest_first"
         limit = _limit_of(pipe, max_length)
+        pairs = None if second is None else [second]
+        rows = self.tokenizer.encode_ragged([text], pairs, max_length=limit, truncation=cut)
+        self.truncated = bool(rows.truncated[0])
+        if not truncation:
+            check_lengths(rows, limit, 0)
         found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
-        lost = sum(len(each.ids) for each in found.encodings[0].overflowing)
-        if lost and not truncation:
-            raise TextError(
-                f"the text has {len(found['input_ids']) + lost:,} tokens, special tokens included; the limit is "
-                f"{limit:,}. Shorten it, or pass truncation=True (on the command line: --truncate) to cut it"
-            )
-        self.truncated = lost > 0
         self._parts = found.sequence_ids(0)
         self._spans = [
             stripped(text if part == 0 else second or "", *span) if part is not None else (0, 0)
@@ -86,9 +84,7 @@ class ExplainedText:
         self.words = self._read_words(found.word_ids(0))
         if not self.words:
             raise TextError(f"the text has no word to explain: {text!r:.60}")
-        self._ids = np.array(found["input_ids"], dtype=np.int64)
-        types = found.get("token_type_ids") or [0] * len(self._ids)
-        self._types = np.array(types, dtype=np.int64)
+        self._ids, self._types = rows.ids.astype(np.int64), rows.token_type_ids.astype(np.int64)
         self._special = np.array([part is None for part in self._parts])
 
     def _read_words(self, numbers: Sequence[int | None]) -> list[Word]:

@@ -107,11 +107,11 @@ class Explanation(Drawn):
 
     def facts(self) -> str:
         """How good the explanation is, in a line."""
-        bound = "" if self.complete else f", which is not within {TOLERANCE:.0%}"
+        bound = "" if self.complete else f", more than {100 * TOLERANCE:.0f} %"
         agreement = "not defined" if self.agreement is None else f"{self.agreement:.2f}"
         return (
             f"with {self.baseline} in place of all words the logit is {self.baseline_score:.3f}; the gradients add up "
-            f"to the difference with an error of {self.completeness_error:.2%} ({self.steps} steps){bound}; agreement "
+            f"to the difference with an error of {100 * self.completeness_error:.2f} % ({self.steps} steps){bound}; agreement "
             f"of the two methods (Spearman) {agreement}"
         )
 
@@ -128,7 +128,7 @@ class Explanation(Drawn):
 
     def figure(self) -> Figure:
         series = {"integrated gradients": self.gradients, "occlusion": self.occlusion}
-        return bars([word.text for word in self.words], series, f"for (+) or against (-) {self.label!r:.40}, logits")
+        return bars([word.text for word in self.words], series, f"for (+) or against (-) {self.label:.40}, logits")
 
     def texts(self) -> list[tuple[str, int, list[Span]]]:
         """Each text, the number of its first word, and where its words are."""

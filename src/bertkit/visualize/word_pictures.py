@@ -51,6 +51,7 @@ def bars(words: Sequence[str], series: Mapping[str, Floats], unit: str) -> Figur
     axes.set_ylim(size - 0.5, -0.5)
     axes.axvline(0, color=BLACK, linewidth=0.8)
     axes.grid(visible=False, axis="y")
+    unit = plain(unit)
     axes.set_xlabel(unit if size == len(words) else f"{unit}; the {size} strongest of {len(words):,} words")
     figure.legend(loc="outside upper center", ncols=len(series), frameon=False)
     return figure
