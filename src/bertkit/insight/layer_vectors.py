@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -15,18 +15,25 @@ from bertkit.batch import split_by_budget
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, rows_of, tokens_of
-from bertkit.errors import InputError
+from bertkit.errors import InputError, counted
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipeline_base import check_lengths
 from bertkit.inference.pipeline_inputs import Item
+from bertkit.inference.pipeline_results import Embedding
 from bertkit.inference.pipelines import pipeline
+from bertkit.inference.retrieval.text_vectors import Encoded
 from bertkit.model.models import BertModel
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Flags, Floats, Ragged
+from bertkit.system.console import Progress
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_mixed
 
 #: Tokens whose states of all layers are in memory at once, where no vector of a text is made of them.
 TOKENS_AT_ONCE = 4096
+
+
+class NoLayersError(InputError):
+    """A model that does not show the states of its layers."""
 
 
 class LayerReader:
@@ -44,8 +51,8 @@ class LayerReader:
         max_length: most tokens of a text, special tokens included; None: what the model reads.
 
     Raises:
-        InputError: an exported model, or an encoder-decoder; both show only their last vectors. A pooling that there
-            is not.
+        NoLayersError: an exported model, or an encoder-decoder; both show only their last vectors.
+        InputError: a pooling that there is not, a model object without its tokenizer.
     """
 
     def __init__(
@@ -61,9 +68,12 @@ class LayerReader:
         self.tokenizer, self.pooling = self.pipe.tokenizer, pooling
         self._modes = self.pipe.parts(pooling).config.pooling
         _, limit, self._skipped = self.pipe.as_read([], pooling, max_length=max_length)
-        encoder: Any = self.pipe.model
+        try:
+            encoder: Any = self.pipe.model
+        except InputError as error:
+            raise NoLayersError(str(error)) from None
         if not isinstance(encoder, BertModel):
-            raise InputError(
+            raise NoLayersError(
                 f"{type(encoder).__name__} is an encoder-decoder, whose layers are not shown one by one; its vectors "
                 "of texts need no layer"
             )
@@ -117,3 +127,52 @@ class LayerReader:
         numbers = range(self.num_layers + 1) if layers is None else map(self.layer, layers)
         ways = {"pooling": self._modes, "skipped": self._skipped} if pooled else {}
         return Wanted(("hidden_states",), layers=tuple(numbers), **ways)
+
+
+def cut_notes(truncated_N: Flags) -> list[str]:
+    """What to say of texts that were cut: a line, or none."""
+    cut = int(truncated_N.sum())
+    how = "was" if cut == 1 else "were"
+    return [f"{counted(cut, 'text')} had more tokens than are read, and {how} cut"] if cut else []
+
+
+class ReadOptions(TypedDict, total=False):
+    """How the texts of a picture become vectors.
+
+    tokenizer: needed for a model object.
+    layer: None: the vectors that the model makes of texts; 0 the embeddings, 1 the first layer, -1 the top.
+    pooling: as in :class:`LayerReader`.
+    max_length: most tokens of a text, special tokens included; longer texts are cut, and the result says how many.
+    device: see :func:`bertkit.pipeline`.
+    """
+
+    tokenizer: str | Path | PreTrainedTokenizer | None
+    layer: int | None
+    pooling: Pooling
+    max_length: int | None
+    device: Any
+
+
+def token_reader(model: str | Path | Network, options: ReadOptions) -> LayerReader:
+    """A reader of tokens: the prompts of sentence models are left out."""
+    words, device, limit = options.get("tokenizer"), options.get("device"), options.get("max_length")
+    return LayerReader(model, words, pooling="mean", device=device, max_length=limit)
+
+
+def vectors_of(texts: Sequence[str], model: str | Path | Network, **options: Unpack[ReadOptions]) -> Encoded:
+    """A vector of each text, one at least, and which texts were cut."""
+    layer, pooling, limit = options.get("layer"), options.get("pooling", "model"), options.get("max_length")
+    words, device = options.get("tokenizer"), options.get("device")
+    with Progress(len(texts), label="encoding", unit="texts") as bar:
+        if layer is not None:
+            reader = LayerReader(model, words, pooling=pooling, device=device, max_length=limit)
+            number = reader.layer(layer)
+            rows = reader.encode(texts, truncation=True)
+            return Encoded(reader.vectors(rows, [number], advance=bar.advance)[0], rows.truncated)
+        pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model, words, device)
+        pipe.parts(pooling)  # refuses what gives no vector of a text
+        found: list[Embedding] = []
+        for vector in pipe(iter(texts), pooling=pooling, truncation=True, max_length=limit, progress=False):
+            found.append(vector)
+            bar.advance()
+    return Encoded(np.stack(found), np.array([vector.truncated for vector in found], np.bool_))

@@ -14,6 +14,9 @@ from typing import Any
 #: Module to the public names in it.
 _NAMES: dict[str, str] = {
     "bertkit.insight.explanation": "explain",
+    "bertkit.insight.embedding_map": "embeddings",
+    "bertkit.insight.token_map": "tokens",
+    "bertkit.insight.vector_space": "anisotropy",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
