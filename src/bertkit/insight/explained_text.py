@@ -183,7 +183,9 @@ class ExplainedText:
         same = [place for place, each in enumerate(self.words) if each.text == word]
         if len(same) > 1:
             places = ", ".join(str(place + 1) for place in same)
-            raise InputError(f"{word!r} is in the text {len(same)} times, as the words {places}; give one of the numbers")
+            raise InputError(
+                f"{word!r} is in the text {len(same)} times, as the words {places}; give one of the numbers"
+            )
         if same:
             return same[0]
         count = len(self.words)
@@ -222,7 +224,9 @@ def open_model(
         )
     pipe: Pipeline = pipeline(task, model, tokenizer, device, precision="fp32")
     if not isinstance(pipe.model, HeadModel):
-        raise InputError(f"{type(pipe.model).__name__} is an encoder-decoder; only the answers of encoders are explained")
+        raise InputError(
+            f"{type(pipe.model).__name__} is an encoder-decoder; only the answers of encoders are explained"
+        )
     return pipe
 
 

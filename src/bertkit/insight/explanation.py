@@ -21,7 +21,7 @@ from bertkit.system.console import Progress, aligned
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.figures import Floats
-from bertkit.visualize.page import Json, document
+from bertkit.visualize.page import Json, asset, document
 from bertkit.visualize.word_pictures import Span, bars, colored, signs, strongest
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Explanation(Drawn):
         data: Json = {"words": [[word.text, word.gradients, word.occlusion] for word in self.words]}
         name = html.escape(self.label)
         body = (
-            f"<p>{html.escape(self.heading())}</p>\n"
+            f"<style>\n{asset('explanation.css')}</style>\n<p>{html.escape(self.heading())}</p>\n"
             f'<p class="legend"><span class="word for" style="--share:1">for {name}</span> '
             f'<span class="word against" style="--share:1">against {name}</span> '
             '<span class="quiet">Point at a word, or press Tab and the arrow keys.</span></p>\n'
@@ -264,9 +264,7 @@ def explain(
         TextError: a text that is empty, or too long.
     """
     explainer = Explainer(model, tokenizer, baseline=baseline, device=device)
-    return explainer.explain(
-        text, text_pair, label=label, word=word, truncation=truncation, max_length=max_length
-    )
+    return explainer.explain(text, text_pair, label=label, word=word, truncation=truncation, max_length=max_length)
 
 
 def _agreement(gradients: Sequence[float], occlusion: Sequence[float]) -> float | None:

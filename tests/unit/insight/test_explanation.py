@@ -126,7 +126,9 @@ def test_the_tag_of_a_word(tagger: Path) -> None:
     named, numbered = explainer.explain(text, word="end"), explainer.explain(text, word=5)
     assert (named.word, named.gradients.tolist()) == (4, numbered.gradients.tolist())
     assert explainer.explain(text, word="5").word == 4
-    right = by_captum(tagger, BertForTokenClassification, named, lambda out: out.logits[:, 5, number_of(named)], "[MASK]")
+    right = by_captum(
+        tagger, BertForTokenClassification, named, lambda out: out.logits[:, 5, number_of(named)], "[MASK]"
+    )
     np.testing.assert_allclose(named.gradients, right, atol=1e-4 * np.abs(right).max())
     found = pipeline("token-classification", model=tagger)(text, ignore_labels=[])
     assert named.predicted == found[4]["entity"]
@@ -176,7 +178,10 @@ def test_an_answer(answerer: Path) -> None:
     found = visualize.explain(question, context, model=answerer)
     answer = pipeline("question-answering", model=answerer)(question, context, align_to_words=False)
     assert (found.label, found.predicted) == (answer["answer"], answer["answer"])
-    model, tokenizer = BertForQuestionAnswering.from_pretrained(answerer).eval(), AutoTokenizer.from_pretrained(answerer)
+    model, tokenizer = (
+        BertForQuestionAnswering.from_pretrained(answerer).eval(),
+        AutoTokenizer.from_pretrained(answerer),
+    )
     other = visualize.explain(question, context, model=answerer, label="bad film")
     inputs = tokenizer(question, context, return_tensors="pt")
     first, last = (inputs.char_to_token(0, context.index(word), sequence=1) for word in ("bad", "film"))
@@ -213,7 +218,9 @@ def test_other_families(tmp_path: Path, family: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     torch.manual_seed(0)
     config = BertConfig.from_json_file(tmp_path / "config.json")
-    found = visualize.explain("the river or the other", model=BertForSequenceClassification(config), tokenizer=tokenizer)
+    found = visualize.explain(
+        "the river or the other", model=BertForSequenceClassification(config), tokenizer=tokenizer
+    )
     assert found.complete
     assert "".join(word.text for word in found.words) == "theriverortheother"
 

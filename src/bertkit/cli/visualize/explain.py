@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, MaxLength, Source, TrainedModel, Truncate, read_texts
+from bertkit.cli.common_options import Common, MaxLength, TrainedModel, Truncate
 from bertkit.cli.visualize.picture_options import Out, check_out, show
-from bertkit.errors import ConfigError
 from bertkit.system.console import for_stream
 
 if TYPE_CHECKING:
@@ -17,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def explain(
-    *text: Annotated[str, Parameter(help="A text; two for a pair, or a question and the text with its answer.")],
+    text: Annotated[str, Parameter(help="The text; of a model that answers questions, the question.")],
+    text_pair: Annotated[
+        str | None, Parameter(help="The second text of a pair, or the text with the answer to a question.")
+    ] = None,
+    /,
+    *,
     model: TrainedModel,
     label: Annotated[
         str | None, Parameter(help="Explain this label, tag or answer; default: the one that the model gives.")
@@ -48,15 +52,13 @@ def explain(
         bertkit visualize explain "Ann Lee left Rome." --model ner --word Rome
         bertkit visualize explain "Who?" "It was Ann." --model squad --out why.html
     """
-    texts = list(read_texts(text, Source()))
-    if len(texts) not in (1, 2):
-        raise ConfigError(f"give one text, or two that belong together, got {len(texts)}; put each in quotes")
     check_out(out)
     common.begin()
     from bertkit.insight.explanation import explain
 
     found = explain(
-        *texts,
+        text,
+        text_pair,
         model=model,
         label=label,
         word=word,
