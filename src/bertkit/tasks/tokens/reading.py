@@ -91,7 +91,7 @@ def ner_task(
     notes = []
     files = tagged_files(data)
     for split, path in ({split: path for split, path in files.items() if split != "test"} or files).items():
-        sentences = _sentences(path, columns, BadRows(on_error, gather=True))
+        sentences = read_sentences(path, columns, BadRows(on_error, gather=True))
         spelling = spelling_of([sentence.tags for sentence in sentences])
         types, num_words = spelling.types, sum(len(sentence.words) for sentence in sentences)
         if len(types) > MANY_TYPES or (len(types) > 20 and len(types) > num_words / 10):
@@ -109,7 +109,7 @@ def ner_task(
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
     """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`."""
     bad = BadRows(on_error, gather=True)
-    sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
+    sentences = read_sentences(path, task.columns, bad, tagged=None if split == "test" else True)
     spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None
     rows = []
     for sentence in sentences:
@@ -132,7 +132,7 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
     return examples
 
 
-def _sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
+def read_sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
     """The whole sentences of a file of either form, at least one; ``tagged`` as in :func:`read_conll`."""
     if kind_of(path) in TABLES:
         found = list(_read_rows(path, columns, bad, tagged=tagged))
