@@ -30,7 +30,7 @@ STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
 READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
 #: Whole numbers that are no counts; all others are from 1 on, or from 0.
-NO_COUNTS, MAY_BE_ZERO = {"seed", "word_column", "tag_column"}, {"every", "negatives", "stride"}
+NO_COUNTS, MAY_BE_ZERO = {"seed", "word_column", "tag_column", "layer"}, {"every", "negatives", "stride"}
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
@@ -141,7 +141,7 @@ def _main(tokens: list[str]) -> int:
     # Before torch is loaded; see docs/decisions/0005-busy-machines.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _fill_closed_streams()
-    prefix = " ".join(["bertkit", *_command_of(tokens)])
+    prefix = " ".join(["bertkit", *command_of(tokens)])
     try:
         code = copy_context().run(run_command, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
@@ -227,7 +227,7 @@ def _add_command(app: App, name: str, module: str, title: str, *, everything: bo
     app.command(function, name=name, help=page.text, help_formatter=page)
 
 
-def _command_of(tokens: Sequence[str]) -> Command:
+def command_of(tokens: Sequence[str]) -> Command:
     """The words of a command line that name its command."""
     if not tokens or tokens[0] not in NAMES:
         return ()
@@ -241,7 +241,7 @@ def run_command(tokens: list[str]) -> int:
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
 
     set_wording(typed_options)
-    name = _command_of(tokens)
+    name = command_of(tokens)
     program = " ".join(["bertkit", *name])
     known = NAMES if not name else ACTIONS.get(name[0], {}) if len(name) == 1 else {}
     if known and len(tokens) == len(name):

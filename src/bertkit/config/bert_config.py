@@ -27,8 +27,10 @@ from bertkit.config.labels import check_labels, merged_labels
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json
 
+#: What a token attends to: all others, or itself and those to its left, or to its right.
+Direction = Literal["both", "left-to-right", "right-to-left"]
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
-#: refuses: one whose classifier reads the mean or maximum of the tokens.
+#: refuses: one whose classifier reads the mean or maximum of the tokens, or whose tokens attend to their right only.
 OWN_MODEL_TYPE = "bertkit-"
 #: Where sentence-transformers notes the activation of a cross-encoder: in an object, and before release 4 by itself.
 NOTES, ACTIVATION, OLD_ACTIVATION = "sentence_transformers", "activation_fn", "sbert_ce_default_activation_function"
@@ -94,6 +96,11 @@ class BertConfig(ConfigFile, FamilyFields):
     tie_word_embeddings: bool = Field(
         True, description="whether a masked-LM head shares the table of word embeddings; only ModernBERT's may not"
     )
+    attention_direction: Direction = Field(
+        "both",
+        description="both: as BERT; left-to-right: a token attends to itself and those before it, is_decoder in a "
+        "config.json; right-to-left: to itself and those behind it; one way only in the bert family",
+    )
     architectures: list[str] | None = Field(
         None, description="classes the file was saved from, by their names in this package"
     )
@@ -124,6 +131,11 @@ class BertConfig(ConfigFile, FamilyFields):
                 got = getattr(self, name)
                 raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {got!r:.80}")
         check_family(self)
+        if self.attention_direction != "both" and self.model_type != "bert":
+            raise ValueError(
+                f"attention_direction is {self.attention_direction!r}; only the bert family has models that read one "
+                f"way, and this is {self.model_type}"
+            )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
@@ -280,7 +292,12 @@ class BertConfig(ConfigFile, FamilyFields):
         values = self.model_dump(exclude=set(family.absent))
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = self.label2id
-        if self.pools_otherwise:
+        direction = values.pop("attention_direction")
+        if direction == "left-to-right":
+            values["is_decoder"] = True
+        elif direction == "right-to-left":  # which no other software has
+            values["attention_direction"] = direction
+        if self.pools_otherwise or direction == "right-to-left":
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
             if values[name] == default and name not in family.keys:  # everybody's

@@ -18,6 +18,12 @@ _ROPE_KEYS = {"rope_type", "type", "rope_theta"}
 def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
     """The content of a ``config.json`` with the forms that :class:`~bertkit.config.bert_config.BertConfig` has."""
     found = dict(values)
+    if found.get("model_type", "bert") == "bert" and found.get("is_decoder") is True:
+        del found["is_decoder"]
+        if found.setdefault("attention_direction", "left-to-right") != "left-to-right":
+            raise ConfigError(
+                f"is_decoder is true, but attention_direction is {found['attention_direction']!r:.80}; leave one out"
+            )
     if found.get("model_type") == "modernbert":
         _rope_to_thetas(found)
         _layer_types_to_rule(found)

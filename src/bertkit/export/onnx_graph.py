@@ -176,7 +176,10 @@ KERNELS: dict[type[SelfAttention], tuple[str, Any]] = {
 def kernel_of(attention: SelfAttention) -> tuple[str, Any]:
     """The attribute of an attention module that holds its kernel, and what replaces it in the graph."""
     if type(attention) not in KERNELS:
-        raise ConfigError(f"{type(attention).__name__} cannot be exported; only bertkit's own kinds of attention can")
+        raise ConfigError(
+            f"{type(attention).__name__} cannot be exported, only attention to both sides of bertkit's own kinds; use "
+            "the model as it is"
+        )
     name, kernel = KERNELS[type(attention)]
     if isinstance(attention, RotaryAttention):
         kernel = attend if attention.reach is None else GraphWindow(attention.reach)

@@ -66,6 +66,10 @@ class SelfAttention(nn.Module):
         out_RNH = self.attend(qkv_T3NH, layout, self.dropout.rate(), rows)
         probs = None
         if want_probs:
-            q_TNH, k_TNH, _ = qkv_T3NH.unbind(1)
-            probs = [attention_probabilities(q_TNH[start:end], k_TNH[start:end]) for start, end in layout.spans()]
+            probs = [self._probabilities(qkv_T3NH[start:end]) for start, end in layout.spans()]
         return self.out(out_RNH.flatten(1)), probs
+
+    def _probabilities(self, qkv_s3NH: Tensor) -> Tensor:
+        """Of one sequence, ``(N, s, s)``."""
+        q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
+        return attention_probabilities(q_sNH, k_sNH)

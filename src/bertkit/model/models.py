@@ -88,6 +88,11 @@ class HeadModel(PackedModel):
         self.pools = config.pooling != "cls" and (self.kind == "sequence" or (has_layer and self.kind == "choice"))
         if self.pools:
             self.reads, self.uses_pooler = "tokens", False
+        if config.attention_direction == "left-to-right" and self.uses_pooler:
+            raise ConfigError(
+                f"{type(self).__name__} reads the vector of the first token, which has seen no other in a model with "
+                "attention_direction='left-to-right'; take pooling 'mean' or 'max', or a head that reads every token"
+            )
         self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
         if self.uses_pooler and (own := config.family.poolers.get(self.kind)):
             rate = config.head_dropout("pooler") if own.drops_input else 0.0

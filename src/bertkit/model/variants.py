@@ -7,6 +7,7 @@ from bertkit.model.biased_attention import BiasedAttention, DistanceBias
 from bertkit.model.disentangled_attention import DisentangledAttention, DistanceVectors
 from bertkit.model.encoder import Encoder, EncoderLayer
 from bertkit.model.gated_layer import GatedLayer, norm_of
+from bertkit.model.one_way_attention import OneWayAttention
 from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions
 
 
@@ -26,5 +27,7 @@ def encoder_of(config: BertConfig) -> Encoder:
                 for number, kind in enumerate(config.layer_kinds)
             ]
             return Encoder(config, layers, RotaryPositions(config), norm_of(config))
+        case _ if config.attention_direction != "both":
+            return Encoder(config, [EncoderLayer(config, OneWayAttention(config)) for _ in numbers])
         case _:
             return Encoder(config)

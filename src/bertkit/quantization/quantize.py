@@ -112,6 +112,11 @@ def quantize(
     if given.model.quantization is not None:
         raise ConfigError(f"{path} is in 8 bits already; give the original model")
     family = given.model.config.family
+    if given.model.config.attention_direction != "both":
+        raise ConfigError(
+            f"{path} reads {given.model.config.attention_direction}, and only models that read both ways can be "
+            "rounded to 8 bits; use the model as it is, or with --precision fp16"
+        )
     if family.pre_norm or family.scores != "content":
         raise ConfigError(
             f"{path} is of the {given.model.config.model_type} family, whose layers are not BERT's, and only those can "

@@ -41,7 +41,7 @@ class Drawn(ABC):
 
     def page(self) -> str:
         """A self-contained HTML document: the figure, unless the kind of picture has a view of its own."""
-        return document(self.title, f'<figure class="paper">{_inline(self.figure())}</figure>')
+        return document(self.title, f'<figure class="paper">{inline(self.figure())}</figure>')
 
     def save(self, path: str | Path) -> Path:
         """Write a file in the format that the name ends in, replacing one that is there.
@@ -66,7 +66,7 @@ class Drawn(ABC):
         return f'<iframe srcdoc="{content}" title="{html.escape(self.title)}" style="width:100%;height:640px;border:0">'
 
 
-def _inline(figure: Figure) -> str:
+def inline(figure: Figure) -> str:
     """A figure as an SVG element."""
     image = image_of(figure, "svg").decode("utf-8")
     return image[image.index("<svg") :]

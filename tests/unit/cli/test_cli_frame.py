@@ -33,6 +33,10 @@ from bertkit.system.processor import find_processor
 from bertkit.tasks.registry import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+#: Every command that does something, and the tables of commands.
+SINGLE = [name for name in NAMES if name not in cli.ACTIONS]
+SINGLE += [f"{name} {action}" for name, actions in cli.ACTIONS.items() for action in actions]
+EVERY = [*SINGLE, *cli.ACTIONS]
 FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
 
 
@@ -61,13 +65,13 @@ def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 def help_page(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     """The page of a command on a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, err = run(capsys, name, *(more or ("--help",)))
+    code, out, err = run(capsys, *name.split(), *(more or ("--help",)))
     assert (code, err) == (0, "")
     return out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """At 80 columns: no line is broken without a backslash, none ends in prose, and the parser takes all of them."""
     page = help_page(name, monkeypatch, capsys).partition("For example:\n\n")[2].partition("\n\n")[0]
@@ -78,10 +82,10 @@ def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, caps
     for command in commands:
         words = command[command.index("bertkit") + 1 :]
         words = [cli.STANDARD_STREAM if word == "-" else word for word in words]
-        cli.build_app((words[0],)).parse_args(words, exit_on_error=False, print_error=False)
+        cli.build_app(cli.command_of(words)).parse_args(words, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_help_fits_and_is_not_wrapped_twice(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +100,7 @@ def test_help_fits_and_is_not_wrapped_twice(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SINGLE)
 def test_all_options_are_on_the_second_screen(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -424,8 +428,7 @@ def test_counts_are_counts(command: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_every_whole_number_of_a_command_is_checked() -> None:
     """Of a new option, too: whatever is in a command's own options or in a group of them."""
     seen = {option.rstrip("-") for options in COUNTS.values() for option in options.split()}
-    single = [(name,) for name in NAMES if name not in cli.ACTIONS]
-    for name in [*single, *((name, action) for name, actions in cli.ACTIONS.items() for action in actions)]:
+    for name in map(tuple, map(str.split, SINGLE)):
         function = reduce(getitem, name, cli.build_app(name)).default_command
         for found in whole_numbers(function):
             assert found in seen | cli.NO_COUNTS | cli.MAY_BE_ZERO, f"{name} has --{found}: a line in COUNTS"

@@ -33,13 +33,14 @@ from bertkit.ragged import Flags, Ids, Ints
 
 #: ``mlm+nsp``: pairs, B follows A or is from another document (BERT). ``mlm``: one segment of whole sentences that may
 #: continue into the next document (RoBERTa's FULL-SENTENCES). ``mlm+sop``: A and B in order or swapped (ALBERT).
-Objective = Literal["mlm+nsp", "mlm", "mlm+sop"]
+#: ``next-word``, ``previous-word``: the segments of ``mlm``, unchanged, for models that read one way (GPT).
+Objective = Literal["mlm+nsp", "mlm", "mlm+sop", "next-word", "previous-word"]
 
 #: Maximum sentences processed one after another; bounds the rounds that one long document causes.
 LANE = 4096
 
 #: Special tokens of an example: [CLS] and a [SEP] after each segment.
-_NUM_SPECIAL: dict[str, int] = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3}
+_NUM_SPECIAL: dict[str, int] = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3, "next-word": 2, "previous-word": 2}
 
 
 class SentenceTokens(Protocol):
@@ -89,10 +90,10 @@ class ExampleSpans:
     """The spans of N examples.
 
     first_start, second_start: int64 ``(N,)``, token offset where a segment begins.
-    first_length, second_length: int32 ``(N,)``, number of its tokens; with the objective ``mlm`` the second has none,
+    first_length, second_length: int32 ``(N,)``, number of its tokens; without pairs the second has none,
         and the first may continue over several documents.
     num_separators: int32 ``(N,)``, number of [SEP]: one after each segment, or after each document's part.
-    label: int8 ``(N,)``, 0 = B follows A, 1 = it does not (a random B, or A and B swapped); always 0 for ``mlm``.
+    label: int8 ``(N,)``, 0 = B follows A, 1 = it does not (a random B, or A and B swapped); always 0 without pairs.
     """
 
     first_start: Ints
@@ -140,6 +141,11 @@ class Rules:
             raise ConfigError(f"short_seq_prob must be from 0 to 1, got {self.short_seq_prob}")
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether examples have two segments and a label."""
+        return self.objective in ("mlm+nsp", "mlm+sop")
+
+    @property
     def room(self) -> int:
         """Maximum tokens of the corpus in an example."""
         return self.max_seq_length - _NUM_SPECIAL[self.objective]
@@ -156,7 +162,7 @@ class Rules:
 
 def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Ints, Ints]]:
     """Stretches of sentences that contain whole examples, some at a time: first and end, int64 ``(L,)`` each."""
-    if rules.objective == "mlm":
+    if not rules.has_pairs:
         num_sentences = len(sentences.bounds) - 1
         for first in range(0, num_sentences, at_once * LANE):
             start = np.arange(first, min(first + at_once * LANE, num_sentences), LANE)
@@ -175,7 +181,7 @@ def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tupl
 def places_from(sentences: Sentences, rules: Rules, start: Ints, stop: Ints) -> Iterator[Ints]:
     """Token offsets where the examples of some stretches begin; the n-th of all stretches together."""
     bounds = sentences.bounds
-    if rules.objective == "mlm":
+    if not rules.has_pairs:
         place = bounds[start]
         while len(start):
             yield place
@@ -197,7 +203,7 @@ def places_from(sentences: Sentences, rules: Rules, start: Ints, stop: Ints) -> 
 def examples_at(sentences: Sentences, rules: Rules, places: Ints) -> ExampleSpans:
     """The examples that begin at ``places``, which are from :func:`places_from`, in any order."""
     bounds, documents = sentences.bounds, sentences.documents
-    if rules.objective == "mlm":
+    if not rules.has_pairs:
         sentence = np.searchsorted(bounds, places, side="right") - 1
         stop = np.minimum((sentence // LANE + 1) * LANE, len(bounds) - 1)
         end, _, separators = _segments(sentences, rules, places, sentence, stop)

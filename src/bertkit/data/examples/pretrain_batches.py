@@ -52,6 +52,8 @@ _BLOCK = 1 << 20
 #: Held while an index is built. Global, so that an instance can be pickled.
 _building = ForkSafeLock()
 
+#: The objectives that predict a word from the token before or behind it, and how far that stands from the word.
+NEIGHBOURS = {"next-word": -1, "previous-word": 1}
 Places = NDArray[np.uint32 | np.int64]
 
 
@@ -217,22 +219,25 @@ class ExamplePlan(ABC):
 class PretrainData(ExamplePlan):
     """The batch plan of pre-training encoders.
 
-    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, except for the objective ``mlm``,
-    ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
+    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens, or at those that predict the word beside
+    them, and for pairs ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
     """
 
     def __init__(
         self, tokens: SentenceTokens, vocabulary: MaskVocabulary, rules: Rules, **options: Unpack[PlanOptions]
     ) -> None:
         vocabulary.check(rules.masking)
-        self.vocabulary, self._has_pairs = vocabulary, rules.objective != "mlm"
+        self.vocabulary, self._has_pairs = vocabulary, rules.has_pairs
         super().__init__(tokens, rules, **options)
 
     def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
         ids, types, special = self._assemble(chosen)
         boundaries = boundaries_of(chosen.lengths)
-        keys = bits(stream(self.rules.seed, "mask", epoch), numbers)
-        inputs, labels = mask_rows(ids, boundaries, special, keys, self.rules.masking, self.vocabulary)
+        if self.rules.objective in NEIGHBOURS:
+            inputs, labels = ids, neighbours(ids, special, NEIGHBOURS[self.rules.objective])
+        else:
+            keys = bits(stream(self.rules.seed, "mask", epoch), numbers)
+            inputs, labels = mask_rows(ids, boundaries, special, keys, self.rules.masking, self.vocabulary)
         return packed_examples(inputs, types, labels, chosen.lengths, chosen.label if self._has_pairs else None)
 
     def _assemble(self, chosen: ExampleSpans) -> tuple[Ints, Ints, Flags]:
@@ -283,6 +288,17 @@ class PretrainData(ExamplePlan):
         begins = starts - bounds[first]
         spans = zip(*(array.tolist() for array in (first, last, begins, ends - starts)), strict=True)
         return np.concatenate([self.tokens.tokens(a, b)[begin : begin + size] for a, b, begin, size in spans])
+
+
+def neighbours(ids: Ints, special: Flags, shift: int) -> Ints:
+    """Labels ``(T,)`` of unmasked rows: each word at the token ``shift`` away from it; special tokens are no targets.
+
+    Every row begins and ends with a special token, so a word and its neighbour are of the same row.
+    """
+    labels = np.full(len(ids), -100, np.int64)
+    words = np.flatnonzero(~special)
+    labels[words + shift] = ids[words]
+    return labels
 
 
 def packed_examples(

@@ -188,8 +188,8 @@ def attend_bucketed(
     Filling up the buckets costs attention only, a few per cent of the work at usual lengths; the linear layers see real
     tokens alone. See :data:`bertkit.model.attention.Kernel` for the arguments.
 
-    bias_ND: what is added to a score for the distance of its key from its query, ``(N, 2S - 1)``: column ``S - 1`` is
-        for distance 0, the next one for the key after the query; S is at least that of the layout.
+    bias_ND: what is added to a score for the distance of its key from its query, ``(N or 1, 2S - 1)``: column
+        ``S - 1`` is for distance 0, the next one for the key after the query; S is at least that of the layout.
     scale: what scores are multiplied with before; None: ``1 / sqrt(H)``.
     """
     keys = buckets_on(layout.lengths, qkv_T3NH.device)

@@ -68,14 +68,19 @@ def cu_seqlens_on(lengths: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def attend_varlen(
-    qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None, *, half: int | None = None
+    qkv_T3NH: Tensor,
+    layout: Layout,
+    p: float,
+    rows: ChosenRows | None = None,
+    *,
+    window: tuple[int, int] = (-1, -1),
 ) -> Tensor:
     """Attention by torch's variable-length kernel, with its gradient; only what :func:`varlen_fits` accepts.
 
-    See :data:`bertkit.model.attention.Kernel` for the arguments; ``p`` must be 0. ``half``: only to tokens at most so
-    many away, of all rows; None: to all.
+    See :data:`bertkit.model.attention.Kernel` for the arguments; ``p`` must be 0. ``window``: only
+    to tokens at most so many before and behind, of all rows; -1: to all on that side.
     """
-    assert rows is None or half is None, "the kernel counts places of chosen queries from the end"
+    assert rows is None or window == (-1, -1), "the kernel counts places of chosen queries from the end"
     from torch.nn.attention.varlen import varlen_attn  # here, because the import takes a second
 
     assert p == 0.0, "the variable-length kernel has no dropout"
@@ -87,7 +92,7 @@ def attend_varlen(
     out_RNH = varlen_attn(
         q_RNH, k_TNH, v_TNH,
         cu_seq_q=cu_seqlens_on(queries.lengths, device), cu_seq_k=cu_seqlens_on(layout.lengths, device),
-        max_q=queries.max_seqlen, max_k=layout.max_seqlen, window_size=(-1, -1) if half is None else (half, half),
+        max_q=queries.max_seqlen, max_k=layout.max_seqlen, window_size=window,
     )  # fmt: skip
     assert isinstance(out_RNH, Tensor), "a tuple comes back only where the log-sum-exp is asked for"
     return out_RNH

@@ -48,7 +48,7 @@ def attend_windowed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows
     if layout.max_seqlen <= half + 1:
         return attend_packed(qkv_T3NH, layout, p, rows)
     if varlen_fits(qkv_T3NH, p):
-        out_TNH = attend_varlen(qkv_T3NH, layout, p, half=half)
+        out_TNH = attend_varlen(qkv_T3NH, layout, p, window=(half, half))
     else:
         out_TNH = _attend_blocks(qkv_T3NH, layout, p, half)
     return out_TNH if rows is None else out_TNH.index_select(0, rows.rows)

@@ -210,9 +210,11 @@ def check_pair(
 def _not_plain(ours: BertConfig, theirs: BertConfig) -> list[str]:
     return [
         f"the {name} is of the {shape.model_type} family, whose attention is more than queries, keys and values, or "
-        "whose layers share weights; this method compares those of BERT and its like"
+        "reads one way, or whose layers share weights; this method compares those of BERT and its like"
         for name, shape in (("student", ours), ("teacher", theirs))
-        if shape.family.scores != "content" or shape.num_stored_layers != shape.num_hidden_layers
+        if shape.family.scores != "content"
+        or shape.attention_direction != "both"
+        or shape.num_stored_layers != shape.num_hidden_layers
     ]
 
 

@@ -227,7 +227,7 @@ def _check_sizes(shape: AnyConfig, store: TokenStore, config: PretrainConfig) ->
     if isinstance(shape, EncoderDecoderConfig):
         _check_special_tokens(shape, store, tokenizer)
         return
-    if config.objective != "mlm" and tokenizer.template != templates.BERT:
+    if config.objective in ("mlm+nsp", "mlm+sop") and tokenizer.template != templates.BERT:
         raise ConfigError(
             f"objective={config.objective!r} makes pairs as BERT reads them, [CLS] A [SEP] B [SEP] with segments, and "
             f"{tokenizer!r} writes pairs differently; use --objective mlm"

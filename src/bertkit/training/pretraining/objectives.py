@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.bert_config import BertConfig
@@ -31,12 +31,21 @@ _DENOISES: Mapping[str, tuple[DenoisingObjective, str]] = {
 }
 
 
+#: What a model learns whose tokens attend to one side: the word on the other.
+_ONE_WAY: Mapping[str, Literal["next-word", "previous-word"]] = {
+    "left-to-right": "next-word",
+    "right-to-left": "previous-word",
+}
+
+
 def with_objective(config: PretrainConfig, model: Model) -> PretrainConfig:
     """The settings, with the usual objective of the model's family if none is given."""
     if "objective" in config.model_fields_set or (shape := _shape_of(model)) is None:
         return config
     chosen = _usual(shape)
-    if chosen == "mlm":
+    if chosen in _ONE_WAY.values():
+        say(f"each word is predicted from its neighbour (--objective {chosen}), as attention is one way")
+    elif chosen == "mlm":
         say(f"masked words alone are trained (--objective mlm), as usual for the {shape.model_type} family")
     return config.replace(objective=chosen)
 
@@ -51,6 +60,12 @@ def network_class(shape: AnyConfig, config: PretrainConfig) -> type[Network]:
         raise _unfit(shape, config, why, own)
     if config.noise is not None:
         raise _unfit(shape, config, "has no decoder that could write what is missing", _usual(shape))
+    one_way = _ONE_WAY.get(shape.attention_direction)
+    if one_way and config.objective == one_way:
+        return BertForMaskedLM
+    if one_way or config.objective in _ONE_WAY.values():
+        has = f"attends {shape.attention_direction}" if one_way else "attends to both sides, so it would see that word"
+        raise _unfit(shape, config, has, _usual(shape))
     pairs = {None: "", "next_sentence_label": "mlm+nsp", "sentence_order_label": "mlm+sop"}[shape.family.pair_label]
     if shape.model_type == "bert" or (pairs and config.objective == pairs):
         return BertForPreTraining
@@ -73,6 +88,8 @@ def _shape_of(model: Model) -> AnyConfig | None:
 def _usual(shape: AnyConfig) -> AnyObjective:
     if isinstance(shape, EncoderDecoderConfig):
         return _DENOISES[shape.model_type][0]
+    if one_way := _ONE_WAY.get(shape.attention_direction):
+        return one_way
     return "mlm+nsp" if shape.family.pair_label == "next_sentence_label" else "mlm"
 
 

@@ -76,7 +76,9 @@ def training_data(
         if isinstance(vocabulary, DenoisingVocabulary):
             denoising = _denoising(config, phase.max_seq_length, config.seed, config.noise)
             return DenoisingData(store, vocabulary, denoising, **options)
-        masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
+        masking = Masking(
+            config.masking, config.masked_lm_prob, phase.max_predictions, config.mask_share, config.random_share
+        )
         return PretrainData(store, vocabulary, _rules(config, phase.max_seq_length, config.seed, masking), **options)
 
     if len(config.phases) == 1:
@@ -89,7 +91,7 @@ def training_data(
 
 
 def held_out_data(store: TokenStore, vocabulary: Vocabulary, config: PretrainConfig) -> ExamplePlan:
-    """Held-out examples of full length, masked token by token at ``dev_masked_lm_prob`` whatever training does.
+    """Held-out examples of full length; words are masked singly, at ``dev_masked_lm_prob``, whatever training does.
 
     The first are the same for any ``dev_examples`` from 64. What an encoder-decoder restores was removed as published.
     """
@@ -194,7 +196,7 @@ def scored_batches(data: ExamplePlan, num_examples: int) -> Iterator[Batch]:
 
 
 def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> Evaluate:
-    """Loss (nats) and accuracy of masked words and next sentences, as in the original, or of an encoder-decoder."""
+    """Loss (nats) and accuracy of words and next sentences, as in the original, or of an encoder-decoder."""
 
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         totals: dict[str, float] = {}
@@ -204,7 +206,7 @@ def held_out_scores(network: Network, data: ExamplePlan, num_examples: int) -> E
                 totals[name] = totals.get(name, 0.0) + value
         return {
             f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
-            for term in ("masked_lm", "next_sentence", "denoising")
+            for term in ("masked_lm", "next_sentence", "denoising", "next_word")
             for metric in ("loss", "accuracy")
             if f"{term}_targets" in totals
         }
@@ -222,10 +224,11 @@ def _counts(network: Network, batch: Batch) -> dict[str, float]:
     assert batch.logit_rows is not None
     terms = dict(out.loss_terms)
     word_logits = out.prediction_logits
+    words = "masked_lm" if network.config.attention_direction == "both" else "next_word"
     if isinstance(network, BertForMaskedLM):  # whose only term is the whole loss
-        terms, word_logits = {"masked_lm": terms["loss"]}, out.logits
+        terms, word_logits = {words: terms["loss"]}, out.logits
     compared: dict[str, tuple[Tensor | None, Tensor]] = {
-        "masked_lm": (word_logits, batch.targets["labels"][batch.logit_rows]),
+        words: (word_logits, batch.targets["labels"][batch.logit_rows]),
     }
     if "next_sentence" in terms:
         compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])

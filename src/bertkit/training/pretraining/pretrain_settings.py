@@ -39,9 +39,10 @@ FREE_SETTINGS = frozenset(
     "max_tokens".split()
 )
 
-#: Settings that do nothing without masked words, and those that do nothing without an encoder-decoder.
-FOR_MASKED_WORDS = """masking masked_lm_prob max_predictions_per_seq short_seq_prob dev_masked_lm_prob output_bias
-word_embeddings""".split()
+#: Settings that do nothing without masked words, without an encoder, and without an encoder-decoder.
+FOR_MASKED_WORDS = """masking masked_lm_prob max_predictions_per_seq mask_share random_share
+dev_masked_lm_prob""".split()
+FOR_ENCODERS = "short_seq_prob output_bias word_embeddings".split()
 FOR_DENOISING = "noise_density mean_span_length".split()
 
 AnyObjective = Literal[Objective, DenoisingObjective]
@@ -64,7 +65,8 @@ class PretrainConfig(Settings):
     objective: AnyObjective = Field(
         "mlm+nsp",
         description="mlm+nsp as BERT, mlm as RoBERTa, mlm+sop as ALBERT, span-corruption as T5, text-infilling as "
-        "BART; default: as the model's family, mlm for all encoders but BERT",
+        "BART, next-word or previous-word where attention is one way; default: as the model's family, mlm for all "
+        "encoders but BERT",
     )
     protocol: Literal["bertkit", "original"] = Field(
         "bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
@@ -100,6 +102,10 @@ class PretrainConfig(Settings):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     masking: Unit = Field("token", description="what is masked at a time")
     masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are targets")
+    mask_share: float = Field(0.8, ge=0, le=1, description="share of the targets replaced by [MASK]")
+    random_share: float = Field(
+        0.1, ge=0, le=1, description="share of the targets replaced by a random token; the rest stays as it is"
+    )
     max_predictions_per_seq: int | None = Field(
         None, ge=1, description="maximum targets of an example; default: no limit"
     )
@@ -183,6 +189,13 @@ class PretrainConfig(Settings):
                 f"schedule {self.schedule!r} counts steps; with a time budget (max_seconds, --max-time) use linear or "
                 "trapezoid"
             )
+        if self.mask_share + self.random_share > 1 + 1e-9:
+            raise ConfigError(
+                f"mask_share={self.mask_share} and random_share={self.random_share} must be at most 1 together; the "
+                "paper has 0.8 and 0.1"
+            )
+        if self.protocol == "original" and (self.mask_share, self.random_share) != (0.8, 0.1):
+            raise ConfigError("protocol 'original' masks as the paper does; leave out mask_share and random_share")
         if self.protocol == "original" and (self.objective != "mlm+nsp" or self.masking == "span"):
             raise ConfigError(
                 "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
@@ -207,7 +220,8 @@ class PretrainConfig(Settings):
 
     def _check_objective(self) -> None:
         """Refuse what would do nothing."""
-        useless = FOR_DENOISING if self.noise is None else FOR_MASKED_WORDS
+        useless = [] if "mlm" in self.objective else FOR_MASKED_WORDS
+        useless = [*useless, *(FOR_DENOISING if self.noise is None else FOR_ENCODERS)]
         for name in useless:
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
                 raise ConfigError(f"{name}={value!r} has no effect with objective={self.objective!r}; leave it out")

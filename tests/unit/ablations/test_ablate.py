@@ -1,0 +1,313 @@
+"""Ablations: plans are checked as a whole; runs resume, are split over machines, and give the same results each way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ablation_plan import PLAN, write_data
+from bertkit.ablations import experiment
+from bertkit.ablations.experiment import ablate
+from bertkit.ablations.hidden_words import hidden_word_scores
+from bertkit.ablations.plan import Features, load_plan, plan_names
+from bertkit.ablations.unit_results import UnitResult, compare
+from bertkit.ablations.word_features import FeatureTagger, _train
+from bertkit.cli import main
+from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import ConfigError
+from bertkit.model.models import BertForMaskedLM, BertForPreTraining
+from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+
+#: The same plan without fine-tuning.
+WORDS = PLAN[: PLAN.index("[measures.tags]")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The folder of the plan, run to its end without a stop."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "plan.toml").write_text(PLAN)
+    ablate(load_plan(folder / "plan.toml"), folder / "out", data=data)
+    return folder / "out"
+
+
+def written(folder: Path, text: str = WORDS) -> Path:
+    path = folder / "plan.toml"
+    path.write_text(text)
+    return path
+
+
+def results(out: Path) -> dict[str, dict[str, float]]:
+    return {
+        str(path.relative_to(out / "results")): json.loads(path.read_text())["scores"]
+        for path in sorted(out.glob("results/*/*.json"))
+    }
+
+
+def test_the_page_says_what_was_found(whole: Path) -> None:
+    found = json.loads((whole / "results.json").read_text())
+    assert (found["finished"], found["units"]) == (8, 8)
+    assert {name: len(rows) for name, rows in found["measures"].items()} == {"words": 4, "tags": 4, "order": 2}
+    page, text = (whole / "ablation.html").read_text(), (whole / "README.md").read_text()
+    for content in (page, text):
+        for words in ("both directions", "two one-way models", "83.9", "Nothing can be said", "no difference seen"):
+            assert words in content
+    for name in ("words", "tags", "order", "loss"):
+        assert f"{name}.png" in text
+        assert (whole / f"{name}.png").stat().st_size > 1000
+    rows = {row["arm"]: row for row in found["measures"]["tags"]}
+    runs = {(run["arm"], run["seed"]): run for run in found["runs"]}
+    differences = [runs["left", seed]["scores"]["tags"] - runs["both", seed]["scores"]["tags"] for seed in (0, 1)]
+    assert rows["left"]["difference"] == pytest.approx(np.mean(differences))
+    assert rows["both"]["difference"] is None
+
+
+def test_a_finished_plan_only_writes_the_page(whole: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (whole / "README.md").unlink()
+    before = results(whole)
+    plan = whole.parent / "plan.toml"
+    assert main(["ablate", str(plan), "--out", str(whole), "--data", str(data), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "pre-training" not in captured.err
+    assert json.loads(captured.out)["finished"] == 8
+    assert (whole / "README.md").exists()
+    assert results(whole) == before
+
+
+def test_stopped_and_in_shards_it_finds_the_same(
+    whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = written(tmp_path), tmp_path / "out"
+    command = ["ablate", str(plan), "--out", str(out), "--data", str(data)]
+    pretrain, calls = experiment.pretrain, []
+
+    def killed(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return pretrain(*args, **options)
+
+    monkeypatch.setattr(experiment, "pretrain", killed)
+    assert main([*command, "--shard", "2/2"]) == 130
+    done = results(out)
+    assert 0 < len(done) < 8
+    monkeypatch.setattr(experiment, "pretrain", pretrain)
+    changed = {path: path.stat().st_mtime_ns for path in out.glob("results/*/*.json")}
+    for part in ("1/2", "2/2"):
+        assert main([*command, "--shard", part]) == 0
+    assert not (out / "README.md").exists()
+    assert all(path.stat().st_mtime_ns == time for path, time in changed.items())  # what is finished is kept
+    assert main(command) == 0
+    assert (out / "README.md").exists()
+    assert "8 of 8 runs" in capsys.readouterr().out
+    only_words = {name: {"words": scores["words"]} for name, scores in results(whole).items()}
+    assert results(out) == only_words
+
+
+def test_when_the_time_is_over_it_stops_and_says_so(
+    whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = written(tmp_path), tmp_path / "out"
+    monkeypatch.setattr(experiment, "pretrain", lambda *args, **options: time.sleep(600))
+    command = ["ablate", str(plan), "--out", str(out), "--data", str(data), "--shared", str(whole / "shared")]
+    assert main([*command, "--max-time", "1s"]) == 0
+    captured = capsys.readouterr()
+    assert "the time is over; the same command resumes" in captured.err
+    assert "0 of 8 runs (arm and seed) are finished" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'title = "Directions"',
+            'titel = "Directions"',
+            r"\[plan\]: .*unknown field 'titel' \(did you mean 'title'\?\)",
+        ),
+        ("[corpus]", "[korpus]", r"unknown key 'korpus' \(did you mean 'corpus'\?\)"),
+        ("vocab_size = 120", "vocab_sise = 120", r"\[corpus\]: unknown field 'vocab_sise'"),
+        ('training = { objective = "next-word" }', "trainin = {}", r"\[arms.left\]: unknown field 'trainin'"),
+        ("num_hidden_layers = 2", "num_hiden_layers = 2", r"\[arms.both\]: .*num_hidden_layers"),
+        ("max_steps = 4", "max_stepz = 4", r"\[arms.both\]: .*max_steps"),
+        ('base = "both"', 'base = "bth"', r"\[plan\]: base = 'bth' is unknown \(did you mean 'both'\?\)"),
+        ('of = ["left", "right"]', 'of = ["lft"]', r"\[arms.joined\]: of = 'lft' is unknown"),
+        ('of = ["left", "right"]', 'of = ["left"]\nstart = "m"', "an arm with of trains no model"),
+        ('training = { objective = "next-word" }', "", r"\[arms.left\]: objective='mlm' does not fit .* left-to-right"),
+        ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
+        ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
+        ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
+        ("[arms.both]", "arms.both = 3\n[arms.other]", "plan.toml"),
+    ],
+)
+def test_a_plan_is_refused_before_anything_runs(
+    tmp_path: Path, data: Path, old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert WORDS.count(old) == 1
+    plan = written(tmp_path, WORDS.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_plan(plan)
+    assert main(["ablate", str(plan), "--out", str(tmp_path / "out"), "--data", str(data)]) == 2
+    assert str(plan) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('task = "ner"', 'task = "nr"', r"\[measures.tags\]: unknown task 'nr'"),
+        ("settings = { epochs = 1,", "settings = { epoch = 1,", r"\[measures.tags\]: unknown field 'epoch'"),
+        ("features = { layers = [-1] }", "", "several models are not fine-tuned together"),
+        ('arms = ["both", "left"]', 'arms = ["left"]', "arms lacks 'both'"),
+        ('arms = ["both", "left"]', "", "arm 'joined' has features, which tag words"),
+    ],
+)
+def test_measures_that_do_not_fit_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_plan(written(tmp_path, PLAN.replace(old, new, 1)))
+
+
+def test_other_folders_data_and_shards_are_refused(
+    whole: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = written(tmp_path, PLAN.replace("max_steps = 4", "max_steps = 5"))
+    same = tmp_path / "same.toml"
+    same.write_text(PLAN)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    mine, new = [str(plan), "--data", str(data), "--out"], str(tmp_path / "o")
+    cases = [
+        ([*mine, str(whole)], 2, "holds another plan (plan; other values in training)"),
+        ([*mine, str(tmp_path / "full")], 2, "holds no plan (thesis.txt)"),
+        ([str(plan), "--out", new, "--data", str(tmp_path)], 3, "reads train.txt (and 2 more)"),
+        ([*mine, new, "--shard", "3/2"], 2, "shard 3/2 is out of range"),
+        ([*mine, new, "--shard", "0/2"], 2, "shard 0/2 is out of range"),
+        ([*mine, new, "--shard", "half"], 2, "such as 1/3"),
+        ([*mine, new, "--model", "m"], 2, "leave --model out"),
+        ([str(plan)], 2, "give --out"),
+        ([], 2, "give a plan"),
+        (["left-to-rigt", "--out", new], 2, "did you mean 'left-to-right'"),
+        ([str(plan), "--list"], 2, "--list stands alone"),
+    ]
+    for argv, code, message in cases:
+        assert main(["ablate", *argv]) == code
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "o").exists()
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+    assert not (tmp_path / "full" / "plan.json").exists()
+
+
+def test_more_seeds_and_other_words_of_the_page_are_the_same_plan(whole: Path, data: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(whole, tmp_path / "out")
+    plan = written(tmp_path, PLAN.replace("seeds = 2", "seeds = 1").replace("Both directions are", "Both are"))
+    found = ablate(load_plan(plan), copy, data=data)
+    assert len(found.results) == found.num_units == 4
+    assert "Both are better." in (copy / "README.md").read_text()
+
+
+def test_shipped_plans_are_whole_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", "--list", "--json"]) == 0
+    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["plan"] for each in listed] == list(plan_names())
+    assert len(listed) >= 6
+    budgets = set()
+    for each in listed:
+        plan = load_plan(each["plan"])
+        assert plan.head.seeds == 3
+        assert each["summary"]
+        assert each["trainings"] == 3 * len(plan.pretrained())
+        for name in plan.pretrained():
+            config = plan.training(name)
+            budgets.add((config.batch_size, config.max_seq_length, None if plan.name == "steps" else config.max_steps))
+    assert len(budgets) == 2  # equal tokens for all arms, but where the number of steps is asked
+    assert main(["ablate", "--list"]) == 0
+    assert "left-to-right" in capsys.readouterr().out
+
+
+def test_paired_intervals() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(3, 400))
+    sets = draw.integers(400, size=(500, 400))
+
+    def unit(arm: str, seed: int, values: np.ndarray) -> UnitResult:
+        return UnitResult(arm, seed, {"m": float(values.mean())}, {"m": [values[s].mean() for s in sets]}, {}, [])
+
+    base = [unit("base", seed, rows[seed]) for seed in range(3)]
+    same = [unit("same", seed, rows[seed]) for seed in range(3)]
+    better = [unit("better", seed, rows[seed] + 0.05) for seed in range(3)]
+    noisy = [unit("noisy", seed, rows[seed][::-1] + 0.01) for seed in range(2)]
+    found = {row.arm: row for row in compare([*base, *same, *better, *noisy], "m", "base")}
+    assert found["base"].difference is None
+    assert (found["same"].difference, found["same"].interval) == (0.0, (0.0, 0.0))
+    assert found["better"].difference == pytest.approx(0.05)
+    # Paired: the noise of the rows, many times as large, is the same on both sides.
+    assert found["better"].interval == pytest.approx((0.05, 0.05))
+    assert found["better"].verdict == "higher"
+    assert (found["noisy"].shared, found["noisy"].verdict) == (2, "no difference seen")
+    reach = 1.96 * np.sqrt(2 / 400 / 2)
+    assert found["noisy"].interval == pytest.approx((0.01 - reach, 0.01 + reach), abs=0.06)
+
+
+@pytest.mark.parametrize("direction", ["both", "left-to-right", "right-to-left"])
+def test_hidden_words_are_guessed_from_what_a_model_may_see(whole: Path, direction: str) -> None:
+    store = TokenStore(whole / "shared" / "dev")
+    runs = sorted((whole / "shared" / "pretrained").iterdir())
+    models = {}
+    for run in runs:
+        shape = json.loads((run / "model" / "config.json").read_text())
+        kind = "left-to-right" if shape.get("is_decoder") else shape.get("attention_direction", "both")
+        loaded = BertForPreTraining if kind == "both" else BertForMaskedLM
+        models[kind] = loaded.from_pretrained(run / "model").eval()
+    model = models[direction]
+    found = hidden_word_scores([model], store, 16, 20)
+    vocabulary = MaskVocabulary.of_tokenizer(store.tokenizer())
+    plan = held_out_data(store, vocabulary, PretrainConfig(objective="mlm", max_seq_length=16))
+    losses = []
+    for batch in scored_batches(plan, 20):
+        for start, end in batch.layout.spans():
+            labels = batch.targets["labels"][start:end]
+            ids = batch.input_ids[start:end].clone()
+            total = 0.0
+            for at in (labels != -100).nonzero().flatten().tolist():
+                text = ids.clone()
+                if direction != "both":
+                    text = torch.where(labels == -100, ids, labels)
+                    text[at] = vocabulary.mask_id  # the word itself must not matter
+                place = at + {"both": 0, "left-to-right": -1, "right-to-left": 1}[direction]
+                out = model(text[None])
+                logits = out.prediction_logits if direction == "both" else out.logits
+                total -= float(logits[0, place].log_softmax(-1)[labels[at]])
+            losses.append(total)
+    assert found["words"].sum() > 20
+    np.testing.assert_allclose(found["loss"], losses, rtol=1e-4, atol=1e-4)
+
+
+def test_a_weighted_sum_finds_the_layer_that_knows() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(600, 3, 8)
+    labels = (x[:, 1, 2] > 0).long()
+    labels[:50] = -100
+    taggers = {}
+    for mix in ("weighted", "summed", "concatenated"):
+        taggers[mix] = FeatureTagger(Features(layers=(1, 2, 3), mix=mix), 3, 8, 2)
+        _train(taggers[mix], x, labels)
+    weights = taggers["weighted"].weights
+    assert weights is not None
+    assert weights.argmax() == 1
+    with torch.inference_mode():
+        right = {mix: float((tagger(x).argmax(1) == labels)[50:].float().mean()) for mix, tagger in taggers.items()}
+    assert right["concatenated"] > 0.93
+    assert right["weighted"] > right["summed"] + 0.03  # which two layers of noise disturb
