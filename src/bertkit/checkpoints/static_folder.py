@@ -151,7 +151,9 @@ def static_folder(path: Path) -> StaticFolder | None:
                 return None
             raise CheckpointError(f"{path / MODULES} does not begin with a {STATIC}, as its config.json is of")
         if wrong := [place.kind for place in places[1:] if place.kind in ("Transformer", "Pooling", STATIC)]:
-            raise CheckpointError(f"{path / MODULES} has {', '.join(wrong)} after word vectors, which are pooled already")
+            raise CheckpointError(
+                f"{path / MODULES} has {', '.join(wrong)} after word vectors, which are pooled already"
+            )
         home = places[0].folder
     return StaticFolder(path, home, said)
 

@@ -95,9 +95,10 @@ def pipeline(
             and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
             is also for text classification, question answering and masks; both give vectors. A kind of
             :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
-        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, a
-            folder of word vectors (model2vec, ``StaticEmbedding``), which has only vectors, or a model object. Loading is strict: a checkpoint without the task's head is an error, never a random head. None:
-            ``bertkit-tiny-en``, which comes with bertkit, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
+        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, a folder of
+            word vectors (model2vec, ``StaticEmbedding``), or a model object. Loading is strict: a checkpoint without
+            the task's head is an error, never a random head. None: ``bertkit-tiny-en``, which comes with bertkit, for
+            the tasks of :data:`INCLUDED_DOES`; stderr says so.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.

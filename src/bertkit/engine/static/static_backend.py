@@ -60,9 +60,13 @@ class StaticBackend:
                 "'bertkit embed', 'similarity', 'search', 'cluster', 'topics' and 'duplicates'"
             )
         if str(device) not in ("None", "auto", "cpu", "-1"):
-            raise ConfigError(f"{found.folder} holds word vectors, which are looked up on the CPU; got device {device!r}")
+            raise ConfigError(
+                f"{found.folder} holds word vectors, which are looked up on the CPU; got device {device!r}"
+            )
         if dtype is not None or precision not in ("auto", "fp32"):
-            raise ConfigError(f"{found.folder} holds word vectors, which are summed in float32; leave the precision out")
+            raise ConfigError(
+                f"{found.folder} holds word vectors, which are summed in float32; leave the precision out"
+            )
         unknown = load_static_tokenizer(found).unk_token_id if found.skips_unknown else None
         return cls(found.read_table(), unknown, folder=found.folder)
 

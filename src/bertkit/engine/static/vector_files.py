@@ -74,8 +74,8 @@ def _read(
         where = f"{path}:{number}"
         if len(parts) != width or not width or not word or width > MAX_WIDTH:
             raise DataError(
-                f"{where}: expected a word and {width or 'its'} numbers, got {len(line.split(' ')) - 1} after the first "
-                f"blank: {line[:60]!r}"
+                f"{where}: expected a word and {width or 'its'} numbers, got {line.count(' ')} after the first blank: "
+                f"{line[:60]!r}"
             )
         if word in line_of:
             raise DataError(f"{where} repeats {word[:60]!r}, which line {line_of[word]} has already")
@@ -117,7 +117,9 @@ def _lines(path: Path) -> Iterator[str]:
             try:
                 yield line.rstrip(b"\r\n ").decode("utf-8").replace("\t", " ")
             except UnicodeDecodeError as error:
-                raise DataError(f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at {error.start})") from None
+                raise DataError(
+                    f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at {error.start})"
+                ) from None
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors_VD: Floats) -> None:

@@ -60,10 +60,10 @@ class Coverage:
 
     def render(self) -> str:
         """For people."""
-        share, of_types = self.unknown / self.words, self.different_unknown / self.different
+        share, types = self.unknown / self.words, self.different_unknown / self.different
         lines = [
             f"{self.words:,} words, {self.different:,} different ones",
-            f"not in the word list: {self.unknown:,} ({share:.1%}), {self.different_unknown:,} different ({of_types:.1%})",
+            f"not in the word list: {self.unknown:,} ({share:.1%}), {self.different_unknown:,} different ({types:.1%})",
         ]
         if self.different_unknown:
             read = self.readable / self.different_unknown
@@ -83,9 +83,7 @@ class WordVectors:
         InputError: no words, another number of vectors, a word twice, a value that is not finite.
     """
 
-    def __init__(
-        self, words: Sequence[str], vectors: Floats, *, tokenizer: PreTrainedTokenizer | None = None
-    ) -> None:
+    def __init__(self, words: Sequence[str], vectors: Floats, *, tokenizer: PreTrainedTokenizer | None = None) -> None:
         self.words, self.vectors = tuple(words), np.asarray(vectors, np.float32)
         self._tokenizer = tokenizer
         if not self.words or self.vectors.ndim != 2 or len(self.vectors) != len(self.words):
@@ -182,7 +180,9 @@ class WordVectors:
         if vector_D.shape != self.vectors.shape[1:]:
             raise InputError(f"vectors have {self.vectors.shape[1]} numbers, got the shape {vector_D.shape}")
         numbers, scores = nearest(directions(vector_D)[None], self._directions, min(top_k + len(without), len(self)))
-        found = (Neighbor(self.words[n], float(s)) for n, s in zip(numbers[0].tolist(), scores[0].tolist(), strict=True))
+        found = (
+            Neighbor(self.words[n], float(s)) for n, s in zip(numbers[0].tolist(), scores[0].tolist(), strict=True)
+        )
         return [each for each in found if each.word not in without][:top_k]
 
     def coverage(self, texts: Iterable[str], tokenizer: PreTrainedTokenizer, *, examples: int = 10) -> Coverage:

@@ -2,8 +2,8 @@
 
 The way of model2vec (Tulkens & van Dongen 2024), by its published description: ``[CLS] token [SEP]`` through the
 encoder, the mean of what comes out; principal components; and because a mean gives every word the same share, weights
-that are small for frequent words, ``a / (a + p)`` (Arora et al. 2017), with ``p`` by Zipf's law: vocabularies are sorted
-by frequency. Deviates: the tokenizer stays whole; tokens that no text has get no rank, and zeros.
+that are small for frequent words, ``a / (a + p)`` (Arora et al. 2017), with ``p`` by Zipf's law, for vocabularies are
+sorted by frequency. Deviates: the tokenizer stays whole; tokens that no text has get no rank, and zeros.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def used_tokens(tokenizer: PreTrainedTokenizer) -> Ints:
     """Ids of the tokens that texts have, from frequent to rare: no special tokens, no spare ones."""
     special = set(tokenizer.all_special_ids)
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    return np.array([at for at, name in enumerate(names) if at not in special and not _UNUSED.fullmatch(name)], np.int64)
+    return np.array(
+        [at for at, name in enumerate(names) if at not in special and not _UNUSED.fullmatch(name)], np.int64
+    )
 
 
 def principal_components(x_ND: Floats, dimensions: int) -> tuple[Floats, float]:

@@ -66,7 +66,7 @@ def learn_words(
     words = read_word_corpus(documents, lower=not cased, min_count=min_count, max_vocabulary=max_vocabulary)
     if method == "skip-gram":
         return _skip_gram(words, dimensions, window, epochs, seed)
-    vectors = vectors_of_pairs(pair_counts(words.with_documents(), words.counts_V, window), dimensions, seed=seed)
+    vectors = vectors_of_pairs(pair_counts(words.with_documents(), words.counts, window), dimensions, seed=seed)
     if vectors.shape[1] < dimensions:
         say(f"{len(words.words):,} words give vectors of {vectors.shape[1]} numbers")
     return WordVectors(words.words, vectors)

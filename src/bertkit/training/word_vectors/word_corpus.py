@@ -22,13 +22,13 @@ _PART = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WordCorpus:
-    """words, counts_V: the vocabulary, the most frequent first. ids ``(T,)``: -1 for a word that is not in it.
+    """words, counts: the vocabulary, the most frequent first. ids ``(T,)``: -1 for a word that is not in it.
 
     boundaries: where each document begins, and the end.
     """
 
     words: tuple[str, ...]
-    counts_V: Ints
+    counts: Ints
     ids: np.ndarray[tuple[int], np.dtype[np.int32]]
     boundaries: Ints
 
