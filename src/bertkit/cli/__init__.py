@@ -114,6 +114,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "errors": "the most confident mistakes of a run, likely wrong labels, weak slices",
         "training": "curves of one or more runs: loss, learning rate, dev scores, speed",
         "confusion": "confusion matrix and calibration of an evaluated run",
+        "senses": "whether vectors tell the senses of a word apart, per layer",
         "anisotropy": "how narrow the space of the vectors is, before and after whitening",
     },
     "word-vectors": {
@@ -121,6 +122,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "distill": "make word vectors out of a BERT: fast, small, without layers",
         "nearest": "the words that are nearest to a word",
         "analogy": "a is to b as c is to ...",
+        "coverage": "words of texts that a word list has not, and a tokenizer reads",
     },
 }
 #: Its second word, where a command has some.
