@@ -88,9 +88,8 @@ def ablate(
     folder, place = user_path(out), user_path(data) if data is not None else Path()
     units = _units(plan, shard)
     find_data(plan, None if data is None else place)
-    for arm in plan.arms.values():
-        if arm.start is not None:
-            resolve(arm.start)
+    for start in {arm.start for arm in plan.arms.values()} - {None}:
+        resolve(str(start))
     with claimed_folder(folder / _lock_of(shard), f"another process runs this part of the plan in {folder}"):
         _check_folder(folder, plan)
         write_json(folder / PLAN, _identity(plan))
