@@ -111,7 +111,7 @@ def ablate(
 
 def read_results(folder: Path, plan: Plan) -> list[UnitResult]:
     """The finished arms of a folder, in the order of the plan."""
-    places = [folder / RESULTS / arm / f"seed-{seed}.json" for arm in plan.arms for seed in range(plan.head.seeds)]
+    places = [folder / RESULTS / arm / f"seed-{seed}.json" for arm in plan.arms for seed in plan.seeds]
     return [read_json(path, UnitResult) for path in places if path.exists()]
 
 
@@ -122,7 +122,7 @@ def _units(plan: Plan, shard: Shard | None) -> list[tuple[str, int]]:
         raise ConfigError(
             f"shard {number}/{count} is out of range; the parts of {count} are 1/{count} to {count}/{count}"
         )
-    parts = [(group, seed) for seed in range(plan.head.seeds) for group in plan.groups()]
+    parts = [(group, seed) for seed in plan.seeds for group in plan.groups()]
     return [(arm, seed) for group, seed in parts[number - 1 :: count] for arm in group if plan.measured(arm)]
 
 

@@ -43,7 +43,7 @@ class Head(Settings):
     source: str = Field(description="paper and table of the numbers of the arms")
     limits: str = Field(description="what this scale can and cannot say")
     base: str = Field(description="arm that all others are compared with")
-    seeds: int = Field(3, ge=1, le=100, description="runs of each arm, with seeds 0, 1, ...")
+    seeds: int = Field(3, ge=1, le=100, description="runs of each arm")
 
 
 class Corpus(Settings):
@@ -109,6 +109,12 @@ class Plan:
     arms: Mapping[str, Arm]
     measures: Mapping[str, Measure]
     values: Mapping[str, Json]
+    first_seed: int = 0
+
+    @property
+    def seeds(self) -> range:
+        """The seed of each run of an arm."""
+        return range(self.first_seed, self.first_seed + self.head.seeds)
 
     def sources(self, name: str) -> tuple[str, ...]:
         """The arms whose models an arm takes: itself, unless it says others."""
@@ -172,7 +178,7 @@ def plan_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
-def load_plan(name_or_path: str | Path, *, start: str | None = None) -> Plan:
+def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed: int = 0) -> Plan:
     """A plan of the package by name, or any file; ``start`` replaces the model that arms begin with.
 
     Raises:
@@ -192,7 +198,9 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None) -> Plan:
             raise ConfigError(f"{path}: every arm is pre-trained, none begins with a finished model: leave --model out")
         arms = {name: arm.model_copy(update={"start": start}) if arm.start else arm for name, arm in arms.items()}
         tables = {**tables, "start": {"model": start}}
-    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables)
+    if not 0 <= first_seed < 2**31 - head.seeds:
+        raise ConfigError(f"the seed must be from 0 to {2**31 - head.seeds - 1}, got {first_seed}")
+    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables, first_seed)
     try:
         _check(plan)
     except BertkitError as error:

@@ -289,7 +289,7 @@ def test_hidden_words_are_guessed_from_what_a_model_may_see(whole: Path, directi
                 place = at + {"both": 0, "left-to-right": -1, "right-to-left": 1}[direction]
                 out = model(text[None])
                 logits = out.prediction_logits if direction == "both" else out.logits
-                total -= float(logits[0, place].log_softmax(-1)[labels[at]])
+                total -= float(logits.detach()[0, place].log_softmax(-1)[labels[at]])
             losses.append(total)
     assert found["words"].sum() > 20
     np.testing.assert_allclose(found["loss"], losses, rtol=1e-4, atol=1e-4)
