@@ -72,9 +72,10 @@ lower: setup
 computing:
 	$(PYTEST) $(COMPUTING)
 
+# With a space after it, the file of an earlier run would be taken for tests to run.
 # Bytecode is written: the tests start hundreds of commands, and each would otherwise compile the package again.
 tests: setup
-	PYTHONDONTWRITEBYTECODE= $(PYTEST) --durations-to build/test-durations.md
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) --durations-to=build/test-durations.md
 
 test: lint types imports tests
 

@@ -15,6 +15,7 @@ from bertkit.ragged import Floats
 from bertkit.system.console import aligned
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.processor import Processor
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 
 #: Least closeness of the modes that promise the answers of fp32.
@@ -76,7 +77,7 @@ class System:
 
 
 @dataclass(slots=True)
-class BenchmarkReport:
+class BenchmarkReport(Rendered):
     """A benchmark; ``absent`` are peers that are not installed, ``systems`` the modes, bertkit's fp32 first."""
 
     model: str

@@ -14,6 +14,7 @@ from bertkit.cli.common_options import Computing, TrainedModel, answers, decode,
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say, standard_input
+from bertkit.visualize.html_text import MarkedTexts
 
 if TYPE_CHECKING:
     from bertkit.tasks.spans.task import SpanExample
@@ -63,7 +64,12 @@ def answer(
     model: TrainedModel,
     where: Context = Context(),
     out: Annotated[
-        Path | None, Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions.")
+        Path | None,
+        Parameter(
+            alias="-o",
+            help="Write the contexts with their answers marked, as a page (.html), or with --file {id: answer}, as in "
+            "official submissions (.json).",
+        ),
     ] = None,
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),
@@ -79,12 +85,16 @@ def answer(
         bertkit answer --model run "Who wrote it?" \
             --context "It was written by Ann Lee in 1912."
         bertkit answer --model run "Who?" "When?" --context-file report.txt
+        bertkit answer --model run "Who?" --context-file report.txt -o who.html
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
     """
     questions = _questions(question, where)
+    marked = MarkedTexts("Answers") if out is not None and out.suffix == ".html" else None
     if out is not None:
-        if where.file is None:
-            raise ConfigError("--out needs --file; answers to single questions go to standard output")
+        if where.file is None and marked is None:
+            raise ConfigError(
+                "--out needs --file, unless it is a page (.html); answers to single questions go to standard output"
+            )
         if out.exists():
             raise ConfigError(f"{out} exists already; remove it or choose another name")
     predictions = {}
@@ -101,7 +111,9 @@ def answer(
         doc_stride=search.doc_stride,
         truncation=search.truncate,
     ):
-        if out is not None:
+        if marked is not None:
+            marked.add(asked.context, found[0].marks(), asked.question)
+        if out is not None and marked is None:
             predictions[asked.id] = found[0]["answer"]
         elif common.json:
             identity = {"id": asked.id} if where.file is not None else {}
@@ -111,7 +123,10 @@ def answer(
             for one in found:
                 place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
                 write_line(f"{one['score']:.4f}  {place:<11}  {_one_line(one['answer'])}\t{_one_line(asked.question)}")
-    if out is not None:
+    if out is not None and marked is not None:
+        write_atomically(out, marked.page())
+        say(f"wrote {out}")
+    elif out is not None:
         write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
         say(f"wrote {len(predictions):,} answers to {out}")
         if common.json:

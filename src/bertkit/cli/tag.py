@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -13,10 +14,13 @@ from bertkit.cli.common_options import (
     Texts,
     TrainedModel,
     answers,
+    check_format,
     read_texts,
     write_json,
     write_line,
 )
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import say
 
 
 def tag(
@@ -34,6 +38,9 @@ def tag(
     ] = None,
     source: Source = Source(),
     max_length: MaxLength = None,
+    out: Annotated[
+        Path | None, Parameter(alias="-o", help="Also write the texts with their entities marked, as a page (.html).")
+    ] = None,
     common: Computing = Computing(),
 ) -> None:
     """Find the entities in texts of any length.
@@ -46,10 +53,19 @@ def tag(
 
         bertkit tag --model run "Ann Lee flew from Oslo to Rome."
         bertkit tag --model run --file report.txt --json
+        bertkit tag --model run --file report.txt --out entities.html
         bertkit tag --model run --strategy none "Where do the pieces fall?"
     """
+    page = None
+    if out is not None:
+        from bertkit.visualize.html_text import MarkedTexts
+
+        check_format(out, (".html",))
+        page = MarkedTexts("Entities")
     options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
     for asked, found in answers("token-classification", model, common, read_texts(text, source), **options):
+        if page is not None:
+            page.add(asked, found.marks())
         if common.json:
             write_json({"text": asked, "entities": found})
             continue
@@ -58,3 +74,6 @@ def tag(
             kind = entity["entity" if strategy == "none" else "entity_group"]
             place = f"{entity['start']}:{entity['end']}"
             write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {entity['word']}")
+    if out is not None and page is not None:
+        write_atomically(out, page.page())
+        say(f"wrote {out}")

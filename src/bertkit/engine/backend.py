@@ -115,6 +115,8 @@ class Wanted:
     words: a weight of every word of the vocabulary for each row, ``word_weights`` ``(B, V)``, in place of the logits of
         each token, which are never all in memory.
     num_words: tokens of the tokenizer; the table of words may have more rows, whose columns the engine leaves out.
+    layers: of ``hidden_states``, these, side by side: ``(T, layers * D)``, or ``(B, modes * layers * D)`` with pooling.
+        0 is the embeddings. Only an encoder that is a torch model has them.
     """
 
     outputs: tuple[str, ...]
@@ -123,6 +125,7 @@ class Wanted:
     only_at: int | None = None
     words: WordPooling | None = None
     num_words: int | None = None
+    layers: tuple[int, ...] = ()
 
     @property
     def first_token(self) -> bool:

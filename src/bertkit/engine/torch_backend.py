@@ -240,7 +240,7 @@ class TorchBackend:
         hidden = self._without_torch(pack, wanted)
         values = self._computed(pack, wanted) if hidden is None else {"last_hidden_state": hidden}
         if self.place.type == "cpu" and wanted.pooling is not None and not wanted.first_token:
-            return {"last_hidden_state": pack.pool(values["last_hidden_state"], wanted.pooling, wanted.skipped)}
+            return {name: pack.pool(x_TD, wanted.pooling, wanted.skipped) for name, x_TD in values.items()}
         return values
 
     def _without_torch(self, pack: Pack, wanted: Wanted) -> Floats | None:
@@ -259,7 +259,9 @@ class TorchBackend:
         batch = batch_of(pack, wanted)
         try:
             with self._limited(), torch.inference_mode(), self._autocast():
-                found = _outputs(self._network(batch), batch if device.type == "cpu" else batch.to(device), wanted)
+                # The library computes the top layer alone.
+                network = eval_view(self.model) if wanted.layers else self._network(batch)
+                found = _outputs(network, batch if device.type == "cpu" else batch.to(device), wanted)
                 return {name: x.float().cpu().numpy() for name, x in found.items()}
         except torch.OutOfMemoryError as error:
             raise ResourceError(
@@ -357,7 +359,7 @@ def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[st
     """The wanted outputs of a model in eval mode: of tokens ``(T, ...)``, of rows ``(B, ...)``."""
     if isinstance(model, BertModel):
         (name,) = wanted.outputs
-        return {name: _hidden(model, batch, wanted) if name == "last_hidden_state" else _pooled(model, batch)}
+        return {name: _pooled(model, batch) if name == "pooler_output" else _hidden(model, batch, wanted)}
     if wanted.words is not None:
         assert isinstance(model, BertForMaskedLM), "only asked of a masked LM"
         return {"word_weights": word_weights(model, batch, wanted.words.pooling, wanted.words.logs)}
@@ -371,11 +373,13 @@ def _outputs(model: ConfiguredModel, batch: Batch, wanted: Wanted) -> Mapping[st
 
 
 def _hidden(encoder: BertModel, batch: Batch, wanted: Wanted) -> Tensor:
-    """The last hidden vectors, without the pooler's matrix and tanh; of [CLS] alone the top layer is computed there."""
+    """The hidden vectors, without the pooler's matrix and tanh; of [CLS] alone the top layer is computed there."""
     x_TD, layout = encoder.embeddings(batch), batch.layout
-    rows = ChosenRows.first(layout, x_TD.device) if wanted.first_token else None
-    hidden: Tensor = encoder.encoder(x_TD, layout, rows)[0]
-    return hidden if wanted.pooling is None or wanted.first_token else _pool(hidden, layout, wanted)
+    rows = ChosenRows.first(layout, x_TD.device) if wanted.first_token and not wanted.layers else None
+    hidden, states, _ = encoder.encoder(x_TD, layout, rows, want_states=bool(wanted.layers))
+    if wanted.layers:
+        hidden = torch.cat([states[number] for number in wanted.layers], dim=1)
+    return hidden if wanted.pooling is None or rows is not None else _pool(hidden, layout, wanted)
 
 
 def _pool(x_TD: Tensor, layout: Layout, wanted: Wanted) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, ConfigError, DataError
+from bertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, finished, open_run
@@ -15,6 +15,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import printable, read_json, write_json
+from bertkit.system.rendered import Rendered
 from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.own_files import files_of
@@ -23,10 +24,11 @@ from bertkit.tasks.reading.splits import split_of
 from bertkit.tasks.registry import Task, form_of
 from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
+from bertkit.visualize.figures import save_figure
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Rendered):
     """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
 
     split: train, dev, test or a further set of the task; of a whole file whose name says none of these, that name.
@@ -130,7 +132,17 @@ def evaluate_run(
         for file, text in scored.files.items():
             write_atomically(loaded.path / f"evaluation-{file}", text)
         write_json(loaded.path / f"evaluation-{name}.json", result.to_dict())
+        _draw(workflow, loaded.path, name)
     return result
+
+
+def _draw(workflow: AnyWorkflow, folder: Path, name: str) -> None:
+    """The pictures of an evaluation, where the extra is there."""
+    try:
+        for kind, figure in workflow.draw(folder, name, "evaluation-").items():
+            save_figure(figure, folder / f"evaluation-{kind}-{name}.png")
+    except MissingExtraError:
+        return  # the scores are what was asked for
 
 
 def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:

@@ -96,13 +96,7 @@ class FeatureExtractionPipeline(Pipeline):
         Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
         """
         parts = None if pooling is None else self.parts(pooling)
-        named = self.sentence.config.prompt if pooling == "model" or prompt_name is not None else None
-        before = named(prompt, prompt_name) if named else prompt or ""
-        limit = max_length
-        if parts is not None and parts.config.max_length is not None and max_length is None:
-            limit = min(parts.config.max_length, self.max_length)
-        request = self._prepared(read_request(inputs, tuple_is_pair=False), before, parts)
-        skipped = 0 if parts is None or parts.config.include_prompt else self._prompt_tokens(before, limit)
+        request, limit, skipped = self.as_read(inputs, pooling, prompt, prompt_name, max_length)
 
         def vectors(pack: Pack, values: Values) -> Sequence[Floats]:
             assert parts is not None
@@ -121,6 +115,25 @@ class FeatureExtractionPipeline(Pipeline):
         return self._answer_texts(
             request, wanted, read if parts is None else vectors, partial(map, present), truncation, limit, progress
         )
+
+    def as_read(
+        self,
+        inputs: Inputs,
+        pooling: Pooling | None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        max_length: int | None = None,
+    ) -> tuple[Request[Text], int | None, int]:
+        """The texts as the tokenizer gets them, most tokens of each, and how many first tokens are not pooled."""
+        parts = None if pooling is None else self.parts(pooling)
+        named = self.sentence.config.prompt if pooling == "model" or prompt_name is not None else None
+        before = named(prompt, prompt_name) if named else prompt or ""
+        limit = max_length
+        if parts is not None and parts.config.max_length is not None and max_length is None:
+            limit = min(parts.config.max_length, self.max_length)
+        request = self._prepared(read_request(inputs, tuple_is_pair=False), before, parts)
+        skipped = 0 if parts is None or parts.config.include_prompt else self._prompt_tokens(before, limit)
+        return request, limit, skipped
 
     def measure(self, pooling: Pooling) -> Similarity:
         """How vectors of a pooling are compared."""

@@ -16,6 +16,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
+from bertkit.inference.pipeline_results import Ranked
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.ragged import Floats
@@ -63,7 +64,7 @@ class FillMaskPipeline(Pipeline):
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Shaped[list[Guess] | list[list[Guess]]]:
+    ) -> Shaped[Ranked | list[Ranked]]:
         """Guess masked tokens.
 
         As in ``transformers``, a text with one mask gives a list of ``{"score", "token", "token_str", "sequence"}``,
@@ -82,7 +83,7 @@ class FillMaskPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         target_ids = None if targets is None else np.array(self._read_targets(targets))
 
-        def present(guesses: Guesses, row: TextRow) -> list[Guess] | list[list[Guess]]:
+        def present(guesses: Guesses, row: TextRow) -> Ranked | list[Ranked]:
             if not len(guesses.places):
                 cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
                 raise TextError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
@@ -127,7 +128,7 @@ class FillMaskPipeline(Pipeline):
             found.append(Guesses(pack.ids[start:end], places[mine] - start, scores_RK[mine], tokens_RK[mine]))
         return found
 
-    def _describe(self, guesses: Guesses, note: dict[str, bool]) -> list[Guess] | list[list[Guess]]:
+    def _describe(self, guesses: Guesses, note: dict[str, bool]) -> Ranked | list[Ranked]:
         single = len(guesses.places) == 1
         filled = []
         for place, scores, tokens in zip(guesses.places, guesses.scores, guesses.tokens, strict=True):
@@ -138,5 +139,5 @@ class FillMaskPipeline(Pipeline):
                 word = self.tokenizer.decode([token])
                 text = self.tokenizer.decode(ids.tolist(), skip_special_tokens=single)
                 row.append({"score": score, "token": token, "token_str": word, "sequence": text, **note})
-            filled.append(row)
+            filled.append(Ranked(row))
         return filled[0] if single else filled

@@ -52,7 +52,7 @@ class MultipleChoicePipeline(Pipeline):
             which every choice begins with, may be left out); a list or an iterable of questions.
         choices, start: two texts or more, and what each begins with, when ``inputs`` is a context.
         """
-        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        truncate, limit = self.read_limits(truncation, self._trained_length(max_length))
         if isinstance(inputs, str):
             if choices is None:
                 raise InputError("a context needs choices=, a list of two texts or more")

@@ -156,7 +156,7 @@ class Pipeline:
         progress: bool | None,
     ) -> Shaped[AnswerT]:
         """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
-        truncate, limit = self._read_limits(truncation, max_length)
+        truncate, limit = self.read_limits(truncation, max_length)
 
         def encode(texts: list[Text], first: int) -> Encoding[ResultT, AnswerT]:
             rows = featurize_mixed(texts, self.tokenizer, limit)
@@ -167,7 +167,8 @@ class Pipeline:
 
         return self._answer(request, encode, wanted, read, num_characters, progress=progress)
 
-    def _read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
+    def read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
+        """Whether longer texts are cut, and most tokens of one; InputError for values that make no sense."""
         if truncation not in (True, False, "longest_first", "do_not_truncate"):
             raise InputError(f"truncation must be {self.truncations}, got {truncation!r}")
         if max_length is None:

@@ -1,12 +1,15 @@
-"""What pipelines return where a plain array or number could not say that its text was cut."""
+"""What pipelines return: arrays, numbers, lists and dictionaries that know their text, and show it in a notebook."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bertkit.visualize.html_text import Mark, bars, marked_text
 
 
 class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
@@ -47,3 +50,48 @@ class Score(float):
         score = super().__new__(cls, value)
         score.truncated = truncated
         return score
+
+
+class Entities(list[dict[str, Any]]):
+    """The entities of a text, as a list of dictionaries; a notebook shows them in the ``text``."""
+
+    def __init__(self, entities: Iterable[dict[str, Any]], text: str) -> None:
+        super().__init__(entities)
+        self.text = text
+
+    def marks(self) -> list[Mark]:
+        """Where they are, with their types."""
+        kinds = (entity.get("entity_group") or entity["entity"] for entity in self)
+        return [Mark(one["start"], one["end"], kind, one["score"]) for one, kind in zip(self, kinds, strict=True)]
+
+    def __reduce__(self) -> Any:
+        return Entities, (list(self), self.text)
+
+    def _repr_html_(self) -> str:
+        return marked_text(self.text, self.marks())
+
+
+class FoundAnswer(dict[str, Any]):
+    """An answer as a dictionary; a notebook shows it in its ``context``."""
+
+    def __init__(self, fields: Mapping[str, Any], context: str) -> None:
+        super().__init__(fields)
+        self.context = context
+
+    def marks(self) -> list[Mark]:
+        """Where it is; nowhere if there is no answer."""
+        return [Mark(self["start"], self["end"], "answer", self["score"])]
+
+    def __reduce__(self) -> Any:
+        return FoundAnswer, (dict(self), self.context)
+
+    def _repr_html_(self) -> str:
+        found = "" if self["answer"] else "<p><em>no answer</em></p>"
+        return found + marked_text(self.context, self.marks())
+
+
+class Ranked(list[dict[str, Any]]):
+    """Labels or guesses with their scores, as a list of dictionaries; a notebook shows bars."""
+
+    def _repr_html_(self) -> str:
+        return bars([(str(each.get("label", each.get("token_str"))), each["score"]) for each in self])

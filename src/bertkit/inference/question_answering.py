@@ -14,6 +14,7 @@ from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import InputError, TextError
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
+from bertkit.inference.pipeline_results import FoundAnswer
 from bertkit.ragged import Floats
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
@@ -28,8 +29,7 @@ _SETTINGS = {
 
 
 #: An answer as it is returned, and a question as a caller may pass it.
-AnswerFields = dict[str, float | int | str | bool]
-Answer = AnswerFields | list[AnswerFields]
+Answer = FoundAnswer | list[FoundAnswer]
 Question = SpanExample | Mapping[str, str] | tuple[str, str] | list[str]
 
 
@@ -150,25 +150,18 @@ def _size(asked: SpanExample) -> int:
 
 def _present(
     asked: SpanExample, found: Answers, threshold: float | None, note: dict[str, bool], number: int
-) -> list[AnswerFields]:
+) -> list[FoundAnswer]:
     """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
     if not found.spans and threshold is None:
         raise TextError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
-    ranked: list[AnswerFields] = [
-        {
-            "score": span.probability,
-            "start": span.start,
-            "end": span.end,
-            "answer": asked.context[span.start : span.end],
-            **note,
-        }
-        for span in found.spans
-    ]
+    spans = [(span.probability, span.start, span.end) for span in found.spans]
     if threshold is not None:
-        null: AnswerFields = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
         better = sum(span.probability >= found.null_probability for span in found.spans)
-        ranked.insert(0 if found.is_null(threshold) else max(1, better), null)
-    return ranked
+        spans.insert(0 if found.is_null(threshold) else max(1, better), (found.null_probability, 0, 0))
+    return [
+        FoundAnswer({"score": p, "start": start, "end": end, "answer": asked.context[start:end], **note}, asked.context)
+        for p, start, end in spans
+    ]
 
 
 def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -> None:

@@ -14,6 +14,7 @@ from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, join_pairs, num_characters, read_request
+from bertkit.inference.pipeline_results import Ranked
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
@@ -87,7 +88,7 @@ class TextClassificationPipeline(Pipeline):
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
         long_texts, common = self._read_long_texts(truncation, overlap)
-        truncate, limit = self._read_limits(
+        truncate, limit = self.read_limits(
             long_texts != "cut" or (truncation is not None and truncation), self._trained_length(max_length)
         )
 
@@ -95,7 +96,7 @@ class TextClassificationPipeline(Pipeline):
             rankings = ranked_labels(logits_BC, function(logits_BC), count, decision, several=several)
             for ranking, cut in zip(rankings, truncated, strict=True):
                 note = {"truncated": cut} if truncation else {}
-                found: list[Label] = [{"label": labels[number], "score": score, **note} for number, score in ranking]
+                found = Ranked({"label": labels[number], "score": score, **note} for number, score in ranking)
                 yield found if ranked else found[0]
 
         def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
@@ -107,7 +108,7 @@ class TextClassificationPipeline(Pipeline):
 
         results: Any  # of one text a single label, which is then put in a list
         results = self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
-        return [results] if isinstance(inputs, str) and not ranked else results
+        return Ranked([results]) if isinstance(inputs, str) and not ranked else results
 
     def _read_long_texts(self, truncation: LongTexts | None, overlap: int | None) -> tuple[Reading, int | None]:
         """How a text that is too long is read, and the overlap of windows: as given, else as the model was trained."""

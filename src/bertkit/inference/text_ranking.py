@@ -70,7 +70,7 @@ class TextRankingPipeline(Pipeline):
         function_to_apply: ``"sigmoid"`` or ``"none"`` (the logits); not given: as the checkpoint says, where it is one
             of sentence-transformers, otherwise a sigmoid.
         """
-        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        truncate, limit = self.read_limits(truncation, self._trained_length(max_length))
         if top_k is not None and not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, or None for all documents, got {top_k!r}")
         function = self._read_function(function_to_apply)

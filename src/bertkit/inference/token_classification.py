@@ -12,6 +12,7 @@ from bertkit.engine.inference_engine import InferenceEngine, tokens_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
+from bertkit.inference.pipeline_results import Entities
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.ragged import Floats
@@ -50,7 +51,7 @@ class TokenClassificationPipeline(Pipeline):
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Shaped[list[Entity]]:
+    ) -> Shaped[Entities]:
         """Find entities.
 
         As in ``transformers``, a text gives a list of dicts: ``entity`` and ``index`` ("none") or ``entity_group``, and
@@ -70,7 +71,7 @@ class TokenClassificationPipeline(Pipeline):
         with every strategy; ``transformers`` cuts it in silence unless ``stride`` is given.
         """
         strategy = check_strategy(aggregation_strategy)
-        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        truncate, limit = self.read_limits(truncation, self._trained_length(max_length))
         if stride is not None and not is_whole(stride, 0, limit - 3):
             raise InputError(
                 f"stride must be a whole number from 0 to {limit - 3} for windows of {limit} tokens, got {stride!r}"
@@ -79,23 +80,21 @@ class TokenClassificationPipeline(Pipeline):
             raise InputError(f"ignore_labels must be a list of labels, got one string: [{ignore_labels!r}]")
         request = read_request(_joined(inputs, delimiter) if is_split_into_words else inputs, tuple_is_pair=False)
 
-        def encode(texts: list[Text], first: int) -> Encoding[Floats, list[Entity]]:
+        def encode(texts: list[Text], first: int) -> Encoding[Floats, Entities]:
             pair = next((text for text, second in texts if second is not None), None)
             if pair is not None:
                 raise InputError(f"token classification takes single texts, got a pair: {pair!r:.60}")
             alone = [text for text, _ in texts]
             windows = windows_of_texts(alone, self.tokenizer, max_length=limit, overlap=stride, truncate=truncate)
 
-            def answers(logits: list[Floats]) -> list[list[Entity]]:
+            def answers(logits: list[Floats]) -> list[Entities]:
                 probabilities_PC = softmax(np.concatenate(logits)[windows.places])
                 labels = self.config.id2label
                 found = find_entities(windows.pieces, probabilities_PC, labels, strategy, ignore_labels)
-                if not truncation:
-                    return found
-                cut = (windows.truncated & truncate).tolist()
-                return [
-                    [{**each, "truncated": of_text} for each in own] for own, of_text in zip(found, cut, strict=True)
-                ]
+                if truncation:
+                    cut = (windows.truncated & truncate).tolist()
+                    found = [[{**each, "truncated": of} for each in own] for own, of in zip(found, cut, strict=True)]
+                return list(map(Entities, found, alone))
 
             return windows.rows, answers
 

@@ -312,8 +312,15 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """What the protocol block says of this kind of task in particular."""
         return {}
 
-    def draw(self, folder: Path) -> dict[str, Figure]:
-        """Pictures of ``predictions-dev.jsonl`` in a run folder, with the names of their files."""
+    def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
+        """``gold`` and ``predicted`` label of all that was labelled, from the same files; None where none has labels.
+
+        With ``probabilities``, where they were kept. Files that are missing are a FileNotFoundError.
+        """
+        return None
+
+    def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
+        """Pictures by name of a scored set, from its files in a run folder, as :meth:`files` names them."""
         return {}
 
 

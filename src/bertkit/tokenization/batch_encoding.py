@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
@@ -31,6 +32,10 @@ class TokenSpan(NamedTuple):
 
     start: int
     end: int
+
+
+#: Rows, and tokens of each, that a notebook shows.
+_SHOWN_ROWS, _SHOWN_TOKENS = 10, 200
 
 
 class BatchEncoding(dict[str, Any]):
@@ -66,6 +71,24 @@ class BatchEncoding(dict[str, Any]):
     def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Any]]]:
         # Only the columns are pickled; words and characters can be looked up again where the texts are.
         return type(self), (dict(self),)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the pieces of the first rows with their ids."""
+        try:
+            shown = self.encodings[:_SHOWN_ROWS]
+        except InputError:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        box = "display:inline-block;border:1px solid #999;border-radius:3px;margin:1px;padding:0 4px;text-align:center"
+        rows = (
+            "".join(
+                f'<span style="{box}">{html.escape(token)}<br><small>{number}</small></span>'
+                for token, number in zip(each.tokens[:_SHOWN_TOKENS], each.ids, strict=False)
+            )
+            + (f" and {len(each.ids) - _SHOWN_TOKENS:,} more" if len(each.ids) > _SHOWN_TOKENS else "")
+            for each in shown
+        )
+        more = len(self.encodings) - len(shown)
+        return "".join(f"<p>{row}</p>" for row in rows) + (f"<p>and {more:,} more rows</p>" if more else "")
 
     @property
     def data(self) -> dict[str, Any]:

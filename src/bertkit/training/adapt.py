@@ -35,6 +35,7 @@ from bertkit.system.console import aligned, say
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
@@ -54,7 +55,7 @@ ONE_PROCESS_BYTES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptResult:
+class AdaptResult(Rendered):
     """The outcome of adapting: the fine-tuning runs from the adapted and, if asked for, from the original model."""
 
     folder: Path

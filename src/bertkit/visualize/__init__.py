@@ -12,7 +12,16 @@ from importlib import import_module
 from typing import Any
 
 #: Module to the public names in it.
-_NAMES: dict[str, str] = {}
+_NAMES: dict[str, str] = {
+    "bertkit.insight.run_curves": "training",
+    "bertkit.insight.run_errors": "errors",
+    "bertkit.insight.run_evaluation": "confusion",
+    "bertkit.insight.embedding_map": "embeddings",
+    "bertkit.insight.token_map": "tokens",
+    "bertkit.insight.vector_space": "anisotropy",
+    "bertkit.insight.attention_maps": "attention",
+    "bertkit.insight.head_statistics": "heads",
+}
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)

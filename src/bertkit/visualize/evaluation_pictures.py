@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
-from bertkit.metrics.calibration import calibration_bins
+from bertkit.metrics.calibration import Bins, calibration_bins
 from bertkit.metrics.scores import confusion_matrix
-from bertkit.visualize.figures import BLACK, BLUE, GREY, ORANGE, Record, new_figure, plain
+from bertkit.visualize.figures import BLACK, BLUE, GREY, ORANGE, Record, add_axes, empty_figure, new_figure, plain
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
@@ -27,13 +28,38 @@ MOST_LABELS = 60
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str]) -> Figure:
     """A confusion matrix, a row for each true label: color is the share of that row, the number is the count."""
+    side = _side(len(labels))
+    figure, axes = new_figure(side + 1.5, side)
+    _draw_matrix(figure, axes, matrix, labels)
+    return figure
+
+
+def confusion_and_calibration(
+    matrix: npt.ArrayLike | None, labels: Sequence[str], bins: Bins | None, name: str
+) -> Figure:
+    """The two side by side, or the one that there is."""
+    if matrix is None:
+        assert bins is not None
+        return reliability(bins, name)
+    if bins is None:
+        return confusion(matrix, labels)
+    side = _side(len(labels))
+    figure = empty_figure(2 * side + 1.5, side)
+    _draw_matrix(figure, add_axes(figure, 1, 2, 1), matrix, labels)
+    _draw_bins(add_axes(figure, 1, 2, 2), bins, name)
+    return figure
+
+
+def _side(size: int) -> float:
+    return min(12.0, 4.5 + 0.35 * size)
+
+
+def _draw_matrix(figure: Figure, axes: Axes, matrix: npt.ArrayLike, labels: Sequence[str]) -> None:
     counts = np.asarray(matrix)
     size = len(labels)
     if counts.shape != (size, size):
         raise InputError(f"a confusion matrix of {size} labels has shape {(size, size)}, got {counts.shape}")
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = min(12.0, 4.5 + 0.35 * size)
-    figure, axes = new_figure(side + 1.5, side)
     image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
     names = [plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
@@ -52,11 +78,15 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str]) -> Figure:
         spine.set_visible(False)
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true label's rows")
-    return figure
 
 
 def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> Figure:
-    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``).
+    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
+    return confusion(*counts_of_rows(rows, labels))
+
+
+def counts_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The confusion matrix of such lines, and its labels.
 
     Of more than :data:`MOST_LABELS` labels those that most rows have, and all others together.
     """
@@ -67,11 +97,16 @@ def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> Figure:
     if len(labels) > len(shown):
         shown.append(f"{len(labels) - len(shown):,} others")
     predicted, right = ([number[row[name]] for row in rows] for name in ("predicted", "gold"))
-    return confusion(confusion_matrix(predicted, right, len(shown)), shown)
+    return confusion_matrix(predicted, right, len(shown)), shown
 
 
-def reliability_of_rows(rows: Sequence[Record]) -> Figure:
-    """A reliability diagram, accuracy against predicted probability, of the lines of a ``predictions-*.jsonl``.
+def reliability_of_rows(rows: Sequence[Record], name: str = "dev") -> Figure:
+    """A reliability diagram, accuracy against predicted probability, of the lines of a ``predictions-*.jsonl``."""
+    return reliability(bins_of_rows(rows), name)
+
+
+def bins_of_rows(rows: Sequence[Record]) -> Bins:
+    """The calibration of such lines.
 
     Reads ``gold`` and ``probabilities``, which are those of the likeliest labels where there are many.
     """
@@ -81,11 +116,20 @@ def reliability_of_rows(rows: Sequence[Record]) -> Figure:
         likeliest = [max(row["probabilities"].items(), key=itemgetter(1)) for row in rows]
         each = [(share, label == row["gold"]) for (label, share), row in zip(likeliest, rows, strict=True)]
     shares, correct = np.array(each).T
-    found = calibration_bins(np.clip(shares, 0, 1), correct)
+    return calibration_bins(np.clip(shares, 0, 1), correct)
+
+
+def reliability(bins: Bins, name: str) -> Figure:
+    """A reliability diagram of the rows that ``name`` names."""
     figure, axes = new_figure(6.0, 6.0)
+    _draw_bins(axes, bins, name)
+    return figure
+
+
+def _draw_bins(axes: Axes, found: Bins, rows: str) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     axes.plot(found.confidence, found.accuracy, color=BLUE, linewidth=1.4, alpha=0.7)
-    size, name = 12 + 240 * found.count / found.count.sum(), f"dev: error {found.error:.3f}"
+    size, name = 12 + 240 * found.count / found.count.sum(), f"{plain(rows)}: error {found.error:.3f}"
     axes.scatter(found.confidence, found.accuracy, s=size, color=BLUE, label=name, zorder=3)
     axes.set_xlabel("probability")
     axes.set_ylabel("accuracy")
@@ -93,7 +137,6 @@ def reliability_of_rows(rows: Sequence[Record]) -> Figure:
     axes.set_ylim(0, 1)
     axes.set_aspect("equal")
     axes.legend(frameon=False, loc="upper left")
-    return figure
 
 
 def scores_by_type(by_type: Mapping[str, Mapping[str, float]]) -> Figure:

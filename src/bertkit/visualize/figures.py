@@ -34,16 +34,27 @@ NEEDED_FOR = "drawing pictures"
 IMAGE_ENDINGS = (".png", ".svg", ".pdf")
 
 
-def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of so many inches with one pair of axes in the style of all pictures."""
+def empty_figure(width: float, height: float) -> Figure:
+    """A figure of so many inches, without axes."""
     module = require("matplotlib.figure", extra="plots", needed_for=NEEDED_FOR)
     figure: Figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    return figure
+
+
+def add_axes(figure: Figure, rows: int = 1, columns: int = 1, number: int = 1) -> Axes:
+    """Axes in the style of all pictures, at a place in a grid (counted from 1)."""
+    axes = figure.add_subplot(rows, columns, number)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
-    return figure, axes
+    return axes
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of so many inches with one pair of axes."""
+    figure = empty_figure(width, height)
+    return figure, add_axes(figure)
 
 
 def right_axis(axes: Axes, name: str) -> Axes:

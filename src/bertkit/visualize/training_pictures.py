@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from bertkit.errors import InputError
 from bertkit.visualize.figures import (
     BLACK,
     BLUE,
+    COLORS,
     GREEN,
     GREY,
     HEIGHT,
@@ -19,8 +21,11 @@ from bertkit.visualize.figures import (
     WIDTH,
     Floats,
     Record,
+    add_axes,
     draw_legend,
+    empty_figure,
     new_figure,
+    plain,
     right_axis,
     smooth,
 )
@@ -33,6 +38,53 @@ if TYPE_CHECKING:
 Points = Sequence[tuple[int, float]]
 #: Losses of words in pre-training: a run has one of them.
 _WORDS = ("masked_lm", "denoising", "next_word")
+#: Scores on dev that get a picture of their own, the first of a log.
+MOST_SCORES = 4
+#: Names of the numbers in a log, for people.
+_LABELS = {"lr": "learning rate", "grad_norm": "gradient norm", "dev_loss": "dev loss", "loss": "training loss"}
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Values at optimizer steps."""
+
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+def compare_curves(runs: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """A small picture for each number that the logs of runs have, with a line for each run."""
+    names = list(dict.fromkeys(name for curves in runs.values() for name in curves))
+    scores = [name for name in names if name.startswith("dev_") and name != "dev_loss"][:MOST_SCORES]
+    speeds = [name for name in names if name.endswith("_per_s")]
+    shown = [name for name in ("loss", "dev_loss", *scores, "lr", "grad_norm", *speeds) if name in names]
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = empty_figure(4.2 * columns, 3.0 * rows + 0.4)
+    for number, name in enumerate(shown):
+        axes = add_axes(figure, rows, columns, number + 1)
+        for color, (run, curves) in zip(COLORS, runs.items(), strict=False):
+            if name in curves:
+                _draw_curve(axes, curves[name], color, run, noisy=not name.startswith("dev_") and name != "lr")
+        axes.set_title(_LABELS.get(name, name.replace("_per_s", " per second").replace("_", " ")), fontsize=10)
+        axes.set_xlabel("optimizer step", fontsize=8)
+        axes.tick_params(labelsize=8)
+    if len(runs) > 1:
+        lines, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda found: len(found[1]))
+        figure.legend(lines, labels, loc="outside upper center", ncols=min(3, len(runs)), frameon=False)
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: Curve, color: str, run: str, *, noisy: bool) -> None:
+    values = np.asarray(curve.values)
+    marker = "o" if len(values) <= 30 else ""
+    if noisy and not marker:
+        axes.plot(curve.steps, values, color=color, alpha=0.25, linewidth=0.7)
+        # Spikes of single steps would flatten the rest.
+        low, high = np.quantile(values, [0.0, 0.995])
+        axes.set_ylim(min(low, axes.get_ylim()[0]), None if high <= low else max(high, 1.05 * smooth(values).max()))
+        values = smooth(values)
+    axes.plot(curve.steps, values, color=color, marker=marker, markersize=3, linewidth=1.4, label=plain(run))
 
 
 def loss_curve(records: Sequence[Record], *, metric: str | None = None) -> Figure:

@@ -102,7 +102,7 @@ def test_many_and_long_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_labels_are_no_mathematics(tmp_path: Path) -> None:
-    save_figure(visualize.confusion(np.eye(2, dtype=int), ["$a_$", "$10-$20"]))
+    save_figure(visualize.confusion(np.eye(2, dtype=int), ["$a_$", "$10-$20"]), tmp_path / "c.png")
     scores = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1}
     save_figure(visualize.scores_by_type({"$b^$": scores}), tmp_path / "types.png")
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path | None, Parameter(alias="-o", help="Write the picture: .png, .svg, .pdf, .html or (the numbers) .json.")
 ]
+MaxTokens = Annotated[
+    int | None, Parameter(help="Maximum tokens per text; default: 512, or what the model can read if less.")
+]
 
 
 def check_out(out: Path | None) -> None:

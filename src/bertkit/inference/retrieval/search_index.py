@@ -31,9 +31,17 @@ from bertkit.metrics.fusion import fused
 from bertkit.metrics.nearest import nearest
 from bertkit.ragged import Floats, Ints
 from bertkit.system.paths import user_path
+from bertkit.visualize.html_text import table
 
 #: Hits of each of two searches that are fused: at least so many, and so many times what is asked for.
 FUSED, FUSED_TIMES = 100, 5
+
+
+class Hits(list["Hit"]):
+    """The texts that were found for a query, the nearest first; a notebook shows a table."""
+
+    def _repr_html_(self) -> str:
+        return table(("score", "id", "text", "source"), [(hit.score, hit.id, hit.text, hit.source) for hit in self])
 
 
 class Hit(NamedTuple):
@@ -85,7 +93,7 @@ class SearchIndex:
 
     def search(
         self, queries: str | Sequence[str], top_k: int = 10, *, hybrid: bool = False, truncate: bool = False
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """The nearest texts of each query, the nearest first.
 
         Args:
@@ -114,7 +122,7 @@ class SearchIndex:
                 found = [self._fused(query, numbers, top_k) for query, (numbers, _) in zip(asked, found, strict=True)]
             texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
         return [
-            [Hit(*texts[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)]
+            Hits(Hit(*texts[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True))
             for numbers, scores in found
         ]
 

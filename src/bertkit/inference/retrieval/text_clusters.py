@@ -15,6 +15,7 @@ from bertkit.errors import InputError, counted
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import aligned
+from bertkit.system.rendered import Rendered
 
 Method = Literal["kmeans", "agglomerative"]
 #: Numbers of clusters that are tried where none is given, at most one cluster for two texts.
@@ -41,7 +42,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Clustering:
+class Clustering(Rendered):
     """K clusters, the largest first.
 
     assigned: int64 ``(N,)``, the cluster of each text. nearness: cosine of each text and its centre ``(N,)``.

@@ -69,7 +69,7 @@ class EntailmentPipeline(Pipeline):
                 f"the model's labels are {shorten(self.config.id2label.values())}: which of them is contradiction? "
                 "Without it a label cannot be scored by itself; give two labels or more, and not multi_label=True"
             )
-        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
+        truncate, limit = self.read_limits(truncation, self._trained_length(max_length))
         ours = self.tokenizer.encode_ragged(hypotheses, add_special_tokens=False)
         longest = int(ours.lengths.argmax())
         if int(ours.lengths[longest]) + self.tokenizer.template.num_special(paired=True) >= limit:

@@ -91,7 +91,7 @@ class MaskPatternPipeline(Pipeline):
             )
         pattern = Pattern.of(hypothesis_template, self.tokenizer.mask_token)
         ids, first_of_label = self._read_words(labels, pattern)
-        truncate, limit = self._read_limits(truncation, max_length)
+        truncate, limit = self.read_limits(truncation, max_length)
 
         def encode(texts: list[Text], first: int) -> Encoding[Floats, Answer]:
             rows = self._encode([text for text, _ in texts], pattern, limit, first, truncate=truncate)

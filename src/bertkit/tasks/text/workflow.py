@@ -20,6 +20,7 @@ from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Labels
+from bertkit.system.json_files import read_lines
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -259,17 +260,19 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "thresholds_tuned": own.tune_thresholds,
         }
 
-    def draw(self, folder: Path) -> dict[str, Figure]:
-        from bertkit.system.json_files import read_lines
+    def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
+        return None if self.task.labels is None else list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
+
+    def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
         from bertkit.visualize.evaluation_pictures import confusion_of_rows, regression, reliability_of_rows
 
-        rows = list(read_lines(folder / "predictions-dev.jsonl"))
+        rows = list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
         if self.task.labels is None:
-            return {"scores.png": regression(rows)}
-        calibration = {"reliability.png": reliability_of_rows(rows)}
+            return {"scores": regression(rows)}
+        calibration = {"reliability": reliability_of_rows(rows, name)}
         if self.task.multi_label:
             return calibration
-        return {"confusion.png": confusion_of_rows(rows, self.task.labels), **calibration}
+        return {"confusion": confusion_of_rows(rows, self.task.labels), **calibration}
 
     @property
     def _names(self) -> list[str]:

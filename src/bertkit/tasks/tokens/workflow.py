@@ -220,11 +220,17 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             limits="Longer texts are read in overlapping windows of {max_length} word pieces; nothing is cut off.",
         )
 
-    def draw(self, folder: Path) -> dict[str, Figure]:
+    def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
+        """The type of each word, without its place in an entity."""
+        lines = (folder / f"{prefix}predictions-{name}.conll").read_text(encoding="utf-8").split("\n")
+        types = ([tag.partition("-")[2] or tag for tag in line.split("\t")[1:]] for line in lines if line)
+        return [{"gold": gold, "predicted": predicted} for gold, predicted in types]
+
+    def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
         from bertkit.visualize.evaluation_pictures import scores_by_type
 
-        table = json.loads((folder / "entities-dev.json").read_text(encoding="utf-8"))["default"]
-        return {"types.png": scores_by_type(table["by_type"])}
+        table = json.loads((folder / f"{prefix}entities-{name}.json").read_text(encoding="utf-8"))["default"]
+        return {"types": scores_by_type(table["by_type"])}
 
     def facts(self, settings: ReadingSettings) -> Row:
         every = settings.of(TokenTaskSettings).label_all_pieces

@@ -31,6 +31,7 @@ from bertkit.inference.protocol import model_hash
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.distillation.distill_run import (
@@ -68,7 +69,7 @@ PREDICTS = {"distilbert": "BertForMaskedLM"}
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusResult:
+class CorpusResult(Rendered):
     """The outcome of :func:`distill_corpus`: scores of held-out text; weights and operations of the encoders."""
 
     folder: Path

@@ -47,6 +47,7 @@ from bertkit.system.device import Device, find_device, hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.model_sources import resolve
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.reading.text_rows import read_texts
@@ -86,7 +87,7 @@ from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True)
-class VectorsResult:
+class VectorsResult(Rendered):
     """What :func:`distill_vectors` found.
 
     student, start: how near the vectors of held-out texts are to the teacher's, of the student and of the model that it

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.training.distillation.distill_run import WITH, rendered
 from bertkit.training.distillation.model_costs import Costs, costs_table
@@ -19,7 +20,7 @@ SEEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class TaughtResult:
+class TaughtResult(Rendered):
     """The outcome of :func:`bertkit.training.distillation.distill_task.distill_task`.
 
     taught, alone: the runs with and, if asked for, without the teachers. teacher: scores on the same dev rows.

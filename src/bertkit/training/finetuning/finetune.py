@@ -325,10 +325,8 @@ def _finish(
         from bertkit.visualize.training_pictures import loss_curve
 
         curve = loss_curve(list(read_log(run.path / LOG)), metric=task.main_metric)
-        drawn = {"loss.png": curve, **workflow.draw(run.path)}
-        for name, figure in drawn.items():
-            save_figure(figure, run.path / name)
-        pictures = tuple(drawn)
+        figures = {"loss": curve, **workflow.draw(run.path)}
+        pictures = tuple(save_figure(figure, run.path / f"{name}.png").name for name, figure in figures.items())
     except MissingExtraError as error:
         say(f"no plots: {error}")
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))

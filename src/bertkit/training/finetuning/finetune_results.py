@@ -14,6 +14,7 @@ from bertkit.inference.run_files import METRICS
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.console import aligned
 from bertkit.system.json_files import parsed, printable
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 
 
@@ -44,7 +45,7 @@ class SeedResult:
 
 
 @dataclass(frozen=True, slots=True)
-class FinetuneResult:
+class FinetuneResult(Rendered):
     """A finished run folder.
 
     scores: dev scores of the chosen seed, whose model is in the folder.

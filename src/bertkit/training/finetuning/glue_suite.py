@@ -14,6 +14,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, clock, say
 from bertkit.system.device import Device
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
@@ -63,7 +64,7 @@ DIAGNOSTIC_FILES = ("AX.tsv", "diagnostic.tsv", "test.tsv")
 
 
 @dataclass(frozen=True, slots=True)
-class GlueResult:
+class GlueResult(Rendered):
     """The outcome of the whole benchmark: results by task, and why others did not run or have no submission file."""
 
     folder: Path

@@ -33,6 +33,7 @@ from bertkit.system.device import Device
 from bertkit.system.json_files import printable, read_json, write_json
 from bertkit.system.model_sources import HEADS, resolve
 from bertkit.system.paths import user_path
+from bertkit.system.rendered import Rendered
 from bertkit.tasks import task_of
 from bertkit.tasks.multi.task import MultiTask, check_heads
 from bertkit.tasks.registry import Task
@@ -59,7 +60,7 @@ class HeadScores:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadsResult:
+class HeadsResult(Rendered):
     """A finished run of several heads, by their names; ``encoder`` is "shared" or "frozen"."""
 
     folder: Path

@@ -1,0 +1,19 @@
+"""Reports that a notebook shows as a terminal does."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+
+
+class Rendered:
+    """The base of results with a :meth:`render` for people."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def render(self) -> str:
+        """A few lines a person can read."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.render())}</pre>"
