@@ -6,6 +6,7 @@ A TOML file with the tables ``[plan]``, ``[corpus]``, ``[model]``, ``[training]`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FOLDER = RECIPES / "ablations"
 #: Data that is made of the held-out text: does the second text follow the first, and are two in their order?
 MADE = ("next-sentence", "sentence-order")
 _TABLES = ("plan", "corpus", "model", "training", "arms", "measures")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,60}", re.ASCII)
 #: Multiplications and additions a second of one core, as training small models reached it.
 _SPEED = 60e9
 
@@ -189,6 +191,9 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed:
     for needed in ("plan", "arms", "measures"):
         if not tables.get(needed):
             raise ConfigError(f"{path}: the table [{needed}] is missing or empty")
+    for table in ("arms", "measures"):
+        if wrong := [name for name in tables[table] if not _NAME.fullmatch(name)]:
+            raise ConfigError(f"{path}, [{table}]: {wrong[0]!r:.80} names a folder; use letters, digits, - _ and .")
     head = _read(path, "plan", Head, tables["plan"])
     arms = {name: _read(path, f"arms.{name}", Arm, values) for name, values in tables["arms"].items()}
     measures = {name: _read(path, f"measures.{name}", Measure, values) for name, values in tables["measures"].items()}

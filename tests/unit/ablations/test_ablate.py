@@ -150,6 +150,7 @@ def test_when_the_time_is_over_it_stops_and_says_so(
         ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
         ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
         ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
+        ("[arms.right]", '[arms."../right"]', r"\[arms\]: '../right' names a folder"),
         ("[arms.both]", "arms.both = 3\n[arms.other]", "plan.toml"),
     ],
 )
