@@ -99,7 +99,7 @@ def embeddings(
     more: dict[str, Any] = reading.options(common) if vectors is None else {"vectors": _read(vectors, rows)}  # type: ignore[assignment]
     drawn = draw(
         rows.texts,
-        _labels(file, label, rows),
+        labels_of(file, label, rows),
         model,
         method=method,
         perplexity=perplexity,
@@ -110,7 +110,7 @@ def embeddings(
     show(drawn, out, common)
 
 
-def _labels(file: Path, column: str | None, rows: TextRows) -> list[str | None] | None:
+def labels_of(file: Path, column: str | None, rows: TextRows) -> list[str | None] | None:
     """The label of each text, None for one without; None without a column of labels."""
     from bertkit.tasks.reading.tables import column_of
     from bertkit.tasks.text.csv_task import LABEL_NAMES
