@@ -98,14 +98,14 @@ class PointMap:
             self._scatter(axes, self.groups.numbers == number, color, marker, size, f"{_short(name)} ({amount:,})")
         rest = self.groups.numbers < 0
         if rest.any():
-            color, name = (GREY, self.groups.others) if self.groups.names else (BLUE, None)
-            self._scatter(axes, rest, color, "o", size * 0.6, None if name is None else f"{name} ({rest.sum():,})")
+            others = f"{self.groups.others} ({rest.sum():,})" if self.groups.names else None
+            self._scatter(axes, rest, GREY if others else BLUE, "o", size * 0.6, others)
         if self.names and count <= MOST_NAMED:
             self._write_names(axes)
         figure.suptitle("\n".join(plain(line) for line in self.remarks), x=0.01, ha="left", fontsize=9)
         if axes.get_legend_handles_labels()[1]:
             legend = figure.legend(loc="outside right center", frameon=False, fontsize=9)
-            for handle in legend.legend_handles:
+            for handle in filter(None, legend.legend_handles):
                 handle.set(sizes=[45])  # which can be told apart, however small the points are
         return figure
 
