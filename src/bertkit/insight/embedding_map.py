@@ -160,18 +160,11 @@ def embeddings(
     else:
         assert model is not None
         encoded = vectors_of(texts, model, **reading)
-        found, source = encoded.vectors, _source(encoded.vectors.shape[1], reading)
+        found, source = encoded.vectors, encoded.source
         notes += cut_notes(encoded.truncated)
     projection = project(found, method, perplexity=perplexity, seed=seed)
     scores = None if labels is None else _scores(unit_vectors(found), projection, labels)
     return EmbeddingMap(texts, labels, of, source, projection, scores, [*notes, *projection.notes])
-
-
-def _source(width: int, reading: ReadOptions) -> str:
-    layer, pooling = reading.get("layer"), reading.get("pooling", "model")
-    said = "" if pooling == "model" else f" ({pooling})"
-    where = "the model's vectors" if layer is None else f"vectors of layer {layer}"
-    return f"{where}{said} of {width} numbers"
 
 
 def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> Floats:
