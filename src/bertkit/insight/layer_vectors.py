@@ -70,7 +70,7 @@ class LayerReader:
         try:
             encoder: Any = self.pipe.model
         except InputError as error:
-            raise NoLayersError(str(error)) from None
+            raise NoLayersError(f"{error}, and so without layers; use the model that it was made from") from None
         if not isinstance(encoder, BertModel):
             raise NoLayersError(
                 f"{type(encoder).__name__} is an encoder-decoder, whose layers are not shown one by one; its vectors "
