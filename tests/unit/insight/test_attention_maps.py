@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +269,27 @@ def test_an_unknown_ending_is_refused_before_anything_is_written(folder: Path, t
     with pytest.raises(ConfigError, match="the name must end in"):
         found.save(tmp_path / "heads.gif")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.campaign
+def test_real_weights_attend_as_in_transformers(minilm: Path, shared: Path) -> None:
+    """MiniLM on sentences and pairs, and the sum over layers and heads that ``heads`` makes of them."""
+    with lzma.open(shared / "data" / "imdb" / "test.jsonl.xz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"][:400] for line in islice(lines, 40)]
+    tokenizer = BertTokenizer.from_pretrained(minilm)
+    theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager")
+    largest, entropies, count = 0.0, np.zeros((6, 12)), 0
+    for number, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
+        pair = (first, second) if number % 2 else (first, None)
+        expected = stacked(eager(theirs, **tokenizer(*pair, return_tensors="pt")).attentions)
+        found = visualize.attention(*pair, model=minilm).maps["encoder"].values
+        largest = max(largest, float(np.abs(found - expected).max()))
+        entropies += -(expected * np.log(np.maximum(expected, 1e-30))).sum((-2, -1), dtype=np.float64)
+        count += expected.shape[-1]
+    print(f"largest difference of {count} rows in 72 heads: {largest:.1e}")
+    assert largest < 1e-5
+    pairs = [
+        {"text": a, "text_pair": b} if n % 2 else a
+        for n, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True))
+    ]
+    np.testing.assert_allclose(visualize.heads(pairs, model=minilm).values["entropy"], entropies / count, rtol=1e-4)
