@@ -25,6 +25,7 @@ from bertkit.hub import Encoder, Preprocess
 from pipeline_helpers import save_tiny
 from tokenizer_helpers import vocab_file
 
+DRAWS = True
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: Examples draw pictures.
 DRAWS = True
@@ -150,6 +151,21 @@ def test_sentiment_of_tweets_is_learned_on_a_frozen_encoder(minilm: Path, shared
     assert 0 < constant < 1
     assert 0 <= accuracy <= 1
     assert all(torch.equal(p, before[name]) and not p.requires_grad for name, p in model.named_parameters())
+
+
+def test_maps_of_tweets_and_of_the_word_bank(
+    minilm: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = example("maps_of_tweets")
+    data = shared / "data" / "tweet_sentiment" / "train.csv.xz"
+    trusted = module.tweets(minilm, data, 300, tmp_path)
+    assert trusted["tsne"] > trusted["pca"] + 0.1 > 0.6
+    cosines = module.pieces(minilm, tmp_path)
+    assert cosines[0] > 0.9 > cosines[6] + 0.2
+    module.space(minilm, data, 100, tmp_path)
+    pictures = {"tweets-pca.png", "tweets-tsne.png", "tweets-pca.html", "tweets-tsne.html", "bank-0.png", "bank-6.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {*pictures, "space.png"}
+    assert "label by the 10 nearest texts" in capsys.readouterr().out
 
 
 def test_workflow_prints_what_the_tutorial_prints(
