@@ -16,7 +16,15 @@ import torch
 import transformers
 
 import family_folders
-from bertkit import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, BertTokenizer, visualize
+from bertkit import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    T5EncoderModel,
+    visualize,
+)
 from bertkit.engine.closeness import Closeness
 from bertkit.engine.export_folder import MANIFEST
 from bertkit.errors import ConfigError, InputError, ResourceError, TextError
@@ -118,6 +126,29 @@ def test_what_a_decoder_attends_to_is_that_of_transformers(family: str, tmp_path
     assert kept == ["the", "winter"]
     np.testing.assert_allclose(words.maps["cross"].values.sum(-1), 1, atol=1e-5)
     assert visualize.attention("the", "winter", model=tmp_path / "model", view="rollout").part == "encoder"
+
+
+def test_the_encoder_of_a_t5_reads_one_text(tmp_path: Path) -> None:
+    family_folders.make("t5", tmp_path / "model", tmp_path)
+    T5EncoderModel.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "encoder")
+    tokenizer = family_folders.tokenizer("t5", tmp_path)
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    alone, whole = (visualize.attention("the river", model=tmp_path / name) for name in ("encoder", "model"))
+    np.testing.assert_array_equal(alone.matrices, whole.matrices)
+    for model in (tmp_path / "encoder", T5EncoderModel.from_pretrained(tmp_path / "model")):
+        with pytest.raises(InputError, match=r"T5EncoderModel has no decoder, .* give one text"):
+            visualize.attention("the river", "the", model=model, tokenizer=tokenizer)
+
+
+def test_a_model_that_reads_one_way_attends_to_nothing_ahead(tokenizer: BertTokenizer) -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "attention_direction": "left-to-right"}
+    model = BertModel(BertConfig(vocab_size=len(VOCABULARY), **sizes))
+    found = visualize.attention(TEXT, model=model, tokenizer=tokenizer).maps["encoder"]
+    assert np.triu(found.values, 1).max() == 0
+    np.testing.assert_allclose(found.values.sum(-1), 1, atol=1e-5)
+    heads = visualize.heads([TEXT], model=model, tokenizer=tokenizer)
+    assert heads.values["next"].max() == 0
+    assert np.isfinite(heads.values["entropy"]).all()
 
 
 def test_models_in_training_mode_and_in_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
