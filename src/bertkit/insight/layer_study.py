@@ -200,9 +200,7 @@ class _Given:
         if in_words and labels is not None:
             wrong = next((n for n, tags in enumerate(labels) if len(tags) != sizes[n]), None)
             if wrong is not None:
-                raise InputError(
-                    f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags"
-                )
+                raise InputError(f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags")
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(texts))
         enough = np.cumsum(sizes[drawn]) - sizes[drawn] < most
         rows = np.sort(drawn[enough]).tolist()

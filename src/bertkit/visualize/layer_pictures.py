@@ -59,9 +59,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], majority: float | None) ->
     axes.set_ylabel("accuracy of a linear probe on dev")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(bottom=0.0, top=1.02)
-    axes.legend(
-        frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3 if len(curves) == 1 else 2
-    )
+    axes.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3 if len(curves) == 1 else 2)
 
 
 def _draw_heat(figure: Figure, axes: Axes, heat: HeatMap) -> None:
