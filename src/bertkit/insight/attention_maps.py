@@ -280,8 +280,9 @@ def _side(reader: AttentionReader, text: str, text_pair: str | None, *, words: b
         last = len(places) - 1 - places[::-1].index(number)
         token, side = encoded.tokens[first], sides[first]
         surface = "" if side is None else (text, text_pair or "")[side][offsets[first][0] : offsets[last][1]].strip()
-        # \u0120 and \u2581 stand for spaces, and byte-level tokens for bytes: people read the text.
-        by_text = surface and (words or not token.isascii())
+        # \u0120 and \u2581 stand for spaces, and byte-level tokens for bytes: people read the text. One that is a token
+        # by itself has in some tokenizers the place of the letter that follows.
+        by_text = surface and (words or not (token.isascii() or token in "\u0120\u2581"))
         names.append(f"{'##' * (not words and token.startswith('##'))}{surface}" if by_text else token)
         texts.append(side)
     return _Side(tuple(names), tuple(texts), places)

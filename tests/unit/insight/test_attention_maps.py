@@ -98,6 +98,10 @@ def test_folders_with_other_tokenizers_are_read(family: str, tmp_path: Path) -> 
     np.testing.assert_allclose(found.maps["encoder"].values, expected, atol=CLOSE)
     assert "the" in found.maps["encoder"].rows
     assert not any(set(name) & {"\u0120", "\u2581"} for name in found.maps["encoder"].rows if len(name) > 1)
+    # A space that is a token by itself stays one: some tokenizers say that it stands where the next letter does.
+    texts = zip(found.maps["encoder"].rows, found.maps["encoder"].row_texts, strict=True)
+    shown = [name for name, text in texts if text is not None and name not in ("\u0120", "\u2581")]
+    assert "".join(shown).replace("##", "") == "theriver"
     joined = visualize.attention("the river", model=tmp_path / "model", words=True)
     assert [name for name, text in zip(joined.maps["encoder"].rows, joined.maps["encoder"].row_texts, strict=True)
             if text is not None] == ["the", "river"]  # fmt: skip
@@ -125,6 +129,12 @@ def test_what_a_decoder_attends_to_is_that_of_transformers(family: str, tmp_path
     kept = [name for name, text in zip(words.maps["cross"].rows, words.maps["cross"].row_texts, strict=True) if text]
     assert kept == ["the", "winter"]
     np.testing.assert_allclose(words.maps["cross"].values.sum(-1), 1, atol=1e-5)
+    to_first, pieces = words.maps["cross"].values[..., 0], found.maps["cross"].values[..., 0]  # of one piece
+    second = words.maps["cross"].rows.index("winter")
+    assert second + 1 == len(words.maps["cross"].rows)
+    np.testing.assert_allclose(to_first[..., :second], pieces[..., :second], atol=CLOSE)
+    np.testing.assert_allclose(to_first[..., second], pieces[..., second:].mean(-1), atol=CLOSE)
+    assert to_first.shape[-1] == second + 1
     assert visualize.attention("the", "winter", model=tmp_path / "model", view="rollout").part == "encoder"
 
 
