@@ -158,7 +158,7 @@ def test_an_export_is_drawn_like_its_model_but_shows_no_layers(folders: dict[str
     model, export = folders["vectors"]
     maps = [visualize.embeddings(WORDS, model=folder) for folder in (model, export)]
     np.testing.assert_allclose(maps[1].projection.places, maps[0].projection.places, atol=1e-3)
-    told = "is an exported model: a graph, without a model object, and so without layers; use the model that it was made"
+    told = "is an exported model: a graph, without a model object, and so without layers; use the model"
     with pytest.raises(InputError, match=told):
         visualize.embeddings(WORDS, model=export, layer=1)
     space = visualize.anisotropy(WORDS, export)
