@@ -101,8 +101,9 @@ class Attributor:
             ids_KS[row, list(tokens)] = mask
         with torch.no_grad():
             scores = [self.score(*self._run(part.flatten())) for part in ids_KS.split(self._at_once)]
-        found: Floats = torch.cat(scores).double().cpu().numpy()
-        return found[0] - found[1:]
+        found = torch.cat(scores).double().cpu()
+        falls: Floats = (found[0] - found[1:]).numpy()
+        return falls
 
     def outputs(self) -> ModelOutput:
         """Those of the text as it is."""

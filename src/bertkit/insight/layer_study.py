@@ -117,7 +117,8 @@ def layers(
         labels: one a text, None for a text without; of sentences a list with a tag for each word. None: no probes.
         model: folder, name on the Hub, run folder, or a model object.
         other: a second model, whose layers are compared with those of the first, instead of those with each other.
-        tokenizer, other_tokenizer: needed for model objects.
+        tokenizer: needed for a model object.
+        other_tokenizer: the same for ``other``.
         pooling: how a text gets its vector from those of its tokens; see :class:`bertkit.SentenceEncoder`.
         examples: of more texts, or words, so many are sampled.
         seed: of the sample, of train and dev, and of the control labels.
@@ -200,7 +201,9 @@ class _Given:
         if in_words and labels is not None:
             wrong = next((n for n, tags in enumerate(labels) if len(tags) != sizes[n]), None)
             if wrong is not None:
-                raise InputError(f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags")
+                raise InputError(
+                    f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags"
+                )
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(texts))
         enough = np.cumsum(sizes[drawn]) - sizes[drawn] < most
         rows = np.sort(drawn[enough]).tolist()

@@ -413,6 +413,8 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize explain t --model m": "max_length",
+    "visualize layers f --model m": "examples max_length",
     "vocab c --out o": "workers size",
 }
 
