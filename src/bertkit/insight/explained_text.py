@@ -175,7 +175,7 @@ class ExplainedText:
         return Target(score, label or predicted, predicted, share)
 
     def _number_of(self, label: str) -> int:
-        numbers = {name: number for number, name in self.pipe.config.id2label.items()}
+        numbers: dict[str, int] = {name: number for number, name in self.pipe.config.id2label.items()}
         if label not in numbers:
             near = did_you_mean(label, numbers)
             raise InputError(f"the model has no label {label!r}{near}; it has {shorten(numbers, limit=12)}")

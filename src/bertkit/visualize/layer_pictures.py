@@ -57,7 +57,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], majority: float | None) ->
         axes.axhline(majority, color=GREY, linestyle=":", label="most frequent label")
     axes.set_xlabel("layer (0: embeddings)")
     axes.set_ylabel("accuracy of a linear probe on dev")
-    axes.set_xticks(_ticks(len(curves[0].accuracy)))
+    axes.set_xticks(_ticks(max(len(curve.accuracy) for curve in curves)))
     lowest = min([each.min() for curve in curves for each in (curve.accuracy - curve.margin, curve.control)])
     axes.set_ylim(bottom=max(0.0, np.floor(10 * min(lowest, 0.9 if majority is None else majority)) / 10), top=1.02)
     axes.legend(
