@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError, counted
 from bertkit.insight.layer_vectors import ReadOptions, cut_notes, vectors_of
-from bertkit.insight.projection import Method, Projection, check_method, project
+from bertkit.insight.projection import Method, Projection, check_count, check_method, project
 from bertkit.metrics.map_quality import neighbour_accuracy
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats, Ints
@@ -151,6 +151,7 @@ def embeddings(
         raise InputError("give a model, or the vectors of the texts, and not both")
     given = None if vectors is None else _checked(vectors, of, reading)
     rows = _sampled(labels or [None] * of, points, seed)
+    check_count(len(rows), method, perplexity, "text")
     texts = [texts[row] for row in rows]
     labels = None if labels is None else [labels[row] for row in rows]
     notes = [] if len(texts) == of else [f"{len(texts):,} of {of:,} texts were sampled (seed {seed})"]
@@ -158,8 +159,6 @@ def embeddings(
         found, source = given[rows], f"given vectors of {given.shape[1]} numbers"
     else:
         assert model is not None
-        if not texts:
-            raise InputError("there are no texts to draw")
         encoded = vectors_of(texts, model, **reading)
         found, source = encoded.vectors, _source(encoded.vectors.shape[1], reading)
         notes += cut_notes(encoded.truncated)
@@ -185,9 +184,8 @@ def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> Floats
         )
     found = found.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(
-            f"vector {int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])} has values that are not finite"
-        )
+        row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        raise InputError(f"vector {row} (counted from 0) has values that are not finite")
     return found
 
 

@@ -164,9 +164,9 @@ def tokens(
 
 
 def name_of(reader: LayerReader, token: int) -> str:
-    """A piece as people read it, without the marks of blanks that some vocabularies have."""
+    """A piece as people read it, without the marks of blanks that some vocabularies have; a blank alone is seen."""
     name: str = reader.tokenizer.decode([token]).strip()
-    return name or reader.tokenizer.convert_ids_to_tokens(token)
+    return name or "\N{OPEN BOX}"
 
 
 def _states(reader: LayerReader, rows: Ragged, layer: int, chosen: Ints) -> Floats:

@@ -23,6 +23,7 @@ _NAMES: dict[str, str] = {
     "bertkit.insight.vector_space": "anisotropy",
     "bertkit.insight.attention_maps": "attention",
     "bertkit.insight.head_statistics": "heads",
+    "bertkit.insight.word_senses": "senses",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

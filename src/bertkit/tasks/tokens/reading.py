@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
-from bertkit.errors import DataError, did_you_mean, shorten
+from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
 from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
@@ -181,8 +181,8 @@ def _check_row(names: Sequence[str], values: Sequence[Any], known: Sequence[str]
         return
     tags = values[1]
     if not isinstance(tags, list) or len(tags) != len(words):
-        found = f"{len(tags)} tags" if isinstance(tags, list) else f"{tags!r:.60}"
-        raise RowError("tags do not fit", f"column {names[1]!r} holds {found} for {len(words)} words")
+        found = counted(len(tags), "tag") if isinstance(tags, list) else f"{tags!r:.60}"
+        raise RowError("tags do not fit", f"column {names[1]!r} holds {found} for {counted(len(words), 'word')}")
     if known is None and not _is_list_of(tags, str):
         raise RowError(
             "tags without names",

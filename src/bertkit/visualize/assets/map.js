@@ -22,7 +22,7 @@ const grouped = data.styles.length > 0;
 const root = document.getElementById("map");
 root.className = "map";
 const controls = make("div", { class: "controls" });
-const search = make("input", { type: "search", id: "search", placeholder: "part of a text", size: "24" });
+const search = make("input", { type: "search", id: "search", placeholder: "part of it", size: "24" });
 const label = make("label", { for: "search" }, "Search ");
 label.append(search);
 const button = (text, name, action) => {
@@ -152,9 +152,8 @@ function choose(row) {
   chosen = row;
   if (row < 0) shown.textContent = "";
   else {
-    const style = styleOf(row), parts = [make("strong", {}, data.names[row] ? `${data.names[row]} ` : "")];
-    if (style !== null) parts.push(make("span", { class: "quiet" }, `${style.name}: `));
-    shown.replaceChildren(...parts, document.createTextNode(data.texts[row] || "(empty)"));
+    const style = styleOf(row), name = data.names[row] || (style === null ? "" : style.name);
+    shown.replaceChildren(make("strong", {}, name && `${name}: `), document.createTextNode(data.texts[row] || "(empty)"));
   }
   draw();
 }
@@ -213,12 +212,13 @@ canvas.addEventListener("keydown", (event) => {
 function lookFor() {
   const asked = search.value.trim().toLowerCase();
   matches.clear();
-  if (asked) data.texts.forEach((text, row) => { if (`${data.names[row] || ""} ${text}`.toLowerCase().includes(asked)) matches.add(row); });
+  const searched = data.names.length ? data.names : data.texts;
+  if (asked) searched.forEach((text, row) => { if (text.toLowerCase().includes(asked)) matches.add(row); });
   const list = make("ol");
   for (const row of [...matches].slice(0, MOST_FOUND)) {
-    const item = make("li");
-    item.append(button(data.texts[row] || "(empty)", `Go to point ${row + 1}`, () => { choose(row); canvas.focus(); }));
-    item.firstChild.removeAttribute("aria-label");
+    const item = make("li"), link = make("button", { type: "button" }, [data.names[row], data.texts[row] || "(empty)"].filter(Boolean).join(": "));
+    link.addEventListener("click", () => { choose(row); canvas.focus(); });
+    item.append(link);
     list.append(item);
   }
   const more = matches.size > MOST_FOUND ? `, the first ${MOST_FOUND} of them` : "";
