@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 #: From the outputs of a batch to the number in question of each sequence, ``(K,)``.
 Score = Callable[[ModelOutput, Layout], Tensor]
 #: Tokens that are computed at once.
-TOKENS_AT_ONCE = 2048
+TOKENS_AT_ONCE = 1024
 #: Integration begins with so many steps, which are doubled until the error is small enough, up to so many.
 FIRST_STEPS, MOST_STEPS = 32, 512
 #: Largest error of completeness, as a share of what is to be explained.

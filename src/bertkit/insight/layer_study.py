@@ -62,7 +62,8 @@ class LayerStudy(Drawn):
     def render(self) -> str:
         lines = [f"{self.examples:,} {self.unit} for {' and '.join(self.models)}"]
         for name, scores in zip(self.models, self.probes, strict=False):
-            lines.append(f"linear probes of {name}: {self.labels} labels, train {self.train:,}, dev {self.dev:,}")
+            of = counted(self.labels, "label")
+            lines.append(f"linear probes of {name}: {of}, train {self.train:,}, dev {self.dev:,}")
             table = [("layer", "accuracy", "", "control", "selectivity")]
             for each in scores:
                 shown = f"{each.accuracy:.4f}", f"±{each.margin:.4f}", f"{each.control:.4f}", f"{each.selectivity:+.4f}"
@@ -139,17 +140,7 @@ def layers(
         if each is not None
     ]
     names = tuple(_name_of(each) for each in (model, other) if each is not None)
-    notes, found = list(given.notes), []
-    there = np.ones(len(given.owners), np.bool_)
-    for reader in readers:
-        vectors, known, told = given.vectors(reader)
-        there &= known
-        found.append(vectors)
-        notes += [note for note in told if note not in notes]
-    if not there.all():
-        notes.append(f"{int((~there).sum()):,} words without a word piece are left out")
-    kept = np.flatnonzero(there)
-    found = [vectors[:, kept] for vectors in found]
+    found, kept, notes = given.read(readers)
     divided = given.divided(kept, seed)
     probes = [] if divided is None else [_probed(vectors, divided) for vectors in found]
     compared = np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(len(kept))[:MOST_COMPARED])
@@ -227,6 +218,21 @@ class _Given:
             rows = reader.encode(self.texts, truncation=True)
             vectors = reader.vectors(rows, advance=bar.advance)
         return vectors, np.ones(len(rows), np.bool_), cut_notes(rows.truncated)
+
+    def read(self, readers: Sequence[LayerReader]) -> tuple[list[Floats], Ints, list[str]]:
+        """The vectors by each model of the examples that have any, which these are, and what is to be said."""
+        notes, found = list(self.notes), []
+        there = np.ones(len(self.owners), np.bool_)
+        for reader in readers:
+            vectors, known, told = self.vectors(reader)
+            there &= known
+            found.append(vectors)
+            notes += [note for note in told if note not in notes]
+        if not there.all():
+            left = counted(int((~there).sum()), "word")
+            notes.append(f"left out, for want of a word piece: {left}")
+        kept = np.flatnonzero(there)
+        return [vectors[:, kept] for vectors in found], kept, notes
 
     def divided(self, kept: Ints, seed: int) -> Examples | None:
         """Train and dev of the examples that are kept; None without labels."""
