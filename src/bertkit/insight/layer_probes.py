@@ -150,13 +150,11 @@ def word_vectors(
     there = windows.first_pieces >= 0
     places = windows.places[windows.first_pieces[there]]
     rows = np.searchsorted(windows.rows.boundaries, places, side="right") - 1
+    begins = np.searchsorted(rows, np.arange(len(windows.rows) + 1))  # words are read in the order of the rows
     found: list[Floats] = []
-    order = np.argsort(rows, kind="stable")
-    begins = np.searchsorted(rows[order], np.arange(len(windows.rows) + 1))
     for row, states_LSD in enumerate(reader.states(windows.rows, advance=advance)):
-        own = order[begins[row] : begins[row + 1]]
-        found.append(states_LSD[:, places[own] - windows.rows.boundaries[row]])
-    vectors = np.empty((found[0].shape[0], len(there), found[0].shape[2]), np.float32)
-    vectors[:, np.flatnonzero(there)[order]] = np.concatenate(found, axis=1)
-    vectors[:, ~there] = 0.0
+        own = places[begins[row] : begins[row + 1]] - windows.rows.boundaries[row]
+        found.append(states_LSD[:, own])
+    vectors = np.zeros((found[0].shape[0], len(there), found[0].shape[2]), np.float32)
+    vectors[:, there] = np.concatenate(found, axis=1)
     return vectors, there
