@@ -152,7 +152,9 @@ def word_vectors(
     rows = np.searchsorted(windows.rows.boundaries, places, side="right") - 1
     begins = np.searchsorted(rows, np.arange(len(windows.rows) + 1))  # words are read in the order of the rows
     found: list[Floats] = []
-    for row, states_LSD in enumerate(reader.states(windows.rows, advance=advance)):
+    is_new = np.diff(windows.row_texts, prepend=-1) > 0
+    for row, states_LSD in enumerate(reader.states(windows.rows)):
+        advance(int(is_new[row]))
         own = places[begins[row] : begins[row + 1]] - windows.rows.boundaries[row]
         found.append(states_LSD[:, own])
     vectors = np.zeros((found[0].shape[0], len(there), found[0].shape[2]), np.float32)
