@@ -35,13 +35,14 @@ Strings = npt.NDArray[np.str_]
 class LayerScore:
     """Accuracy on dev of a linear classifier on a layer (0: the embeddings), and of one of control labels.
 
-    margin: half of the 95 % interval of ``accuracy``.
+    low, high: the 95 % interval of ``accuracy`` (Wilson 1927), as if examples were independent.
     selectivity: what is left of the accuracy without the control's (Hewitt & Liang 2019).
     """
 
     layer: int
     accuracy: float
-    margin: float
+    low: float
+    high: float
     control: float
 
     @property
@@ -111,11 +112,14 @@ def probe(
     vectors_LND: Floats, examples: Examples, advance: Callable[[int], None] = lambda count: None
 ) -> list[LayerScore]:
     """Scores of each layer. Features are standardised on train, the classifier is a penalised logistic regression."""
+    from scipy.stats import binomtest
+
     scores = []
     for layer, x_ND in enumerate(vectors_LND[:, examples.kept]):
         accuracy, control = (_accuracy(x_ND, labels, examples.dev) for labels in (examples.labels, examples.controls))
-        margin = 1.96 * float(np.sqrt(accuracy * (1 - accuracy) / examples.dev.sum()))
-        scores.append(LayerScore(layer, accuracy, margin, control))
+        count = int(examples.dev.sum())
+        low, high = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+        scores.append(LayerScore(layer, accuracy, float(low), float(high), control))
         advance(1)
     return scores
 

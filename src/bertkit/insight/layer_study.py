@@ -64,10 +64,18 @@ class LayerStudy(Drawn):
         for name, scores in zip(self.models, self.probes, strict=False):
             of = counted(self.labels, "label")
             lines.append(f"linear probes of {name}: {of}, train {self.train:,}, dev {self.dev:,}")
-            table = [("layer", "accuracy", "", "control", "selectivity")]
+            table = [("layer", "accuracy", "(95 %)", "control", "selectivity")]
             for each in scores:
-                shown = f"{each.accuracy:.4f}", f"±{each.margin:.4f}", f"{each.control:.4f}", f"{each.selectivity:+.4f}"
-                table.append((str(each.layer), *shown))
+                interval = f"{each.low:.3f} to {each.high:.3f}"
+                table.append(
+                    (
+                        str(each.layer),
+                        f"{each.accuracy:.4f}",
+                        interval,
+                        f"{each.control:.4f}",
+                        f"{each.selectivity:+.4f}",
+                    )
+                )
             lines += aligned(table)
         if self.majority is not None:
             lines.append(f"most frequent label: {self.majority:.4f}")

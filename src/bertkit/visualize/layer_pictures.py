@@ -23,7 +23,8 @@ class Curve(NamedTuple):
 
     name: str
     accuracy: Floats
-    margin: Floats
+    low: Floats
+    high: Floats
     control: Floats
 
 
@@ -49,8 +50,7 @@ def layers_figure(curves: Sequence[Curve], majority: float | None, heat: HeatMap
 def _draw_curves(axes: Axes, curves: Sequence[Curve], majority: float | None) -> None:
     for curve, color, mark in zip(curves, (BLUE, ORANGE), ("o", "s"), strict=False):
         layers, name = np.arange(len(curve.accuracy)), f"{_short(curve.name)}: " if len(curves) > 1 else ""
-        low, high = curve.accuracy - curve.margin, curve.accuracy + curve.margin
-        axes.fill_between(layers, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(layers, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
         axes.plot(layers, curve.accuracy, color=color, marker=mark, label=f"{name}labels")
         axes.plot(layers, curve.control, color=color, marker=mark, linestyle="--", alpha=0.7, label=f"{name}control")
     if majority is not None:
@@ -58,7 +58,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], majority: float | None) ->
     axes.set_xlabel("layer (0: embeddings)")
     axes.set_ylabel("accuracy of a linear probe on dev")
     axes.set_xticks(_ticks(max(len(curve.accuracy) for curve in curves)))
-    lowest = min([each.min() for curve in curves for each in (curve.accuracy - curve.margin, curve.control)])
+    lowest = min([each.min() for curve in curves for each in (curve.low, curve.control)])
     axes.set_ylim(bottom=max(0.0, np.floor(10 * min(lowest, 0.9 if majority is None else majority)) / 10), top=1.02)
     axes.legend(
         frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3 if len(curves) == 1 else 2

@@ -70,7 +70,9 @@ def test_a_probe_is_that_of_scikit_learn(folder: Path, texts: tuple[list[str], l
         theirs = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_PENALTY, max_iter=300))
         right = theirs.fit(x[~dev], y[~dev]).score(x[dev], y[dev])
         assert score.accuracy == pytest.approx(right, abs=1 / dev.sum() + 1e-9)  # at most one text by rounding
-        assert score.margin == pytest.approx(1.96 * np.sqrt(score.accuracy * (1 - score.accuracy) / dev.sum()))
+        middle = (score.accuracy + 1.96**2 / (2 * dev.sum())) / (1 + 1.96**2 / dev.sum())  # of Wilson's interval
+        assert (score.low + score.high) / 2 == pytest.approx(middle, abs=1e-4)
+        assert score.low < score.accuracy <= score.high + 1e-9
 
 
 def test_words_are_in_one_part_with_their_sentence_and_controls_go_by_word() -> None:
