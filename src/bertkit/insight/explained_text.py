@@ -65,8 +65,11 @@ class Target:
 class ExplainedText:
     """A text, a pair, or a question with its context, in one row of a model. See :func:`bertkit.visualize.explain`."""
 
-    def __init__(self, pipe: Pipeline, text: str, second: str | None, *, truncation: bool, max_length: int | None):
-        self.pipe, self.tokenizer, self.text, self.second = pipe, pipe.tokenizer, text, second
+    def __init__(
+        self, pipe: Pipeline, text: str, second: str | None, *, truncation: bool, max_length: int | None
+    ) -> None:
+        self.pipe: Any = pipe
+        self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
         _check_texts(pipe.task, text, second)
         cut = "only_second" if pipe.task == ANSWERS else "longest_first"
         limit = _limit_of(pipe, max_length)
@@ -106,7 +109,7 @@ class ExplainedText:
     def target(self, label: str | None, word: int | str | None) -> Target:
         """What is to be explained: ``label``, or what the model gives, and of a tagger the tag of ``word``."""
         if word is not None and self.pipe.task != TAGS:
-            raise InputError(f"word is for models that tag words; this one is for {self.pipe.task}: leave it out")
+            raise InputError(f"word= is for models that tag words, and this one is for {self.pipe.task}; leave it out")
         if self.pipe.task == ANSWERS:
             return self._answer(label)
         logits = _logits(self.attributor(lambda out, layout: _logits(out)).outputs()).float().cpu().numpy()
@@ -172,7 +175,7 @@ class ExplainedText:
         return Target(score, label or predicted, predicted, share)
 
     def _number_of(self, label: str) -> int:
-        numbers = {name: number for number, name in self.pipe.config.id2label.items()}
+        numbers: dict[str, int] = {name: number for number, name in self.pipe.config.id2label.items()}
         if label not in numbers:
             near = did_you_mean(label, numbers)
             raise InputError(f"the model has no label {label!r}{near}; it has {shorten(numbers, limit=12)}")
@@ -218,9 +221,10 @@ def open_model(
         raise InputError(_NO_GRADIENTS.format(f"the {type(found).__name__}", "a model in 8 bits"))
     task = infer_task(found)
     if task not in TASKS:
+        head = "has no head" if task == "feature-extraction" else f"has a head for {task}"
         raise InputError(
-            f"the model's head is for {task}, so it gives no label, tag or answer that could be explained; train one "
-            "with 'bertkit finetune'"
+            f"the model {head}, so it gives no label, tag or answer that could be explained; train one with "
+            "'bertkit finetune'"
         )
     pipe: Pipeline = pipeline(task, model, tokenizer, device, precision="fp32")
     if not isinstance(pipe.model, HeadModel):
