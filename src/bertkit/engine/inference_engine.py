@@ -85,7 +85,7 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class or its counterpart, of an exported folder, or of word vectors."""
+        """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors."""
         from bertkit.engine.export_folder import is_export
         from bertkit.engine.onnx_backend import OnnxBackend
 
