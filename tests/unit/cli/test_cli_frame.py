@@ -414,6 +414,9 @@ COUNTS = {
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
     "vocab c --out o": "workers size",
+    "word-vectors distill --model m --out o": "dimensions",
+    "word-vectors nearest w --vectors v": "top_k max_words",
+    "word-vectors train c --out o": "window min_count max_vocabulary epochs",
 }
 
 

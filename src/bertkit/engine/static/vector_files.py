@@ -72,7 +72,8 @@ def _read(
         width = width or line.count(" ")
         word, *parts = line.rsplit(" ", width) if width else (line,)
         where = f"{path}:{number}"
-        if len(parts) != width or not width or not word or width > MAX_WIDTH:
+        too_many = " " in word and _is_number(word.rpartition(" ")[2])
+        if len(parts) != width or not width or not word or width > MAX_WIDTH or too_many:
             raise DataError(
                 f"{where}: expected a word and {width or 'its'} numbers, got {line.count(' ')} after the first blank: "
                 f"{line[:60]!r}"
