@@ -51,6 +51,8 @@ from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import LOG, read_log
 
 PLAN, RESULTS = "plan.json", "results"
+#: What to do after a stop.
+RESUME = "Run the same command to resume"
 #: Of each evaluation on held-out text, what is kept.
 SCORES = tuple(
     f"dev_{term}_{kind}" for term in ("masked_lm", "next_word", "next_sentence") for kind in ("loss", "accuracy")
@@ -88,9 +90,8 @@ def ablate(
     folder, place = user_path(out), user_path(data) if data is not None else Path()
     units = _units(plan, shard)
     find_data(plan, None if data is None else place)
-    for arm in plan.arms.values():
-        if arm.start is not None:
-            resolve(arm.start)
+    for start in {arm.start for arm in plan.arms.values()} - {None}:
+        resolve(str(start))
     with claimed_folder(folder / _lock_of(shard), f"another process runs this part of the plan in {folder}"):
         _check_folder(folder, plan)
         write_json(folder / PLAN, _identity(plan))
@@ -112,7 +113,7 @@ def ablate(
 
 def read_results(folder: Path, plan: Plan) -> list[UnitResult]:
     """The finished arms of a folder, in the order of the plan."""
-    places = [folder / RESULTS / arm / f"seed-{seed}.json" for arm in plan.arms for seed in range(plan.head.seeds)]
+    places = [folder / RESULTS / arm / f"seed-{seed}.json" for arm in plan.arms for seed in plan.seeds]
     return [read_json(path, UnitResult) for path in places if path.exists()]
 
 
@@ -123,7 +124,9 @@ def _units(plan: Plan, shard: Shard | None) -> list[tuple[str, int]]:
         raise ConfigError(
             f"shard {number}/{count} is out of range; the parts of {count} are 1/{count} to {count}/{count}"
         )
-    parts = [(group, seed) for seed in range(plan.head.seeds) for group in plan.groups()]
+    groups = plan.groups()
+    turns = ((seed, at % len(groups)) for at, seed in enumerate(plan.seeds))  # so that no shard has one group alone
+    parts = [(group, seed) for seed, turn in turns for group in groups[turn:] + groups[:turn]]
     return [(arm, seed) for group, seed in parts[number - 1 :: count] for arm in group if plan.measured(arm)]
 
 
@@ -262,7 +265,9 @@ class _Runner:
             scored, weights = score_features(models, task, data, features, config)
             return scored.scores[task.main_metric], scored.bootstrap or [], weights
         run = FinetuneFolder(self.folder / "arms" / arm / f"seed-{seed}" / name)
-        result = finetune(task, data, models[0], run.path, config, resume=True, device=self.device)
+        result = finetune(
+            task, data, models[0], run.path, config, resume=True, device=self.device, cache=None, how_to_resume=RESUME
+        )
         file = run.seed(result.chosen_seed) / BOOTSTRAP
         drawn = read_json(file, list[float]) if file.exists() else []
         return result.scores[task.main_metric], drawn, {k: v for k, v in result.scores.items() if np.isfinite(v)}

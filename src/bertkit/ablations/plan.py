@@ -6,6 +6,7 @@ A TOML file with the tables ``[plan]``, ``[corpus]``, ``[model]``, ``[training]`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FOLDER = RECIPES / "ablations"
 #: Data that is made of the held-out text: does the second text follow the first, and are two in their order?
 MADE = ("next-sentence", "sentence-order")
 _TABLES = ("plan", "corpus", "model", "training", "arms", "measures")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,60}", re.ASCII)
 #: Multiplications and additions a second of one core, as training small models reached it.
 _SPEED = 60e9
 
@@ -43,7 +45,7 @@ class Head(Settings):
     source: str = Field(description="paper and table of the numbers of the arms")
     limits: str = Field(description="what this scale can and cannot say")
     base: str = Field(description="arm that all others are compared with")
-    seeds: int = Field(3, ge=1, le=100, description="runs of each arm, with seeds 0, 1, ...")
+    seeds: int = Field(3, ge=1, le=100, description="runs of each arm")
 
 
 class Corpus(Settings):
@@ -109,6 +111,12 @@ class Plan:
     arms: Mapping[str, Arm]
     measures: Mapping[str, Measure]
     values: Mapping[str, Json]
+    first_seed: int = 0
+
+    @property
+    def seeds(self) -> range:
+        """The seed of each run of an arm."""
+        return range(self.first_seed, self.first_seed + self.head.seeds)
 
     def sources(self, name: str) -> tuple[str, ...]:
         """The arms whose models an arm takes: itself, unless it says others."""
@@ -172,7 +180,7 @@ def plan_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
-def load_plan(name_or_path: str | Path, *, start: str | None = None) -> Plan:
+def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed: int = 0) -> Plan:
     """A plan of the package by name, or any file; ``start`` replaces the model that arms begin with.
 
     Raises:
@@ -183,6 +191,9 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None) -> Plan:
     for needed in ("plan", "arms", "measures"):
         if not tables.get(needed):
             raise ConfigError(f"{path}: the table [{needed}] is missing or empty")
+    for table in ("arms", "measures"):
+        if wrong := [name for name in tables[table] if not _NAME.fullmatch(name)]:
+            raise ConfigError(f"{path}, [{table}]: {wrong[0]!r:.80} names a folder; use letters, digits, - _ and .")
     head = _read(path, "plan", Head, tables["plan"])
     arms = {name: _read(path, f"arms.{name}", Arm, values) for name, values in tables["arms"].items()}
     measures = {name: _read(path, f"measures.{name}", Measure, values) for name, values in tables["measures"].items()}
@@ -192,7 +203,9 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None) -> Plan:
             raise ConfigError(f"{path}: every arm is pre-trained, none begins with a finished model: leave --model out")
         arms = {name: arm.model_copy(update={"start": start}) if arm.start else arm for name, arm in arms.items()}
         tables = {**tables, "start": {"model": start}}
-    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables)
+    if not 0 <= first_seed < 2**31 - head.seeds:
+        raise ConfigError(f"the seed must be from 0 to {2**31 - head.seeds - 1}, got {first_seed}")
+    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables, first_seed)
     try:
         _check(plan)
     except BertkitError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import random
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -51,7 +53,8 @@ class SharedData:
     def prepare(self) -> None:
         """Make what is not there yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with held_lock(self.folder / ".lock", f"another process prepares {self.folder}; start again when it is done"):
+        with ExitStack() as held:
+            self._wait_for_lock(held)
             tokenizer = self.folder / "tokenizer"
             if not (tokenizer / "tokenizer_config.json").exists():
                 say(f"learning a vocabulary of {self.corpus.vocab_size:,} tokens")
@@ -64,6 +67,19 @@ class SharedData:
             for split in ("train", "dev"):
                 if not (self.folder / split / MANIFEST).exists():
                     prepare(self._paths(split), tokenizer, self.folder / split, workers=1)
+
+    def _wait_for_lock(self, held: ExitStack) -> None:
+        """Until no other part of the plan prepares this folder."""
+        told = False
+        while True:
+            try:
+                held.enter_context(held_lock(self.folder / ".lock", "another process prepares it"))
+                return
+            except ConfigError as error:
+                if not told:
+                    say(f"waiting for {self.folder}: {error}")
+                told = True
+                time.sleep(1.0)
 
     def store(self, split: str) -> TokenStore:
         """The prepared text of a split."""

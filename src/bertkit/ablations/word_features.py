@@ -30,7 +30,7 @@ from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.generators import seeded
 
-#: Of the training of the linear layer: passes over the words, fewest steps, words in a step, rate, decay of its weights.
+#: Of the training of the linear layer: passes over the words, fewest steps, words in a step, rate, weight decay.
 EPOCHS, FEWEST_STEPS, BATCH, RATE, DECAY = 15, 1500, 256, 3e-3, 1e-3
 #: Tokens that a model reads at once.
 MAX_TOKENS = 4096

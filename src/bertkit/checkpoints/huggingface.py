@@ -24,7 +24,8 @@ from bertkit.system.untrusted_files import Json, is_there, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 WEIGHTS = "model.safetensors"
-#: Where a model with another pooling than that of [CLS] is: other software must not find it; see ``OWN_MODEL_TYPE``.
+#: Where a model is that other software would compute otherwise, mostly by its pooling, and must not find; see
+#: ``OWN_MODEL_TYPE``.
 POOLED_WEIGHTS = "model-pooled.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20

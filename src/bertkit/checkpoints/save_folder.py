@@ -65,7 +65,7 @@ def write_folder(
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        name = name or (POOLED_WEIGHTS if config.pools_otherwise else WEIGHTS)
+        name = name or (POOLED_WEIGHTS if config.differs_elsewhere else WEIGHTS)
         weights.replace(folder / name)
         for other in {each for own in OWN.values() for each in own}.difference(OWN[name]):
             (folder / other).unlink(missing_ok=True)

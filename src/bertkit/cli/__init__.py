@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
-from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
+from bertkit.errors import BertkitError, ConfigError, InputError, counted, did_you_mean, needs_bertkit
 from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
@@ -281,7 +281,7 @@ def run_command(tokens: list[str]) -> int:
         if page.tasks:
             print(f"Options of a task: {program} TASK --help")
         asked = f"{program} {page.task}".strip()
-        print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {asked} --help-all")
+        print(f"{counted(page.num_hidden, 'more option')}: {asked} --help-all")
     return result if isinstance(result, int) else 0
 
 

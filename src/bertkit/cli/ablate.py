@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.amounts import seconds_of
-from bertkit.cli.common_options import Output, write_json, write_line
+from bertkit.cli.common_options import COMMON_GROUP, Output, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.console import aligned, set_quiet
 
@@ -36,6 +36,7 @@ def ablate(
     list_plans: Annotated[
         bool, Parameter(name="--list", negative=(), help="Show the plans of the package and what they cost.")
     ] = False,
+    seed: Annotated[int, Parameter(group=COMMON_GROUP, help="First seed; the plan says how many follow.")] = 0,
     output: Output = Output(),
 ) -> None:
     r"""Repeat an experiment of the BERT paper in small: arms that differ in one thing.
@@ -66,7 +67,7 @@ def ablate(
         return
     if out is None:
         raise ConfigError("give --out, the folder to write")
-    chosen = load_plan(plan, start=model)
+    chosen = load_plan(plan, start=model, first_seed=seed)
     part = None if shard is None else _shard_of(shard)
     seconds = None if max_time is None else seconds_of(max_time)
     from bertkit.ablations.experiment import ablate as run_plan

@@ -157,9 +157,9 @@ class BertConfig(ConfigFile, FamilyFields):
         return {label: number for number, label in self.id2label.items()}
 
     @property
-    def pools_otherwise(self) -> bool:
-        """Whether other software of the family, not knowing ``pooling``, would compute a classifier otherwise."""
-        return self.pooling not in self.family.poolings
+    def differs_elsewhere(self) -> bool:
+        """Whether other software of the family would compute otherwise: another pooling, attention to the right."""
+        return self.pooling not in self.family.poolings or self.attention_direction == "right-to-left"
 
     @property
     def head_size(self) -> int:
@@ -297,7 +297,7 @@ class BertConfig(ConfigFile, FamilyFields):
             values["is_decoder"] = True
         elif direction == "right-to-left":  # which no other software has
             values["attention_direction"] = direction
-        if self.pools_otherwise or direction == "right-to-left":
+        if self.differs_elsewhere:
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
             if values[name] == default and name not in family.keys:  # everybody's

@@ -104,8 +104,8 @@ class EncoderDecoderConfig(ConfigFile):
         return not self.has_gate
 
     @property
-    def pools_otherwise(self) -> bool:
-        """Whether other software would compute a classifier otherwise: never, unlike an encoder's."""
+    def differs_elsewhere(self) -> bool:
+        """Whether other software would compute otherwise: never, unlike an encoder's."""
         return False
 
     @property

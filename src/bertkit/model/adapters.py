@@ -254,7 +254,7 @@ def save_adapters(model: ConfiguredModel, folder: Path) -> None:
         folder,
         shape,
         {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()},
-        POOLED_ADAPTER_WEIGHTS if shape.pools_otherwise else ADAPTER_WEIGHTS,
+        POOLED_ADAPTER_WEIGHTS if shape.differs_elsewhere else ADAPTER_WEIGHTS,
         metadata={FINGERPRINT_KEY: known.fingerprint},
         beside={ADAPTER: known.config.to_json_string()},
     )

@@ -49,10 +49,10 @@ class BiasedAttention(SelfAttention):
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         out_RNH = self.attend_biased(qkv_T3NH, layout, self.dropout.rate(), rows, bias_ND=bias_ND)
         probs = (
-            [self._probabilities(qkv_T3NH[start:end], bias_ND) for start, end in layout.spans()] if want_probs else None
+            [self._biased_probs(qkv_T3NH[start:end], bias_ND) for start, end in layout.spans()] if want_probs else None
         )
         return self.out(out_RNH.flatten(1)), probs
 
-    def _probabilities(self, qkv_s3NH: Tensor, bias_ND: Tensor) -> Tensor:
+    def _biased_probs(self, qkv_s3NH: Tensor, bias_ND: Tensor) -> Tensor:
         q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
         return attention_probabilities(q_sNH, k_sNH, square_bias(bias_ND, len(q_sNH)))

@@ -175,7 +175,7 @@ def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> S
 
 
 def _weights(found: Source) -> str:
-    return POOLED_WEIGHTS if found.config.pools_otherwise else WEIGHTS
+    return POOLED_WEIGHTS if found.config.differs_elsewhere else WEIGHTS
 
 
 def _refuse(overrides: Overrides) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from bertkit.errors import InputError, did_you_mean
+from bertkit.errors import InputError, counted, did_you_mean
 from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -345,7 +345,9 @@ class PreTrainedTokenizer(Decoder):
         """
         first, second = list_of_texts(texts), None if text_pairs is None else list_of_texts(text_pairs)
         if second is not None and len(first) != len(second):
-            raise InputError(f"got {len(first)} texts but {len(second)} text_pairs; give the same number of each")
+            raise InputError(
+                f"got {counted(len(first), 'text')} but {len(second)} text_pairs; give the same number of each"
+            )
         cut = False if max_length is None else truncation
         return self._ragged(first, second, request(self, False, cut, max_length, add_special_tokens=add_special_tokens))
 

@@ -13,6 +13,8 @@ from typing import Any
 
 #: Module to the public names in it.
 _NAMES: dict[str, str] = {
+    "bertkit.insight.explanation": "explain",
+    "bertkit.insight.layer_study": "layers",
     "bertkit.insight.run_curves": "training",
     "bertkit.insight.run_errors": "errors",
     "bertkit.insight.run_evaluation": "confusion",

@@ -43,10 +43,10 @@ def loss_picture(curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]]) 
     """Held-out loss by optimizer step, a color an arm, a line a seed."""
     figure, axes = new_figure(WIDTH, 5.0)
     for number, (name, of_seeds) in enumerate(curves.items()):
-        style = {"color": COLORS[number % len(COLORS)], "linestyle": _STYLES[number // len(COLORS) % len(_STYLES)]}
+        color, style = COLORS[number % len(COLORS)], _STYLES[number // len(COLORS) % len(_STYLES)]
         for seed, points in enumerate(of_seeds):
             x, y = zip(*points, strict=True)
-            axes.plot(x, y, linewidth=1.5, label=None if seed else plain(_short(name)), **style)
+            axes.plot(x, y, style, color=color, linewidth=1.5, label=None if seed else plain(_short(name)))
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("held-out masked-LM loss (nats)")
     draw_legend(figure, axes, None, columns=2)

@@ -150,6 +150,7 @@ def test_when_the_time_is_over_it_stops_and_says_so(
         ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
         ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
         ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
+        ("[arms.right]", '[arms."../right"]', r"\[arms\]: '../right' names a folder"),
         ("[arms.both]", "arms.both = 3\n[arms.other]", "plan.toml"),
     ],
 )
@@ -289,7 +290,7 @@ def test_hidden_words_are_guessed_from_what_a_model_may_see(whole: Path, directi
                 place = at + {"both": 0, "left-to-right": -1, "right-to-left": 1}[direction]
                 out = model(text[None])
                 logits = out.prediction_logits if direction == "both" else out.logits
-                total -= float(logits[0, place].log_softmax(-1)[labels[at]])
+                total -= float(logits.detach()[0, place].log_softmax(-1)[labels[at]])
             losses.append(total)
     assert found["words"].sum() > 20
     np.testing.assert_allclose(found["loss"], losses, rtol=1e-4, atol=1e-4)

@@ -141,8 +141,9 @@ def test_a_saved_model_keeps_its_direction(direction, tmp_path) -> None:
     ids = torch.randint(1, 50, (1, 8))
     assert torch.equal(loaded.eval()(ids).logits, model(ids).logits)
     written = json.loads((tmp_path / "config.json").read_text())
-    # What other software cannot compute, it must not load.
+    # What other software cannot compute, it must not load: neither by the model type nor by the name of the weights.
     assert written["model_type"] == ("bert" if direction == "left-to-right" else "bertkit-bert")
+    assert (tmp_path / "model.safetensors").exists() == (direction == "left-to-right")
 
     assert not {"is_decoder", "attention_direction"} & SHAPE.to_dict().keys()
     assert BertConfig.from_dict({"is_decoder": False}).attention_direction == "both"
