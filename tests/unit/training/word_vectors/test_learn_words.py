@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gensim.models import Word2Vec
 
 from bertkit import errors
 from bertkit.static import WordVectors, learn_words
@@ -40,15 +40,15 @@ def test_words_of_the_same_company_are_near(corpus: Path) -> None:
     assert len(learn_words(corpus, dimensions=4, max_vocabulary=3)) == 3
 
 
-def test_skip_gram(corpus: Path) -> None:
-    if importlib.util.find_spec("gensim") is None:
-        with pytest.raises(errors.MissingExtraError, match=r"bertkit\[gensim\]"):
-            learn_words(corpus, method="skip-gram")
-        return
-    found = learn_words(corpus, method="skip-gram", dimensions=8, window=2, epochs=30)
-    check(found)
-    np.testing.assert_array_equal(
-        found.vectors, learn_words(corpus, method="skip-gram", dimensions=8, window=2, epochs=30).vectors
+def test_skip_gram_is_that_of_gensim(corpus: Path) -> None:
+    found = learn_words(corpus, method="skip-gram", dimensions=8, window=2, epochs=3, seed=1)
+    sentences = [line.lower().split() for line in corpus.read_text().split("\n\n")]
+    sentences[-1] = []  # the rare word
+    right = Word2Vec(sentences, vector_size=8, window=2, min_count=1, sg=1, negative=5, epochs=3, seed=1, workers=1)
+    assert set(found.words) == set(right.wv.index_to_key)
+    np.testing.assert_allclose(found.vectors, [right.wv[word] for word in found.words], atol=1e-6)
+    assert not np.allclose(
+        found.vectors, learn_words(corpus, method="skip-gram", dimensions=8, window=2, epochs=3).vectors
     )
 
 
