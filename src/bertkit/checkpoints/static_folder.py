@@ -162,7 +162,8 @@ def inspect_static(found: StaticFolder) -> StaticReport:
     config = found.sentence_parts(table.shape[1]).config
     return StaticReport(
         str(found.folder),
-        *table.shape,
+        len(table),
+        table.shape[1],
         sum(file.stat().st_size for file in found.files),
         tuple(type(step).__name__ for step in config.steps),
         found.skips_unknown,

@@ -82,8 +82,6 @@ def inspect(
     from bertkit.checkpoints.static_folder import inspect_static, static_folder
 
     if (vectors := static_folder(folder)) is not None:
-        if verify or against is not None:
-            raise ConfigError(f"{folder} holds word vectors, which have no layers to compare; leave --verify out")
         return _shown(inspect_static(vectors), common)
     if verify or against is not None:
         return _verify(model, against, common)

@@ -90,7 +90,7 @@ class InferenceEngine:
         from bertkit.engine.onnx_backend import OnnxBackend
 
         if (found := static_folder(path)) is not None:
-            from bertkit.engine.static.static_backend import StaticBackend
+            from bertkit.engine.static.static_backend import StaticBackend  # few need it
 
             return cls(StaticBackend.load(found, model_class, device, dtype, precision, threads))
         if is_export(path):

@@ -137,7 +137,8 @@ def zipf_weights(count: int, sif: float | None) -> npt.NDArray[np.float32]:
     if sif is None:
         return np.ones(count, np.float32)
     shares = 1 / np.arange(2.0, count + 2)
-    return (sif / (sif + shares / shares.sum())).astype(np.float32)
+    weights: npt.NDArray[np.float32] = (sif / (sif + shares / shares.sum())).astype(np.float32)
+    return weights
 
 
 def _alone(used: Ints, tokenizer: PreTrainedTokenizer) -> Ragged:
