@@ -152,7 +152,8 @@ class StaticReport:
         limit = "none" if self.max_length is None else f"{self.max_length:,} tokens"
         return (
             f"word vectors  {self.path}\n{self.tokens:,} tokens, vectors of {self.dimensions} numbers, "
-            f"{self.bytes / 1e6:.1f} MB\na text: the mean of its tokens{after}; unknown words are {unknown}; limit: {limit}"
+            f"{self.bytes / 1e6:.1f} MB\na text: the mean of its tokens{after}; unknown words are {unknown}; limit: "
+            f"{limit}"
         )
 
 

@@ -134,7 +134,7 @@ def test_a_word_that_is_cut_off_or_not_listed(folder: Path, tmp_path: Path) -> N
     )
     with pytest.raises(errors.InputError, match=":3: the word 'end' is not among the first"):
         senses(folder, file=tmp_path / "own.csv")
-    with pytest.raises(errors.ConfigError, match="no sentences for the word 'bnk'.*did you mean 'bank'"):
+    with pytest.raises(errors.ConfigError, match=r"no sentences for the word 'bnk'.*did you mean 'bank'"):
         senses(folder, words=["bnk"])
 
 
@@ -149,3 +149,10 @@ def test_the_command(folder: Path, file: Path, tmp_path: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)
     assert found["words"][0]["word"] == "film"
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.campaign
+def test_a_real_model_tells_senses_apart(minilm: Path) -> None:
+    found = senses(minilm)
+    assert max(found.layers) - found.neighbours > 0.3
+    assert found.layers[0] < 0.1

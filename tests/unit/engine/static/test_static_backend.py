@@ -1,4 +1,4 @@
-"""Word vectors as a model: model2vec's folders and those of sentence-transformers, against plain sums and the latter."""
+"""Word vectors as a model: folders of model2vec and sentence-transformers, against plain sums and the latter."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_damaged_table_is_refused(tmp_path: Path, what: str) -> None:
-    with pytest.raises(BertkitError, match="safetensors|tokenizer"):
+    with pytest.raises(BertkitError, match=r"safetensors|tokenizer"):
         SentenceEncoder(model2vec_folder(tmp_path / "m", BAD[what]))
 
 

@@ -57,11 +57,11 @@ def test_neighbours_are_those_of_plain_cosines(words: WordVectors) -> None:
 
 
 def test_an_unknown_word_names_those_spelled_alike(words: WordVectors) -> None:
-    with pytest.raises(errors.InputError, match="'quen' is not among the 6 words; near it: queen"):
+    with pytest.raises(errors.InputError, match=r"'quen' is not among the 6 words; near it: queen"):
         words["quen"]
     with pytest.raises(errors.InputError, match="near it: king"):
         words.nearest("KING")
-    with pytest.raises(errors.InputError, match="words$"):
+    with pytest.raises(errors.InputError, match=r"words$"):
         words.analogy("man", "king", "zzzzzzz")
     assert "apple" in words
     assert "pear" not in words

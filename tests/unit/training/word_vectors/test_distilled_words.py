@@ -1,4 +1,4 @@
-"""Word vectors out of an encoder: against the encoder itself, scikit-learn's PCA, and sentence-transformers' reading."""
+"""Word vectors out of an encoder: against the encoder, scikit-learn's PCA, and sentence-transformers' reading."""
 
 from __future__ import annotations
 
