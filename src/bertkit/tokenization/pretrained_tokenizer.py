@@ -68,6 +68,7 @@ class PreTrainedTokenizer(Decoder):
         """Build the engines: everything that a pickle does not hold."""
         self._vocabulary = vocabulary
         engine, self._bare, self._fast = self._engines()
+        engine = engine if self.template.ends else self._bare
         self._around = vocabulary.id_of(vocabulary.cls_token), vocabulary.id_of(vocabulary.sep_token)
         Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
 

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from transformers import AutoModel as TheirModel
 
+import family_folders
 from bertkit import AutoTokenizer, SentenceEncoder, errors
 from bertkit.checkpoints.static_folder import static_folder, write_static_folder
 from bertkit.static import WordVectors, distill_words
@@ -73,6 +74,27 @@ def test_sentence_transformers_reads_the_folder(folder: Path) -> None:
     empty = SentenceEncoder(folder).encode(TEXTS)
     assert np.isfinite(empty).all()
     assert not empty[3].any()
+
+
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "mpnet", "t5"])
+def test_every_kind_of_tokenizer(family: str, tmp_path: Path) -> None:
+    """Against plain sums over the ids that the tokenizer gives without special tokens."""
+    (tmp_path / "work").mkdir()
+    family_folders.make(family, tmp_path / "encoder", tmp_path / "work")
+    distill_words(tmp_path / "encoder", tmp_path / "words", dimensions=4)
+    found = static_folder(tmp_path / "words")
+    table, tokenizer = found.read_table(), AutoTokenizer.from_pretrained(tmp_path / "encoder")  # type: ignore[union-attr]
+    texts = ["the first word", "a other"]
+    rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    sums = np.stack([table[[each for each in row if each != tokenizer.unk_token_id]].sum(axis=0) for row in rows])
+    assert sums.any()
+    right = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
+    encoder = SentenceEncoder(tmp_path / "words")
+    np.testing.assert_allclose(encoder.encode(texts), right, atol=1e-5)
+    calls = encoder.tokenizer(texts)["input_ids"]
+    assert [list(row) for row in calls] == [list(row) for row in rows]
+    with_offsets = encoder.tokenizer(texts, return_offsets_mapping=True)["input_ids"]
+    assert [list(row) for row in with_offsets] == [list(row) for row in rows]
 
 
 def test_the_table_answers_for_words(folder: Path) -> None:
