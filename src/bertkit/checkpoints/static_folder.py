@@ -9,7 +9,7 @@ sentence-transformers has ``modules.json``, and ``embedding.weight`` in the fold
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +127,49 @@ class StaticFolder:
             weights = ({},) * len(config.steps)
         limit = config.max_length or (self.said.max_length if self.said else None)
         return SentenceParts(config.model_copy(update={"max_length": limit}), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticReport:
+    """What ``bertkit inspect`` says of word vectors."""
+
+    path: str
+    tokens: int
+    dimensions: int
+    bytes: int
+    steps: tuple[str, ...]
+    skips_unknown: bool
+    max_length: int | None
+
+    def to_dict(self) -> dict[str, Json]:
+        """For JSON."""
+        return asdict(self)
+
+    def render(self) -> str:
+        """For people."""
+        after = "".join(f", then {step}" for step in self.steps)
+        unknown = "left out" if self.skips_unknown else "tokens as others"
+        limit = "none" if self.max_length is None else f"{self.max_length:,} tokens"
+        return (
+            f"word vectors  {self.path}\n{self.tokens:,} tokens, vectors of {self.dimensions} numbers, "
+            f"{self.bytes / 1e6:.1f} MB\na text: the mean of its tokens{after}; unknown words are {unknown}; limit: "
+            f"{limit}"
+        )
+
+
+def inspect_static(found: StaticFolder) -> StaticReport:
+    """What a folder of word vectors holds; errors as in loading it."""
+    table = found.read_table()
+    config = found.sentence_parts(table.shape[1]).config
+    return StaticReport(
+        str(found.folder),
+        len(table),
+        table.shape[1],
+        sum(file.stat().st_size for file in found.files),
+        tuple(type(step).__name__ for step in config.steps),
+        found.skips_unknown,
+        config.max_length,
+    )
 
 
 def static_folder(path: Path) -> StaticFolder | None:

@@ -5,6 +5,7 @@ Neither order nor context plays a part (model2vec; ``StaticEmbedding`` of senten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,9 @@ from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.ragged import Floats, Ints
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.auto_tokenizer import class_of
+from bertkit.tokenization.formats.tokenizer_folder import read_tokenizer
+from bertkit.tokenization.templates import BARE
+from bertkit.tokenization.vocabulary import BRACKETED
 
 #: Tokens of the longest text; a sum has no limit of its own.
 MAX_LENGTH = 1_000_000
@@ -115,5 +119,17 @@ class StaticBackend:
 
 
 def load_static_tokenizer(found: StaticFolder) -> PreTrainedTokenizer:
-    """The tokenizer of word vectors: it adds no special tokens, and those that the vocabulary lacks are the unknown."""
-    return class_of(found.home / TOKENIZER).without_special_tokens(found.home / TOKENIZER, MAX_LENGTH)
+    """The tokenizer of word vectors: rows are texts alone, and special tokens that the file lacks are the unknown one.
+
+    Raises:
+        CheckpointError: the file is damaged, holds another kind of tokenizer, or has no unknown token.
+    """
+    file = found.home / TOKENIZER
+    kind = class_of(file)
+    arguments = read_tokenizer(file, kind.kind)
+    vocab = arguments["vocab"]
+    known = {*(vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab))}
+    known |= {token.content for token in arguments["added_tokens"]}
+    named = {name: arguments.get(name, token) for name, token in (kind.special_names or BRACKETED).items()}
+    special = {name: token if token in known else named["unk_token"] for name, token in named.items()}
+    return kind(**{**arguments, **special, "template": BARE, "model_max_length": MAX_LENGTH})
