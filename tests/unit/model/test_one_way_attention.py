@@ -103,23 +103,6 @@ def test_the_kernel_is_the_plain_formula_with_its_gradient(direction, chosen) ->
     assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("direction", "window"), [("left-to-right", (-1, 0)), ("right-to-left", (0, -1))])
-def test_the_kernel_of_a_gpu_gets_the_window(direction, window, monkeypatch) -> None:
-    asked = []
-
-    def attend(qkv, layout, p, rows=None, *, window):
-        asked.append((rows, window))
-        return qkv[:, 0]
-
-    monkeypatch.setattr("bertkit.model.one_way_attention.varlen_fits", lambda qkv, p: True)
-    monkeypatch.setattr("bertkit.model.one_way_attention.attend_varlen", attend)
-    layout = Layout(LENGTHS)
-    qkv = torch.randn(sum(LENGTHS), 3, 2, 8)
-    rows = ChosenRows.first(layout, qkv.device)
-    assert torch.equal(OneWay(direction)(qkv, layout, 0.0, rows), qkv[rows.rows, 0])
-    assert asked == [(None, window)]
-
-
 def test_padded_batches_and_dropout_in_training_leave_the_other_side_hidden() -> None:
     model = one_way("left-to-right").train()
     ids = torch.randint(1, 50, (2, 9))
