@@ -148,6 +148,7 @@ def test_when_the_time_is_over_it_stops_and_says_so(
         ('of = ["left", "right"]', 'of = ["lft"]', r"\[arms.joined\]: of = 'lft' is unknown"),
         ('of = ["left", "right"]', 'of = ["left"]\nstart = "m"', "an arm with of trains no model"),
         ('training = { objective = "next-word" }', "", r"\[arms.left\]: objective='mlm' does not fit .* left-to-right"),
+        ("layers = [-1]", "layers = [-1, 3]", r"\[arms.joined\]: layer 3 of a model with 2 layers"),
         ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
         ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
         ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
