@@ -50,7 +50,7 @@ class FeatureTagger(nn.Module):
         if self.mix == "concatenated":
             logits: Tensor = self.linear(x_PLD.flatten(1))
             return logits
-        # The scores of each layer are summed: the same as those of the summed vectors, and a small fraction of the work.
+        # The sum of the scores of each layer: those of the summed vectors, for a small fraction of the work.
         scores_PLC = F.linear(x_PLD, self.linear.weight)
         if self.weights is not None:
             scores_PLC = scores_PLC * len(self.weights) * self.weights.softmax(0)[:, None]
