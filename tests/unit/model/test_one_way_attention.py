@@ -21,6 +21,8 @@ from bertkit.model.models import BertForNextSentencePrediction
 from bertkit.model.one_way_attention import OneWay, hidden_bias
 from bertkit.quantization.quantize import quantize
 from bertkit.tokenization import BertTokenizer
+from bertkit.training.distillation.distill_settings import PredictionDistillation, RelationDistillation, StateLoss
+from bertkit.training.distillation.taught_networks import check_pair
 
 SHAPE = BertConfig(
     vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
@@ -170,3 +172,11 @@ def test_a_head_on_the_first_token_is_refused_left_to_right() -> None:
     pooled = BertForSequenceClassification(SHAPE.replace(attention_direction="left-to-right", pooling="mean")).eval()
     a, b = (pooled(torch.tensor([[2, 7, 8, last]])).logits for last in (9, 10))
     assert not np.allclose(a.detach().numpy(), b.detach().numpy(), atol=0)
+
+
+def test_distillation_on_running_text_compares_models_that_read_both_ways() -> None:
+    one = SHAPE.replace(attention_direction="left-to-right")
+    for settings in (PredictionDistillation(), RelationDistillation(relation_heads=2), StateLoss()):
+        with pytest.raises(ConfigError, match="the teacher reads left-to-right"):
+            check_pair(SHAPE, one, settings)
+        check_pair(SHAPE, SHAPE, settings)  # control
