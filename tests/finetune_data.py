@@ -106,3 +106,14 @@ def no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "require", missing)
         yield
+
+
+_REQUIRE = figures.require
+
+
+@contextmanager
+def drawn() -> Iterator[None]:
+    """Pictures after all, within :func:`no_pictures`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "require", _REQUIRE)
+        yield

@@ -8,13 +8,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-#: Reads requests from standard input, a line each, and writes the exit code of each child.
+#: Reads requests from standard input, a line each, and writes the number and then the exit code of each child.
 SERVER = """
 import json, os, sys, traceback
 import torch
@@ -43,6 +45,7 @@ for line in sys.stdin:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
+    print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
@@ -60,19 +63,45 @@ def server() -> subprocess.Popen[str]:
     return process
 
 
+class Forked:
+    """A process that runs code; there is one at a time: the next one kills one that a failed test has left."""
+
+    running: Forked | None = None
+
+    def __init__(self, code: str, *arguments: str, given: str, env: dict[str, str] | None, cwd: Path | str) -> None:
+        if Forked.running is not None:
+            os.kill(Forked.running.pid, signal.SIGKILL)
+            Forked.running.wait()
+        self._process = server()
+        self._streams = tempfile.TemporaryDirectory()
+        files = [Path(self._streams.name, name) for name in ("given", "out", "err")]
+        for file, text in zip(files, (given, "", ""), strict=True):
+            file.write_text(text, encoding="utf-8")
+        request = [code, arguments, dict(os.environ if env is None else env), str(Path(cwd).absolute())]
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([*request, [str(file) for file in files]]) + "\n")
+        self._process.stdin.flush()
+        self.pid = int(self._line())
+        Forked.running = self
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def is_running(self) -> bool:
+        assert self._process.stdout is not None
+        return not select.select([self._process.stdout], [], [], 0)[0]
+
+    def wait(self) -> tuple[int, str, str]:
+        """Exit code, output and messages."""
+        status = int(self._line())
+        Forked.running = None
+        with self._streams as folder:
+            return status, Path(folder, "out").read_text(), Path(folder, "err").read_text()
+
+
 def run_forked(
     code: str, *arguments: str, given: str = "", env: dict[str, str] | None = None, cwd: Path | str = "."
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run([sys.executable, "-c", code, *arguments], input=given, capture_output=True, text=True)``."""
-    process = server()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with tempfile.TemporaryDirectory() as folder:
-        said, out, err = (Path(folder, name) for name in ("given", "out", "err"))
-        for file, text in ((said, given), (out, ""), (err, "")):
-            file.write_text(text, encoding="utf-8")
-        request = [code, arguments, dict(os.environ if env is None else env), str(Path(cwd).absolute())]
-        process.stdin.write(json.dumps([*request, [str(said), str(out), str(err)]]) + "\n")
-        process.stdin.flush()
-        status = int(process.stdout.readline())
-        return subprocess.CompletedProcess(code, status, out.read_text(), err.read_text())
+    return subprocess.CompletedProcess(code, *Forked(code, *arguments, given=given, env=env, cwd=cwd).wait())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from bertkit import BertConfig, BertModel
 from bertkit.engine.backend import Precision
 
+#: ``bertkit`` called in this process: exit code, output and messages.
+Command = Callable[..., tuple[int, str, str]]
 WORDS = "the a film is good bad and not very of to it in was [ ] great dull scene end start".split()
 #: Of scores and vectors, how far those of a pipeline may be from float32: weights are kept in 24 bits unless asked.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "auto": 1e-4}

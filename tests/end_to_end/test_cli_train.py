@@ -7,7 +7,6 @@ import io
 import json
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,19 +15,7 @@ from openpyxl import Workbook
 
 from bertkit import pipeline
 from bertkit.cli import main
-from pipeline_helpers import save_tiny
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*argv: object) -> tuple[int, str, str]:
-        code = main([str(part) for part in argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+from pipeline_helpers import Command, save_tiny
 
 
 def write_reviews(path: Path, rows: int, seed: int) -> Path:
@@ -63,8 +50,8 @@ def finetune(folder: Path, out: str, *more: str) -> list[str]:
     return ["finetune", "csv", "--data", data, "--model", model, "--out", str(folder / out), *columns, *settings, *more]
 
 
-def test_a_run_tells_its_scores_on_stdout_and_the_rest_on_stderr(run: Run, folder: Path) -> None:
-    code, out, err = run(*finetune(folder, "again", "--json", "--seeds", "2", "--seed", "3"))
+def test_a_run_tells_its_scores_on_stdout_and_the_rest_on_stderr(command: Command, folder: Path) -> None:
+    code, out, err = command(*finetune(folder, "again", "--json", "--seeds", "2", "--seed", "3"))
     assert code == 0
     result = json.loads(out)
     assert result["scores"]["accuracy"] == 1.0
@@ -74,55 +61,55 @@ def test_a_run_tells_its_scores_on_stdout_and_the_rest_on_stderr(run: Run, folde
     assert {path.name for path in (folder / "again").iterdir()} >= {"model.safetensors", "metrics.json", "README.md"}
 
 
-def test_a_finished_run_is_not_overwritten(run: Run, folder: Path) -> None:
-    code, out, err = run(*finetune(folder, "run"))
+def test_a_finished_run_is_not_overwritten(command: Command, folder: Path) -> None:
+    code, out, err = command(*finetune(folder, "run"))
     assert (code, out) == (2, "")
     assert "already holds a run" in err
-    code, out, err = run(*finetune(folder, "run", "--resume"))
+    code, out, err = command(*finetune(folder, "run", "--resume"))
     assert code == 0
     assert "accuracy" in out
-    code, _, err = run(*finetune(folder, "run", "--resume", "--batch-size", "8"))
+    code, _, err = command(*finetune(folder, "run", "--resume", "--batch-size", "8"))
     assert code == 4
     assert "batch_size was 32, now 8" in err
 
 
-def test_quiet_means_quiet(run: Run, folder: Path) -> None:
-    code, out, err = run(*finetune(folder, "quiet", "--quiet", "--no-baseline", "--freeze-encoder"))
+def test_quiet_means_quiet(command: Command, folder: Path) -> None:
+    code, out, err = command(*finetune(folder, "quiet", "--quiet", "--no-baseline", "--freeze-encoder"))
     assert (code, err) == (0, "")
     assert "accuracy" in out
 
 
-def test_evaluate_takes_the_rows_it_did_not_learn_from(run: Run, folder: Path) -> None:
-    code, out, _ = run("evaluate", "csv", "--data", folder / "reviews.csv", "--model", folder / "run", "--json")
+def test_evaluate_takes_the_rows_it_did_not_learn_from(command: Command, folder: Path) -> None:
+    code, out, _ = command("evaluate", "csv", "--data", folder / "reviews.csv", "--model", folder / "run", "--json")
     assert code == 0
     held_out = json.loads(out)
     assert (held_out["split"], held_out["num_rows"]) == ("dev", 32)
     fresh = write_reviews(folder / "fresh.csv", 50, seed=9)
-    code, out, _ = run("evaluate", "csv", "--data", fresh, "--model", folder / "run", "--json")
+    code, out, _ = command("evaluate", "csv", "--data", fresh, "--model", folder / "run", "--json")
     whole = json.loads(out)
     assert (whole["num_rows"], whole["scores"]["accuracy"]) == (50, 1.0)
-    code, out, _ = run(
+    code, out, _ = command(
         "evaluate", "csv", "--data", fresh, "--model", folder / "run", "--text", "body", "--label", "stars"
     )
     assert code == 0
     assert "accuracy 1.0000" in out
 
 
-def test_dev_is_never_rows_that_the_run_learned_from(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_dev_is_never_rows_that_the_run_learned_from(command: Command, folder: Path, tmp_path: Path) -> None:
     write_reviews(tmp_path / "d" / "train.csv", 96, seed=1)
     write_reviews(tmp_path / "d" / "dev.csv", 32, seed=2)
-    command = finetune(folder, "with-dev", "--no-baseline")
-    command[command.index("--data") + 1] = str(tmp_path / "d")
-    assert run(*command)[0] == 0
+    line = finetune(folder, "with-dev", "--no-baseline")
+    line[line.index("--data") + 1] = str(tmp_path / "d")
+    assert command(*line)[0] == 0
     model = ("--model", folder / "with-dev", "--json")
-    code, out, err = run("evaluate", "csv", "--data", tmp_path / "d/train.csv", "--split", "dev", *model)
+    code, out, err = command("evaluate", "csv", "--data", tmp_path / "d/train.csv", "--split", "dev", *model)
     assert (code, out) == (3, "")
     assert "held no rows out of it" in err
-    code, out, _ = run("evaluate", "csv", "--data", tmp_path / "d", *model)
+    code, out, _ = command("evaluate", "csv", "--data", tmp_path / "d", *model)
     assert json.loads(out)["num_rows"] == 32
     fresh = write_reviews(tmp_path / "fresh.csv", 50, seed=9)
     for trained in ("with-dev", "run"):
-        code, out, err = run(
+        code, out, err = command(
             "evaluate", "csv", "--data", fresh, "--split", "dev", "--model", folder / trained, "--json"
         )
         assert (code, json.loads(out)["num_rows"]) == (0, 50), trained
@@ -130,30 +117,32 @@ def test_dev_is_never_rows_that_the_run_learned_from(run: Run, folder: Path, tmp
         assert "held out" not in err
 
 
-def test_a_training_file_that_changed_has_no_held_out_rows(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_training_file_that_changed_has_no_held_out_rows(command: Command, folder: Path, tmp_path: Path) -> None:
     file = write_reviews(tmp_path / "reviews.csv", 160, seed=0)
-    command = finetune(folder, "moved", "--no-baseline")
-    command[command.index("--data") + 1] = str(file)
-    assert run(*command)[0] == 0
+    line = finetune(folder, "moved", "--no-baseline")
+    line[line.index("--data") + 1] = str(file)
+    assert command(*line)[0] == 0
     model = ("--model", folder / "moved", "--json")
     copy = tmp_path / "copy.csv"
     copy.write_bytes(file.read_bytes())
-    code, out, err = run("evaluate", "csv", "--data", copy, "--split", "dev", *model)
+    code, out, err = command("evaluate", "csv", "--data", copy, "--split", "dev", *model)
     assert (code, json.loads(out)["num_rows"]) == (0, 32)  # the same rows, wherever they lie
     write_reviews(file, 160, seed=3)
-    code, out, err = run("evaluate", "csv", "--data", file, *model)
+    code, out, err = command("evaluate", "csv", "--data", file, *model)
     assert (code, out) == (3, "")
     assert "the rows that it held out cannot be found" in err
-    code, out, _ = run("evaluate", "csv", "--data", file, "--split", "train", *model)
+    code, out, _ = command("evaluate", "csv", "--data", file, "--split", "train", *model)
     assert json.loads(out)["num_rows"] == 160
 
 
-def test_predict_writes_every_format(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_writes_every_format(
+    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = write_reviews(tmp_path / "new.csv", 20, seed=5)
     right = ["poor", "fine"] * 10
     model = ("--model", folder / "run")
     for name in ("out.jsonl", "out.csv", "out.tsv", "out.parquet"):
-        code, out, err = run("predict", *model, source, "--out", tmp_path / name)
+        code, out, err = command("predict", *model, source, "--out", tmp_path / name)
         assert (code, out) == (0, "")
         assert "wrote 20 rows" in err
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -166,58 +155,60 @@ def test_predict_writes_every_format(run: Run, folder: Path, tmp_path: Path, mon
         assert list(rows[0]) == ["body", "stars", *own]
         assert float(rows[0]["probability"]) == pytest.approx(lines[0]["probabilities"]["poor"])
     assert pq.read_table(tmp_path / "out.parquet")["predicted"].to_pylist() == right
-    code, out, _ = run("predict", *model, source, "--json")
+    code, out, _ = command("predict", *model, source, "--json")
     assert [json.loads(line)["predicted"] for line in out.splitlines()] == right
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the film was bad\nit is good\n")))
-    code, out, _ = run("predict", *model, "-")
+    code, out, _ = command("predict", *model, "-")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["poor", "fine"]
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"new.csv", "out.jsonl", "out.csv", "out.tsv", "out.parquet"}
-    assert run("predict", *model, source, "--out", tmp_path / "out.csv")[0] == 2
-    assert run("predict", *model, source, "--out", tmp_path / "out.docx")[0] == 2
-    assert run("predict", *model, tmp_path / "nothing.csv")[0] == 3
+    assert command("predict", *model, source, "--out", tmp_path / "out.csv")[0] == 2
+    assert command("predict", *model, source, "--out", tmp_path / "out.docx")[0] == 2
+    assert command("predict", *model, tmp_path / "nothing.csv")[0] == 3
 
 
-def test_a_run_folder_is_a_model(run: Run, folder: Path) -> None:
-    code, out, _ = run("classify", "--model", folder / "run", "the film was bad", "--json")
+def test_a_run_folder_is_a_model(command: Command, folder: Path) -> None:
+    code, out, _ = command("classify", "--model", folder / "run", "the film was bad", "--json")
     assert code == 0
     assert json.loads(out)["label"] == "poor"
     assert pipeline("text-classification", folder / "run")(["it is good"])[0]["label"] == "fine"
 
 
-def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_bad_data_is_named_with_its_row(command: Command, folder: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text("body,stars\na film,fine\nthe end,poor\nno label,\n" + "a film of it,fine\nthe bad end,poor\n" * 5)
     options = ("--model", folder / "model", "--text", "body", "--label", "stars")
-    code, out, err = run("finetune", "csv", "--data", bad, *options, "--out", tmp_path / "run")
+    code, out, err = command("finetune", "csv", "--data", bad, *options, "--out", tmp_path / "run")
     assert (code, out) == (3, "")
     assert "bad.csv" in err
     assert "4" in err
-    code, _, err = run("finetune", "csv", "--data", tmp_path / "no.csv", *options, "--out", tmp_path / "run")
+    code, _, err = command("finetune", "csv", "--data", tmp_path / "no.csv", *options, "--out", tmp_path / "run")
     assert code == 3
-    code, _, err = run("finetune", "sst2", "--data", tmp_path, *options, "--out", tmp_path / "run")
+    code, _, err = command("finetune", "sst2", "--data", tmp_path, *options, "--out", tmp_path / "run")
     assert (code, "but task csv does" in err) == (2, True)
-    code, _, err = run("finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run")
+    code, _, err = command(
+        "finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run"
+    )
     assert (code, "did you mean 'sst2'" in err) == (2, True)
 
 
-def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_table_of_excel_with_a_bad_row(command: Command, folder: Path, tmp_path: Path) -> None:
     """Semicolons are seen; errors name --encoding and --on-error, with which the run goes through."""
     rows = (folder / "reviews.csv").read_text(encoding="utf-8").replace(",", ";").splitlines()
     rows[1] = rows[1].replace(";", " café;")
     rows.insert(3, ";fine")
     data = tmp_path / "reviews.csv"
     data.write_text("\n".join(rows) + "\n", encoding="cp1252")
-    command = [part if part != str(folder / "reviews.csv") else str(data) for part in finetune(tmp_path, "run")]
-    command[command.index(str(tmp_path / "model"))] = str(folder / "model")
-    code, _, err = run(*command)
+    line = [part if part != str(folder / "reviews.csv") else str(data) for part in finetune(tmp_path, "run")]
+    line[line.index(str(tmp_path / "model"))] = str(folder / "model")
+    code, _, err = command(*line)
     assert code == 3
     assert "--encoding cp1252" in err
-    code, _, err = run(*command, "--encoding", "cp1252")
+    code, _, err = command(*line, "--encoding", "cp1252")
     assert code == 3
     assert f"{data}:4" in err
     assert "--on-error skip" in err
-    code, out, err = run(*command, "--encoding", "cp1252", "--on-error", "skip", "--json")
+    code, out, err = command(*line, "--encoding", "cp1252", "--on-error", "skip", "--json")
     assert code == 0
     assert json.loads(out)["protocol"]["data"]["bad_rows_left_out"] == {"train": 1, "dev": 0}
     assert "LEFT OUT: 1 row, empty text" in err
@@ -225,30 +216,34 @@ def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path)
     assert "(1 left out, bad rows among them: 1) |" in card
     good = tmp_path / "good.csv"
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="utf-8")
-    code, out, err = run("predict", "--model", tmp_path / "run", good, "--json", "--device", "cpu")
+    code, out, err = command("predict", "--model", tmp_path / "run", good, "--json", "--device", "cpu")
     assert code == 0, err
     assert len(out.splitlines()) == 160
-    code, out, err = run("predict", "--model", tmp_path / "run", good, "--delimiter", ";;", "--device", "cpu")
+    code, out, err = command("predict", "--model", tmp_path / "run", good, "--delimiter", ";;", "--device", "cpu")
     assert code == 2
     scores = ("evaluate", "csv", "--model", tmp_path / "run", "--device", "cpu", "--data")
-    code, out, err = run(*scores, good, "--json")
+    code, out, err = command(*scores, good, "--json")
     assert code == 0, err
     assert json.loads(out)["scores"]["accuracy"] == 1.0
-    assert run(*scores, good)[1].startswith("csv, dev (32 rows)"), "the rows held out, in a copy of the training file"
+    assert command(*scores, good)[1].startswith("csv, dev (32 rows)"), (
+        "the rows held out, in a copy of the training file"
+    )
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="cp1252")
-    assert run(*scores, good)[0] == 3, "the encoding of the training file is not that of every file"
-    assert run(*scores, good, "--encoding", "cp1252")[0] == 0
+    assert command(*scores, good)[0] == 3, "the encoding of the training file is not that of every file"
+    assert command(*scores, good, "--encoding", "cp1252")[0] == 0
     book = Workbook()
     for row in rows[:3] + rows[4:]:
         book.active.append(row.split(";"))  # type: ignore[union-attr]
     book.save(tmp_path / "good.xlsx")
-    code, out, err = run("predict", "--model", tmp_path / "run", tmp_path / "good.xlsx", "--json", "--device", "cpu")
+    code, out, err = command(
+        "predict", "--model", tmp_path / "run", tmp_path / "good.xlsx", "--json", "--device", "cpu"
+    )
     assert code == 0, err
     assert len(out.splitlines()) == 160
 
 
-def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Path) -> None:
-    code, _, err = run(
+def test_options_of_own_files_are_refused_for_known_tasks(command: Command, tmp_path: Path) -> None:
+    code, _, err = command(
         "finetune", "cola", "--data", tmp_path, "--model", "m", "--out", tmp_path / "r", "--delimiter", ";"
     )
     assert code == 2
@@ -272,12 +267,12 @@ def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Pa
     ],
 )
 def test_columns_that_a_task_does_not_read_are_refused(
-    task: str, options: list[str], said: str, run: Run, folder: Path, tmp_path: Path
+    task: str, options: list[str], said: str, command: Command, folder: Path, tmp_path: Path
 ) -> None:
     data = folder / "reviews.csv"
-    code, _, err = run("evaluate", task, "--data", data, "--model", folder / "run", "--device", "cpu", *options)
+    code, _, err = command("evaluate", task, "--data", data, "--model", folder / "run", "--device", "cpu", *options)
     assert (code, said in err) == (2, True), err
     out = tmp_path / "run"
-    code, _, err = run("finetune", task, "--data", data, "--model", folder / "model", "--out", out, *options)
+    code, _, err = command("finetune", task, "--data", data, "--model", folder / "model", "--out", out, *options)
     assert (code, said in err) == (2, True), err
     assert not out.exists()

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,21 +22,8 @@ from bertkit import (
     BertModel,
     pipeline,
 )
-from bertkit.cli import main
 from disk_helpers import largest_file
-from pipeline_helpers import save_tiny
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*argv: object) -> tuple[int, str, str]:
-        code = main([str(part) for part in argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+from pipeline_helpers import Command, save_tiny
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +42,32 @@ def stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8"))))
 
 
-def test_fill_mask(run: Run, models: dict[str, Path]) -> None:
-    code, out, err = run("fill-mask", "-m", models["mask"], "--json", "--top-k", 2, "the [MASK]", "[MASK] is [MASK]")
+def test_fill_mask(command: Command, models: dict[str, Path]) -> None:
+    code, out, err = command(
+        "fill-mask", "-m", models["mask"], "--json", "--top-k", 2, "the [MASK]", "[MASK] is [MASK]"
+    )
     assert (code, err) == (0, "")
     one, two = (json.loads(line) for line in out.splitlines())
     assert one["text"] == "the [MASK]"
     assert [len(one["masks"]), len(two["masks"])] == [1, 2]
     pipe = pipeline("fill-mask", models["mask"])
     assert one["masks"][0][0]["token"] == pipe("the [MASK]")[0]["token"]
-    code, out, _ = run("fill-mask", "-m", models["mask"], "--targets", "good", "--targets", "bad", "the film is [MASK]")
+    code, out, _ = command(
+        "fill-mask", "-m", models["mask"], "--targets", "good", "--targets", "bad", "the film is [MASK]"
+    )
     assert {line.split("  ", 1)[1].split()[0] for line in out.splitlines()} == {"good", "bad"}
 
 
 def test_classify_reads_arguments_files_and_stdin_alike(
-    run: Run, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["a good film", "a bad one", "the end"]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    _, from_arguments, _ = run("classify", "-m", models["classify"], "--json", *texts)
-    _, from_file, _ = run("classify", "-m", models["classify"], "--json", "--file", file)
+    _, from_arguments, _ = command("classify", "-m", models["classify"], "--json", *texts)
+    _, from_file, _ = command("classify", "-m", models["classify"], "--json", "--file", file)
     stdin(monkeypatch, "\n".join(texts))
-    _, from_stdin, _ = run("classify", "-m", models["classify"], "--json", "-")
+    _, from_stdin, _ = command("classify", "-m", models["classify"], "--json", "-")
     assert from_arguments == from_file == from_stdin
     found = [json.loads(line) for line in from_stdin.splitlines()]
     assert [row["text"] for row in found] == texts
@@ -85,40 +75,40 @@ def test_classify_reads_arguments_files_and_stdin_alike(
     for row, best in zip(found, expected, strict=True):
         assert row["label"] == best["label"]
         assert row["score"] == pytest.approx(best["score"], abs=1e-6)
-    _, plain, _ = run("classify", "-m", models["classify"], "--all", "--", "-5 is bad")
+    _, plain, _ = command("classify", "-m", models["classify"], "--all", "--", "-5 is bad")
     assert plain.count("LABEL_") == 2
     assert plain.endswith("\t-5 is bad\n")
 
 
-def test_pairs(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs(command: Command, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = pipeline("next-sentence", models["next"])("a film", "the end")
-    code, out, _ = run("next-sentence", "-m", models["next"], "--json", "a film", "the end")
+    code, out, _ = command("next-sentence", "-m", models["next"], "--json", "a film", "the end")
     assert code == 0
     assert json.loads(out) == {"text": "a film", "text_pair": "the end", **expected}
     stdin(monkeypatch, "a film\tthe end\nthe end\ta film\n")
-    _, out, _ = run("next-sentence", "-m", models["next"], "-")
+    _, out, _ = command("next-sentence", "-m", models["next"], "-")
     assert len(out.splitlines()) == 2
-    _, out, _ = run("classify", "-m", models["classify"], "--pairs", "--json", "a film", "the end")
+    _, out, _ = command("classify", "-m", models["classify"], "--pairs", "--json", "a film", "the end")
     assert json.loads(out)["text_pair"] == "the end"
-    code, _, err = run("next-sentence", "-m", models["next"], "a film")
+    code, _, err = command("next-sentence", "-m", models["next"], "a film")
     assert (code, "1 text does not make pairs" in err) == (3, True)
     stdin(monkeypatch, "a film\tthe end\nno tab\n")
-    code, _, err = run("next-sentence", "-m", models["next"], "-")
+    code, _, err = command("next-sentence", "-m", models["next"], "-")
     assert (code, "line 2: 0 tabs found, expected one" in err) == (3, True)
 
 
-def test_embed_in_every_form_gives_the_same_vectors(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+def test_embed_in_every_form_gives_the_same_vectors(command: Command, models: dict[str, Path], tmp_path: Path) -> None:
     texts = ["a good film", "", "the end of it, with a comma"]
     expected = np.stack(pipeline("feature-extraction", models["encoder"])(texts, pooling="max", normalize=True))
     options = ("-m", models["encoder"], "--pooling", "max", "--normalize", *texts)
-    _, out, _ = run("embed", *options)
+    _, out, _ = command("embed", *options)
     np.testing.assert_allclose(np.loadtxt(io.StringIO(out)), expected, atol=1e-6)
-    _, out, _ = run("embed", "--json", *options)
+    _, out, _ = command("embed", "--json", *options)
     rows = [json.loads(line) for line in out.splitlines()]
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
     assert [(row["text"], row["truncated"]) for row in rows] == [(text, False) for text in texts]
     for name in ("v.npy", "v.jsonl", "v.parquet"):
-        code, out, err = run("embed", "--out", tmp_path / name, *options)
+        code, out, err = command("embed", "--out", tmp_path / name, *options)
         assert (code, out) == (0, "")
         assert "wrote 3 vectors of 32 numbers" in err
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
@@ -129,12 +119,14 @@ def test_embed_in_every_form_gives_the_same_vectors(run: Run, models: dict[str, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v.jsonl", "v.npy", "v.parquet"]
 
 
-def test_the_model_may_say_how_its_vectors_are_pooled(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_model_may_say_how_its_vectors_are_pooled(
+    command: Command, models: dict[str, Path], tmp_path: Path
+) -> None:
     folder = shutil.copytree(models["encoder"], tmp_path / "model")
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     vectors = {
-        (name, pooling): run("embed", "-m", model, *(["--pooling", pooling] if pooling else []), "a good film")[1]
+        (name, pooling): command("embed", "-m", model, *(["--pooling", pooling] if pooling else []), "a good film")[1]
         for name, model in (("says", folder), ("silent", models["encoder"]))
         for pooling in (None, "cls", "mean")
     }
@@ -143,71 +135,71 @@ def test_the_model_may_say_how_its_vectors_are_pooled(run: Run, models: dict[str
     assert vectors["says", None] != vectors["says", "mean"]
 
 
-def test_an_embedding_file_is_whole_or_absent(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+def test_an_embedding_file_is_whole_or_absent(command: Command, models: dict[str, Path], tmp_path: Path) -> None:
     long = "film " * 80
-    code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "short", long)
+    code, _, err = command("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "short", long)
     assert code == 3
     assert "text 1 (counted from 0) has 82 tokens" in err
     assert list(tmp_path.iterdir()) == []
-    code, _, _ = run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "--truncate", "short", long)
+    code, _, _ = command("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "--truncate", "short", long)
     assert np.load(tmp_path / "v.npy").shape == (2, 32)
-    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "v.txt", "a")[0] == 2
-    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "no" / "v.npy", "a")[0] == 2
+    assert command("embed", "-m", models["encoder"], "--out", tmp_path / "v.txt", "a")[0] == 2
+    assert command("embed", "-m", models["encoder"], "--out", tmp_path / "no" / "v.npy", "a")[0] == 2
     empty = tmp_path / "empty.txt"
     empty.touch()
-    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy" / "v.npy", "a")[0] == 2
+    assert command("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy" / "v.npy", "a")[0] == 2
     (tmp_path / "d.npy").mkdir()
-    code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / "d.npy", "a")
+    code, _, err = command("embed", "-m", models["encoder"], "--out", tmp_path / "d.npy", "a")
     assert (code, "d.npy is a folder; give the name of a file" in err) == (2, True)
     (tmp_path / "d.npy").rmdir()
     for name in ("f.npy", "f.parquet", "f.jsonl"):
         with largest_file(100):
-            code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / name, "a", "b")
+            code, _, err = command("embed", "-m", models["encoder"], "--out", tmp_path / name, "a", "b")
         assert (code, f"no room for {name} in {tmp_path}" in err) == (5, True), err
     assert [path.name for path in tmp_path.iterdir() if path.name != "empty.txt"] == ["v.npy"]
     for name in ("e.parquet", "e.npy"):
-        code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / name, "--file", empty)
+        code, _, err = command("embed", "-m", models["encoder"], "--out", tmp_path / name, "--file", empty)
         assert (code, "the input has no texts" in err, (tmp_path / name).exists()) == (3, True, False)
 
 
-def test_similarity(run: Run, models: dict[str, Path]) -> None:
+def test_similarity(command: Command, models: dict[str, Path]) -> None:
     others = ["a good film", "the end", "a film"]
     scores = pipeline("sentence-similarity", models["encoder"])("a film", others)
-    _, out, _ = run("similarity", "-m", models["encoder"], "--json", "a film", *others)
+    _, out, _ = command("similarity", "-m", models["encoder"], "--json", "a film", *others)
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["text_pair"] for row in rows] == others
     np.testing.assert_allclose([row["score"] for row in rows], scores, atol=1e-6)
-    _, out, _ = run("similarity", "-m", models["encoder"], "--top-k", 1, "a film", *others)
+    _, out, _ = command("similarity", "-m", models["encoder"], "--top-k", 1, "a film", *others)
     assert out == "1.0000  a film\n"
 
 
-def test_inspect(run: Run, models: dict[str, Path]) -> None:
-    code, out, _ = run("inspect", models["mask"], "--json")
+def test_inspect(command: Command, models: dict[str, Path]) -> None:
+    code, out, _ = command("inspect", models["mask"], "--json")
     assert code == 0
     assert json.loads(out)
-    code, out, _ = run("inspect", models["mask"])
+    code, out, _ = command("inspect", models["mask"])
     assert "32" in out
 
 
-def test_what_is_wrong_with_a_model_ends_with_4(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_model_ends_with_4(command: Command, models: dict[str, Path], tmp_path: Path) -> None:
     for argv in (
         ("classify", "-m", tmp_path / "nothing", "a"),
         ("classify", "-m", models["encoder"], "a"),
         ("inspect", tmp_path / "nothing"),
     ):
-        code, out, err = run(*argv)
+        code, out, err = command(*argv)
         assert (code, out) == (4, "")
         assert err.startswith(f"bertkit {argv[0]}: ")
         assert "Traceback" not in err
-    assert run("classify", "-m", models["classify"], "--device", "cuda:77", "a")[0] == 2
+    assert command("classify", "-m", models["classify"], "--device", "cuda:77", "a")[0] == 2
 
 
 def test_a_closed_pipe_is_no_drama(models: dict[str, Path], tmp_path: Path) -> None:
     """``bertkit embed ... | head -1`` with far more output than a pipe holds."""
     file = tmp_path / "texts.txt"
     file.write_text("a film\n" * 2000)
-    command = [sys.executable, "-m", "bertkit", "embed", "-m", str(models["encoder"]), "--file", str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    line = [sys.executable, "-m", "bertkit", "embed", "-m", str(models["encoder"]), "--file", str(file)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert len(process.stdout.readline().split()) == 32
@@ -220,11 +212,11 @@ def test_ctrl_c_ends_with_130(models: dict[str, Path]) -> None:
     """While waiting for standard input; the process says so in one line."""
     import signal
 
-    command = [sys.executable, "-m", "bertkit", "classify", "-m", str(models["classify"]), "--json", "-"]
+    line = [sys.executable, "-m", "bertkit", "classify", "-m", str(models["classify"]), "--json", "-"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     # A shell without job control starts what it puts into the background with this signal ignored.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, **pipes, preexec_fn=heard) as process:
+    with subprocess.Popen(line, **pipes, preexec_fn=heard) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -25,19 +25,18 @@ from bertkit.training.distillation import distill_task as module
 from bertkit.training.distillation.distill_settings import DistillRecipe, Student, TaskDistillation
 from bertkit.training.distillation.distill_task import distill_task
 from bertkit.training.distillation.teachers import combined, open_teachers
-from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import read_log
 from distillation_data import StopAt
-from kinds_data import sentences, tagger_start, write_choices, write_questions
+from kinds_data import sentences, write_choices, write_questions
 from pipeline_helpers import save_tiny
 
 QUICK: dict[str, Any] = {"learning_rate": 4e-3, "precision": "fp32", "batch_size": 16, "baseline": False}
-#: Of each kind of task: settings, epochs of the teacher, and epochs and shape of a student.
-KINDS: dict[str, tuple[dict[str, Any], int, int, str]] = {
-    "ner": ({"max_length": 24}, 8, 4, "1x32"),
-    "swag": ({"max_length": 24, "batch_size": 8, "learning_rate": 3e-3}, 12, 30, "2x16"),
-    "squad": ({"max_length": 40, "doc_stride": 12}, 6, 4, "1x32"),
+#: Of each kind of task: its shared run, which is the teacher; settings, and epochs and shape of a student.
+KINDS: dict[str, tuple[str, dict[str, Any], int, str]] = {
+    "ner": ("tags", {"max_length": 24}, 4, "1x32"),
+    "swag": ("choices", {"max_length": 24, "batch_size": 8, "learning_rate": 3e-3}, 30, "2x16"),
+    "squad": ("answers", {"max_length": 40, "doc_stride": 12}, 4, "1x32"),
 }
 
 
@@ -61,26 +60,17 @@ def write(task: str, file: Path, count: int, seed: int) -> Path:
     return file
 
 
-def start_of(task: str, folder: Path) -> Path:
-    return tagger_start(folder) if task == "ner" else save_tiny(folder, BertModel, initializer_range=0.05)
-
-
 @pytest.fixture(scope="module", params=KINDS)
-def taught(request, tmp_path_factory):
+def taught(request, kinds, tmp_path_factory):
     """Task, the folder of a teacher, a folder of few rows, a file of rows whose answers are not read."""
     task, root = request.param, tmp_path_factory.mktemp(request.param)
-    settings, epochs, *_ = KINDS[task]
-    for name, count, seed in (("many/train", 300, 1), ("many/dev", 40, 2), ("few/train", 6, 5), ("few/dev", 40, 2)):
-        (root / name).parent.mkdir(exist_ok=True)
+    for name, count, seed in (("train", 6, 5), ("dev", 40, 2)):
         write(task, root / name, count, seed)
-    more = write(task, root / "more", 300, 9)
-    config = FinetuneConfig(**{**QUICK, **settings, "epochs": epochs})
-    finetune(task, root / "many", start_of(task, root / "start"), root / "teacher", config)
-    return task, root / "teacher", root / "few", more
+    return task, kinds(KINDS[task][0]).run, root, write(task, tmp_path_factory.mktemp("more") / "more", 300, 9)
 
 
 def recipe_for(task: str, student: str | None = None, **training: Any) -> DistillRecipe:
-    settings, _, epochs, shape = KINDS[task]
+    _, settings, epochs, shape = KINDS[task]
     config = FinetuneConfig(**{**QUICK, **settings, "epochs": epochs, **training})
     return DistillRecipe("test", "", TaskDistillation(), config, Student.parse(student or shape))
 
@@ -207,7 +197,7 @@ def test_teachers_of_other_kinds_and_labels_are_refused(taught, tmp_path):
 @one_kind
 def test_the_command_distills_a_tagger(taught, tmp_path, capsys):
     task, teacher, few, more = taught
-    settings = [f"--set={name}={value}" for name, value in {**QUICK, **KINDS[task][0], "epochs": 1}.items()]
+    settings = [f"--set={name}={value}" for name, value in {**QUICK, **KINDS[task][1], "epochs": 1}.items()]
     parts = ["distill", "task", "--teacher", teacher, "--data", few, "--texts", more, "--student", KINDS[task][3]]
     assert main([*map(str, parts), "--out", str(tmp_path / "out"), *settings, "--no-compare"]) == 0
     assert "a student of 6 labelled examples and " in capsys.readouterr().out

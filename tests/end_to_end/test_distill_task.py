@@ -29,8 +29,8 @@ from finetune_data import QUICK, labelled_texts, tiny_start, write_splits, write
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    return make_teacher(tmp_path_factory.mktemp("teacher"))
+def teacher(once):
+    return once("teacher-of-texts", make_teacher)
 
 
 def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path):
@@ -104,6 +104,7 @@ def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
     BertTokenizer(vocab_file=other / "vocab.txt", model_max_length=32, do_lower_case=False).save_pretrained(other)
     with pytest.raises(ConfigError, match=r"another tokenizer than the teacher .* token by token.*state_epochs=0"):
         distill_task([teacher], data, tmp_path / "words", replace(with_states(), student=Student(model=str(other))))
+    assert not (tmp_path / "words").exists(), "refused before anything is written"
 
 
 def test_a_killed_run_goes_on_bit_for_bit_and_asks_the_teacher_once(teacher, tmp_path, monkeypatch):

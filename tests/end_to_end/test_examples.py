@@ -25,7 +25,10 @@ from bertkit.hub import Encoder, Preprocess
 from pipeline_helpers import save_tiny
 from tokenizer_helpers import vocab_file
 
+DRAWS = True
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: Examples draw pictures.
+DRAWS = True
 
 
 def example(name: str) -> ModuleType:
@@ -150,6 +153,21 @@ def test_sentiment_of_tweets_is_learned_on_a_frozen_encoder(minilm: Path, shared
     assert all(torch.equal(p, before[name]) and not p.requires_grad for name, p in model.named_parameters())
 
 
+def test_maps_of_tweets_and_of_the_word_bank(
+    minilm: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = example("maps_of_tweets")
+    data = shared / "data" / "tweet_sentiment" / "train.csv.xz"
+    trusted = module.tweets(minilm, data, 300, tmp_path)
+    assert trusted["tsne"] > trusted["pca"] + 0.1 > 0.6
+    cosines = module.pieces(minilm, tmp_path)
+    assert cosines[0] > 0.9 > cosines[6] + 0.2
+    module.space(minilm, data, 100, tmp_path)
+    pictures = {"tweets-pca.png", "tweets-tsne.png", "tweets-pca.html", "tweets-tsne.html", "bank-0.png", "bank-6.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {*pictures, "space.png"}
+    assert "label by the 10 nearest texts" in capsys.readouterr().out
+
+
 def test_workflow_prints_what_the_tutorial_prints(
     base: BertModel, tokenizer: BertTokenizer, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,6 +275,21 @@ def test_annotated_bert_computes_what_it_says(tiny: Path, tokenizer: BertTokeniz
     text = shared / "data" / "pretrain_text" / "google_bert_sample_text.txt"
     losses = module.pretraining(tiny, module.pretraining_data(full, text, None), full, 8)
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_attention_of_a_sentence_is_drawn(minilm: Path, tmp_path: Path, capsys: Any) -> None:
+    """Heads that look at the neighbor, and one in which the pronoun finds its noun."""
+    module = example("attention_of_a_sentence")
+    module.main(["--out", str(tmp_path)])
+    told = capsys.readouterr().out
+    names = {"heads.png", "attention.html", "lines.png", "rollout.png", "statistics.png", "statistics.html"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert "attention: 6 layers of 12 heads, 15 tokens" in told
+    found = module.heads_of_a_sentence(minilm, module.TEXT, tmp_path)
+    layer, head = module.head_for_a_word(found, "it", "animal")
+    rows = found.maps["encoder"].rows
+    assert found.maps["encoder"].values[layer - 1, head - 1, rows.index("it"), rows.index("animal")] > 0.5
+    assert module.heads_over_texts(minilm, tmp_path).values["previous"].max() > 0.9
 
 
 def test_verification_agrees_with_transformers(tiny: Path) -> None:

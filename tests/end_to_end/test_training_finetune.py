@@ -8,9 +8,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from bertkit.cli import main
 from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
+from bertkit.inference import runs
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.predict_files import predict_file
 from bertkit.inference.runs import load_run, predict_run
@@ -31,6 +32,7 @@ from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from finetune_data import no_pictures, start_with_words
+from forked_interpreter import Forked
 from training_helpers import read_rows
 
 #: See ``conftest.py``.
@@ -43,10 +45,11 @@ QUICK = {"learning_rate": 3e-3, "epochs": 4, "precision": "fp32", "batch_size": 
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(once: Callable[..., Any]) -> Path:
     """A tiny random BERT with a vocabulary of whole words."""
     words = [*GOOD, *BAD, *OTHER]
-    return start_with_words(words, tmp_path_factory.mktemp("start"), width=32, layers=2, heads=4)
+    made: Path = once("start-for-labels", lambda folder: start_with_words(words, folder, width=32, layers=2, heads=4))
+    return made
 
 
 def texts(num_rows: int, seed: int) -> list[tuple[str, str]]:
@@ -66,12 +69,16 @@ def write_csv(path: Path, rows: list[tuple[Any, ...]], columns: tuple[str, ...] 
     return path
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+def write_labelled(folder: Path) -> Path:
     write_csv(folder / "train.csv", texts(160, seed=1))
     write_csv(folder / "dev.csv", texts(60, seed=2))
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(once: Callable[..., Any]) -> Path:
+    made: Path = once("data-with-labels", write_labelled)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +129,32 @@ def test_the_run_folder_holds_all_it_promises(run: Path) -> None:
     assert not [path for path in run.rglob("*") if path.suffix in (".bin", ".pt", ".pkl") or path.name == ".lock"]
 
 
+def test_rows_that_were_trained_on_are_counted(run: Path, data: Path, tmp_path: Path) -> None:
+    """Whatever their case, white space, labels and file; as counted by comparing the texts themselves."""
+    trained, new = texts(160, seed=1), texts(20, seed=77)
+    known = {text for text, _ in trained}
+    assert not any(text in known for text, _ in new)
+    mixed = [(f" {text.upper()}  ", label) for text, label in trained[:3]] + new
+    file = write_csv(tmp_path / "mixed.csv", mixed)
+    found = evaluate_run(csv_task(data), file, run, write=False)
+    assert found.protocol["rows_trained_on"] == 3
+    assert found.notes[0].startswith(
+        "TRAINED ON: 3 of 23 rows (13.0 %) have the texts of rows that this run was trained"
+    )
+    assert f"note: {found.notes[0]}" in found.render()
+    clean = evaluate_run(csv_task(data), write_csv(tmp_path / "new.csv", new), run, write=False)
+    assert (clean.protocol["rows_trained_on"], [note for note in clean.notes if "TRAINED" in note]) == (0, [])
+    overlap = sum(text in known for text, _ in texts(60, seed=2))
+    assert evaluate_run(csv_task(data), data, run, write=False).protocol["rows_trained_on"] == overlap
+    assert evaluate_run(csv_task(data), data, run, "train", write=False).protocol["rows_trained_on"] == 160
+    other = shutil.copytree(run, tmp_path / "other")
+    (other / "trained-on.npy").write_bytes(b"no numbers")
+    with pytest.raises(CheckpointError, match=r"trained-on\.npy is damaged"):
+        evaluate_run(csv_task(data), file, other, write=False)
+    (other / "trained-on.npy").unlink()  # as runs of earlier versions
+    assert "rows_trained_on" not in evaluate_run(csv_task(data), file, other, write=False).protocol
+
+
 def test_metrics_declare_their_protocol(run: Path, start: Path) -> None:
     metrics = read(run / "metrics.json")
     scores = [seed["scores"]["accuracy"] for seed in metrics["seeds"]]
@@ -134,7 +167,7 @@ def test_metrics_declare_their_protocol(run: Path, start: Path) -> None:
     assert protocol["seeds"] == [0, 1]
     assert protocol["start_checkpoint"]["sha256"] == sha(start / "model.safetensors")
     assert protocol["data"]["train_rows"] == 160
-    assert protocol["data"]["train_rows_left_out"] == 0
+    assert protocol["data"]["train_rows_not_drawn"] == 0
     assert protocol["data"]["max_length"] == 24
     assert protocol["data"]["truncated_share"] == {"train": 0.0, "dev": 0.0}
     assert (protocol["learning_rate"], protocol["epochs"], protocol["batch_size"]) == (3e-3, 4, 16)
@@ -252,7 +285,9 @@ def test_two_processes_cannot_train_into_one_folder(start: Path, data: Path, tmp
 # --------------------------------------------------------------------------------------------------- resume
 
 SCRIPT = """
+import os
 import sys
+sys.path.append(os.environ["PYTHONPATH"])
 import torch
 torch.set_num_threads(1)
 from bertkit.tasks import csv_task, get_task, load_split
@@ -271,35 +306,29 @@ except KeyboardInterrupt as stop:
 """
 
 
-def launch(data: Path, start: Path, out: Path, *, resume: bool, every_s: float = 120.0) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(data), str(start), str(out), "resume" if resume else "new"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(f"{every_s}\n")
-    process.stdin.flush()
-    return process
+def launch(data: Path, start: Path, out: Path, *, resume: bool, every_s: float = 120.0) -> Forked:
+    arguments = [str(data), str(start), str(out), "resume" if resume else "new"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return Forked(SCRIPT, *arguments, given=f"{every_s}\n", env=env, cwd=".")
 
 
-def wait_for_lines(log: Path, count: int, process: subprocess.Popen[str]) -> None:
+def wait_for_lines(log: Path, count: int, process: Forked) -> None:
     for _ in range(60_000):
         if log.exists() and log.read_bytes().count(b"\n") >= count:
             return
-        assert process.poll() is None, process.communicate()[1]
+        assert process.is_running(), process.wait()
         time.sleep(0.001)
     raise AssertionError(f"{log} never got {count} lines")
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole") / "run"
-    process = launch(data, start, out, resume=False)
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+def uninterrupted(start: Path, data: Path, once: Callable[..., Any]) -> Path:
+    def made(folder: Path) -> Path:
+        status, _, told = launch(data, start, folder / "run", resume=False).wait()
+        assert status == 0, told
+        return folder / "run"
+
+    out: Path = once("uninterrupted", made)
     return out
 
 
@@ -322,15 +351,14 @@ def test_a_signal_in_a_real_process_saves_and_the_resumed_run_is_the_same(
     out = tmp_path / "run"
     process = launch(data, start, out, resume=False)
     wait_for_lines(out / f"seed-{seed}" / "log.jsonl", lines, process)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, told
+    os.kill(process.pid, number)
+    status, _, told = process.wait()
+    assert status == 128 + number, told
     assert "--resume" in told
     assert not (out / "metrics.json").exists()
     assert len(list((out / f"seed-{seed}" / "checkpoints").glob("step-*"))) == 1
-    process = launch(data, start, out, resume=True)
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+    status, _, told = launch(data, start, out, resume=True).wait()
+    assert status == 0, told
     assert "after step" in told
     assert_same_run(out, uninterrupted)
 
@@ -341,11 +369,10 @@ def kill_and_resume(out: Path, start: Path, data: Path, delays_s: list[float]) -
         seeds = sorted(out.glob("seed-*")) if out.exists() else []
         wait_for_lines((seeds[-1] if seeds else out / "seed-0") / "log.jsonl", 1, process)
         time.sleep(delay_s)
-        process.kill()
-        process.communicate()
-    process = launch(data, start, out, resume=True, every_s=0.05)
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait()[0] == -signal.SIGKILL
+    status, _, told = launch(data, start, out, resume=True, every_s=0.05).wait()
+    assert status == 0, told
 
 
 def test_kill_nine_and_resume_is_the_same_run(uninterrupted: Path, start: Path, data: Path, tmp_path: Path) -> None:
@@ -450,11 +477,14 @@ def test_predict_refuses_what_is_not_text(run: Path) -> None:
     assert next(predict_run(loaded, ["good " * 100]))["truncated"]
 
 
-def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_csv(tmp_path / "in.csv", texts(3 * TEXTS.items, seed=3))
-    assert predict_file(run, source, tmp_path / "whole.jsonl") == 3 * TEXTS.items
+def test_predict_file_goes_on_after_a_kill(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "TEXTS", replace(TEXTS, items=50))
+    source = write_csv(tmp_path / "in.csv", texts(150, seed=3))
+    assert predict_file(run, source, tmp_path / "whole.jsonl") == 150
     whole = (tmp_path / "whole.jsonl").read_bytes()
-    assert [json.loads(line)["text"] for line in whole.splitlines()] == [t for t, _ in texts(3 * TEXTS.items, seed=3)]
+    assert [json.loads(line)["text"] for line in whole.splitlines()] == [t for t, _ in texts(150, seed=3)]
 
     out, partial = tmp_path / "parts.jsonl", tmp_path / "parts.jsonl.partial"
     with pytest.MonkeyPatch.context() as patch:
@@ -474,8 +504,8 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     assert not out.exists()
     with partial.open("ab") as file:
         file.write(b'{"text": "torn li')
-    assert predict_file(run, source, out) == 3 * TEXTS.items
-    assert f"resuming after {TEXTS.items:,} finished rows" in capsys.readouterr().err
+    assert predict_file(run, source, out) == 150
+    assert "resuming after 50 finished rows" in capsys.readouterr().err
     assert out.read_bytes() == whole
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):
@@ -486,7 +516,7 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     with pytest.raises(ConfigError, match="another model or another input"):
         predict_file(run, source, out)
     partial.write_bytes(b"")
-    assert predict_file(run, source, out) == 3 * TEXTS.items, "an unfinished file without rows is no obstacle"
+    assert predict_file(run, source, out) == 150, "an unfinished file without rows is no obstacle"
 
 
 def test_predict_file_reads_plain_text(run: Path, tmp_path: Path) -> None:
@@ -564,7 +594,7 @@ def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**{**QUICK, "epochs": 1}, max_train_rows=50, baseline=False)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
     assert result.protocol["data"]["train_rows"] == 50
-    assert result.protocol["data"]["train_rows_left_out"] == 110
+    assert result.protocol["data"]["train_rows_not_drawn"] == 110
     assert "50 (110 left out)" in (tmp_path / "run" / "README.md").read_text()
 
 

@@ -24,7 +24,7 @@ from bertkit.export.onnx_export import export_onnx, load_for_export
 from bertkit.system.model_sources import INCLUDED
 from pipeline_helpers import save_tiny
 
-pytestmark = [pytest.mark.campaign, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 LITE = f"bertkit_lite-{bertkit.__version__}-py3-none-any.whl"
@@ -121,6 +121,7 @@ def test_what_is_in_the_wheels(wheels: Path) -> None:
     assert not {"torch", "pyarrow", "scikit-learn", "scipy"} & needed(metadata_of(wheels / LITE), set())
 
 
+@pytest.mark.campaign
 def test_lite_alone(environment: Environment, wheels: Path, exported: str) -> None:
     environment.pip("install", "--no-deps", str(wheels / LITE))
     done = environment.run("bertkit", "embed", "a film", "--model", exported)
@@ -133,6 +134,7 @@ def test_lite_alone(environment: Environment, wheels: Path, exported: str) -> No
     assert environment.run("python", "-c", "import torch").returncode == 1, "control: it is not there"
 
 
+@pytest.mark.campaign
 def test_both_and_one_removed_again(environment: Environment, wheels: Path, exported: str) -> None:
     embed = ("bertkit", "embed", "a film", "--model", exported)
     environment.pip("install", "--no-deps", str(wheels / LITE), str(wheels / FULL))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from bertkit.errors import counted
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "bertkit"
@@ -48,6 +51,33 @@ def test_bert_is_read_in_five_short_files():
     assert sum((SOURCE / "model" / f"{name}.py").read_text().count("\n") for name in files) <= 700
 
 
+NOUNS = re.compile(r" ((bad|labelled|training|more) )?(rows|texts|labels|examples|documents|files|steps|seeds)\b")
+
+
+def test_numbers_and_nouns_agree():
+    """Where a message begins or a bracket opens with a count, :func:`bertkit.errors.counted` says "1 row"."""
+    found = []
+    for path in (path for path in FILES if path.name != "battery.py"):  # for people who write a kind of task
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = [None, *node.values] if isinstance(node, ast.JoinedStr) else []
+            for before, number, after in zip(parts, parts[1:], parts[2:], strict=False):
+                opens = before is None or (isinstance(before, ast.Constant) and before.value.endswith(("(", ": ")))
+                if opens and isinstance(number, ast.FormattedValue) and isinstance(after, ast.Constant):
+                    shown, form = ast.unparse(number.value), number.format_spec and ast.unparse(number.format_spec)
+                    if NOUNS.match(after.value) and not shown.isupper() and form in (None, "f','"):
+                        found.append(f"{path.relative_to(SOURCE)}: {shown}{after.value[:30]}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [(1, "row", "1 row"), (0, "row", "0 rows"), (2000, "bad row", "2,000 bad rows"), (2, "query", "2 queries"),
+     (1, "query", "1 query"), (2, "class", "2 classes"), (2, "batch", "2 batches")],
+)  # fmt: skip
+def test_counted(number, noun, said):
+    assert counted(number, noun) == said
+
+
 def test_one_place_makes_trainers():
     makers = {"Trainer", "LoopOptions"}
     calls = [
@@ -79,10 +109,12 @@ def test_benchmarks_import_what_there_is(script):
                 assert {alias.name for alias in node.names} <= {*names_of(file)}, (node.lineno, file)
 
 
-@pytest.mark.parametrize("module", TORCH_FREE)
-def test_import_does_not_bring_torch(module):
-    code = f"import sys, {module}; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'sklearn')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_imports_do_not_bring_torch():
+    """One after the other in one process: the first that brings it is named."""
+    check = "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules), 'after %s'"
+    code = "import sys\n" + "\n".join(f"import {module}\n{check % module}" for module in TORCH_FREE)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_public_name_is_there():

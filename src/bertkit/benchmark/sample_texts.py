@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 from bertkit.ragged import Ids, Ints, Ragged, boundaries_of
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -39,7 +39,7 @@ class SampleTexts:
         lengths = self.rows.lengths
         p95 = np.percentile(lengths, 95)
         return (
-            f"{len(self.rows):,} texts, {lengths.sum():,} tokens (mean {lengths.mean():.0f}, median "
+            f"{counted(len(self.rows), 'text')}, {lengths.sum():,} tokens (mean {lengths.mean():.0f}, median "
             f"{np.median(lengths):.0f}, 95th percentile {p95:.0f}, longest {lengths.max()}); {self.origin}"
         )
 

@@ -27,7 +27,7 @@ from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.config_file import CONFIG, config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.families import FAMILIES
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, counted
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import HEAD, HEADS, resolve
 from bertkit.system.untrusted_files import open_regular
@@ -99,7 +99,9 @@ class ModelReport:
             keys = _SHAPE_KEYS if family is None else [family.keys.get(key, key) for key in _SHAPE_KEYS]
             facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in keys if key in config)))
         types = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
-        facts.append(("parameters", f"{self.num_parameters:,} in {sum(self.dtypes.values())} tensors ({types})"))
+        facts.append(
+            ("parameters", f"{self.num_parameters:,} in {counted(sum(self.dtypes.values()), 'tensor')} ({types})")
+        )
         facts += [("", f"{count:>13,}  {part}") for part, count in self.parameters.items()]
         facts.append(("heads in the file", ", ".join(head for head, there in self.heads.items() if there) or "none"))
         facts.append(("heads not there", ", ".join(head for head, there in self.heads.items() if not there) or "none"))

@@ -12,6 +12,7 @@ from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.safetensors_format import read_header
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
+from bertkit.errors import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Int8Report:
             f"  in 8 bits: {len(self.matrices)} matrices, {len(self.tables)} tables; {self.floats:,} values in float32",
             f"  inputs of each matrix in float32: {facts.apart}",
             f"  matrices in float32: {', '.join(facts.kept) or 'none'}",
-            f"  calibrated on {facts.texts:,} texts ({facts.unknown:.1%} unknown tokens) by bertkit {facts.bertkit}",
+            f"  calibrated on {counted(facts.texts, 'text')} ({facts.unknown:.1%} unknown tokens) by bertkit "
+            f"{facts.bertkit}",
             f"  beside the original: {measured.vectors()}",
             f"  speed: {measured.speed}",
             *([] if measured.dev is None else [f"  dev: {measured.dev}"]),

@@ -6,7 +6,7 @@ by name, never skipped: without it the vectors would look like any others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar, get_args
@@ -59,6 +59,8 @@ StepWeights = Mapping[str, Floats]
 _MAX_BYTES = 1 << 20
 _TYPES = "sentence_transformers."
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+#: The module of word vectors, in place of an encoder and its pooling.
+STATIC = "StaticEmbedding"
 #: An activation, and the name of its class as files write it.
 _CLASSES: dict[Activation, str] = {
     name: f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}" for name in get_args(Activation)
@@ -113,6 +115,17 @@ def read_sentence_parts(
     folder = _home(folder)
     pooling_at, *steps_at = _modules(folder)
     pooling = _pooling(pooling_at.folder / "config.json", hidden_size)
+    return parts_of(folder, pooling, steps_at, hidden_size, opened)
+
+
+def parts_of(
+    folder: Path,
+    pooling: PoolingFile,
+    steps_at: Sequence[Place],
+    hidden_size: int,
+    opened: Callable[[Path], Path] | None = None,
+) -> SentenceParts:
+    """What a folder says besides ``pooling``: the steps after it, prompts, and how texts are read and compared."""
     steps = [_step(at) for at in steps_at]
     said, names = _read(folder / SETTINGS, SettingsFile), (name for name in READING if (folder / name).exists())
     reading = _read(folder / next(names, READING[0]), ReadingFile)
@@ -161,26 +174,19 @@ def write_sentence_parts(folder: Path, parts: SentenceParts, hidden_size: int) -
     write_json(folder / MODULES, entries)
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A module."""
 
     folder: Path
     kind: str
 
 
-def _modules(folder: Path) -> list[_Place]:
+def _modules(folder: Path) -> list[Place]:
     """The modules after the encoder: the pooling, and what follows it."""
     file = folder / MODULES
     if not file.exists():
-        return [_Place(folder / POOLING.parent, "Pooling")]
-    try:
-        listed = strict_json(read_regular(file, max_bytes=_MAX_BYTES))
-    except ValueError as error:
-        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise CheckpointError(f"{file} holds no list of modules")
-    entries = [_checked(file, ModuleEntry, entry) for entry in listed]
-    places = [_Place(folder / _safe(file, entry.path), _kind(file, entry.type)) for entry in entries]
+        return [Place(folder / POOLING.parent, "Pooling")]
+    places = listed_modules(file)
     kinds = [place.kind for place in places]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise CheckpointError(
@@ -189,10 +195,22 @@ def _modules(folder: Path) -> list[_Place]:
         )
     if places[0].folder != folder:
         raise CheckpointError(
-            f"{file} has the encoder in {entries[0].path!r}, as before release 2: load it with sentence-transformers "
-            "and save it again, which puts it into the folder itself"
+            f"{file} has the encoder in {places[0].folder.name!r}, as before release 2: load it with "
+            "sentence-transformers and save it again, which puts it into the folder itself"
         )
     return places[1:]
+
+
+def listed_modules(file: Path) -> list[Place]:
+    """What a ``modules.json`` lists, in its order; CheckpointError for a module that bertkit does not have."""
+    try:
+        listed = strict_json(read_regular(file, max_bytes=_MAX_BYTES))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise CheckpointError(f"{file} holds no list of modules")
+    entries = [_checked(file, ModuleEntry, entry) for entry in listed]
+    return [Place(file.parent / _safe(file, entry.path), _kind(file, entry.type)) for entry in entries]
 
 
 def _kind(file: Path, name: str) -> str:
@@ -200,7 +218,7 @@ def _kind(file: Path, name: str) -> str:
     kind = name.rpartition(".")[2]
     if ".sparse_encoder." in name:
         raise CheckpointError(f"{file.parent} is a sparse model (SPLADE): use it with 'bertkit embed --sparse'")
-    if not name.startswith(_TYPES) or kind not in _KINDS:
+    if not name.startswith(_TYPES) or kind not in (*_KINDS, STATIC):
         raise CheckpointError(
             f"{file} names the module {name[:120]!r}, which bertkit does not have; it has {', '.join(_KINDS)} of "
             "sentence-transformers. Vectors without it would differ"
@@ -249,7 +267,7 @@ def _pooling_json(config: SentenceConfig, hidden_size: int) -> dict[str, Json]:
     return {**said, "include_prompt": config.include_prompt}
 
 
-def _step(place: _Place) -> Step:
+def _step(place: Place) -> Step:
     file = place.folder / "config.json"
     if place.kind == "Normalize":
         _read(file, NormalizeFile)
@@ -273,7 +291,7 @@ def _step(place: _Place) -> Step:
     )
 
 
-def _weights(place: _Place, step: Step, opened: Callable[[Path], Path] | None) -> StepWeights:
+def _weights(place: Place, step: Step, opened: Callable[[Path], Path] | None) -> StepWeights:
     if not step.tensors:
         return {}
     file = place.folder / WEIGHTS

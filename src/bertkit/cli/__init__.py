@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
-from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
+from bertkit.errors import BertkitError, ConfigError, InputError, counted, did_you_mean, needs_bertkit
 from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
@@ -114,6 +114,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "errors": "the most confident mistakes of a run, likely wrong labels, weak slices",
         "training": "curves of one or more runs: loss, learning rate, dev scores, speed",
         "confusion": "confusion matrix and calibration of an evaluated run",
+        "senses": "whether vectors tell the senses of a word apart, per layer",
         "anisotropy": "how narrow the space of the vectors is, before and after whitening",
     },
     "word-vectors": {
@@ -121,6 +122,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "distill": "make word vectors out of a BERT: fast, small, without layers",
         "nearest": "the words that are nearest to a word",
         "analogy": "a is to b as c is to ...",
+        "coverage": "words of texts that a word list has not, and a tokenizer reads",
     },
 }
 #: Its second word, where a command has some.
@@ -279,7 +281,7 @@ def run_command(tokens: list[str]) -> int:
         if page.tasks:
             print(f"Options of a task: {program} TASK --help")
         asked = f"{program} {page.task}".strip()
-        print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {asked} --help-all")
+        print(f"{counted(page.num_hidden, 'more option')}: {asked} --help-all")
     return result if isinstance(result, int) else 0
 
 

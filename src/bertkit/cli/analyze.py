@@ -21,8 +21,8 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import ConfigError
-from bertkit.system.console import say
+from bertkit.errors import ConfigError, counted
+from bertkit.system.console import one_line, say
 
 
 def analyze(
@@ -61,7 +61,7 @@ def analyze(
         check_format(out, FORMATS)
         columns = Columns(text=(), encoding=source.columns.encoding)
         count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
-        say(f"wrote {count:,} rows to {out}")
+        say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer
 
@@ -75,7 +75,7 @@ def analyze(
         if common.json:
             write_json({**named, "heads": found})
             continue
-        write_line("\t".join(named.values()))
+        write_line("\t".join(map(one_line, named.values())))
         for head, said in found.items():
             write_line(f"  {head:<12}  {_shown(said)}")
 
@@ -83,5 +83,5 @@ def analyze(
 def _shown(said: Any) -> str:
     if not isinstance(said, dict):
         return ", ".join(map(_shown, said)) or "(none)"
-    word = f" [{said['word']}]" if "word" in said else ""
+    word = f" [{one_line(said['word'])}]" if "word" in said else ""
     return f"{said.get('label', said.get('entity_group'))} {said['score']:.4f}{word}"

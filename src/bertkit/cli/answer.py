@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +12,10 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
-from bertkit.errors import ConfigError
+from bertkit.cli.placed import Placed
+from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import say, standard_input
+from bertkit.system.console import one_line, say, standard_input
 from bertkit.visualize.html_text import MarkedTexts
 
 if TYPE_CHECKING:
@@ -122,18 +124,18 @@ def answer(
         else:
             for one in found:
                 place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
-                write_line(f"{one['score']:.4f}  {place:<11}  {_one_line(one['answer'])}\t{_one_line(asked.question)}")
+                write_line(f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}\t{one_line(asked.question)}")
     if out is not None and marked is not None:
         write_atomically(out, marked.page())
         say(f"wrote {out}")
     elif out is not None:
         write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
-        say(f"wrote {len(predictions):,} answers to {out}")
+        say(f"wrote {counted(len(predictions), 'answer')} to {out}")
         if common.json:
             write_json({"out": str(out), "questions": len(predictions)})
 
 
-def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
+def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExample]:
     from bertkit.tasks.reading.lines import check_file, read_text
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2, SpanExample
@@ -144,7 +146,8 @@ def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
         if str(where.file) == STANDARD_STREAM:
             raise ConfigError("--file cannot be '-': name a file of questions with their contexts")
         check_file(where.file)
-        return list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
+        asked = list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
+        return Placed(enumerate(asked, start=1), lambda number: asked[number - 1].where)
     if (where.context is None) == (where.context_file is None):
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:
@@ -157,7 +160,3 @@ def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
         text = read_text(path, where.encoding)
     assert text is not None
     return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

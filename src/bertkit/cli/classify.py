@@ -22,6 +22,7 @@ from bertkit.cli.common_options import (
 )
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, TextError
+from bertkit.system.console import one_line
 
 #: From texts to the labels of each, the best first.
 Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]
@@ -78,7 +79,7 @@ def classify(
         best = {} if several else found[0]
         listed = {"labels": found} if several or len(found) > 1 else {}
         shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
-        common.show({**named, **best, **listed}, f"{shown}\t" + "\t".join(named.values()))
+        common.show({**named, **best, **listed}, f"{shown}\t" + "\t".join(map(one_line, named.values())))
 
 
 def _trained(

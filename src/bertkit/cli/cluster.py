@@ -164,7 +164,7 @@ def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computin
             for row, number, near in zip(rows.rows, found.assigned, found.nearness, strict=True)
         )
         more = {"out": str(out), "rows": write_rows(lines, out)}
-        say(f"wrote {more['rows']:,} rows to {out}")
+        say(f"wrote {counted(more['rows'], 'row')} to {out}")
     common.report(found, **more)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import sys
-from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.placed import Placed, located
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import BertkitError, ConfigError, DataError, ResourceError
+from bertkit.errors import ConfigError, DataError, ResourceError, counted
 from bertkit.system.console import for_stream, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
@@ -30,9 +29,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Pair = tuple[str, str]
 JsonLike = None | bool | int | float | str | Sequence["JsonLike"] | Mapping[str, "JsonLike"]
-
-#: How the pipelines begin a message on a text.
-_NUMBERED = re.compile(r"text (\d+) \(counted from 0\)")
 
 COMMON_GROUP = Group("Common options", sort_key=9)
 
@@ -210,31 +206,14 @@ class Computing(Common):
         return {"precision": self.precision, "threads": self.threads}
 
 
-def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
+def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Placed[str]:
     """The texts of a command: its arguments, those of a file, or the lines of standard input (the last two lazily)."""
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     rows = _rows(texts, source, source.columns.places)
-    return list(texts) if rows is None else Placed(((row.line, row.text) for row in rows), source)
-
-
-class Placed(Iterator[T]):
-    """Texts or pairs of a file or of standard input; knows the line of each that was drawn."""
-
-    def __init__(self, items: Iterable[tuple[int, T]], source: Source) -> None:
-        self._items, self._source, self._lines = iter(items), source, array("q")
-
-    def __next__(self) -> T:
-        line, item = next(self._items)
-        self._lines.append(line)
-        return item
-
-    def located(self, message: str) -> str:
-        """A message that names a text by its number, as the pipelines count, with its place instead."""
-        found = _NUMBERED.match(message)
-        if found is None or int(found[1]) >= len(self._lines):
-            return message
-        return f"{_place(self._source, self._lines[int(found[1])])}: the text{message[found.end() :]}"
+    if rows is None:
+        return list(texts)
+    return Placed(((row.line, row.text) for row in rows), lambda line: _place(source, line))
 
 
 def _place(source: Source, line: int) -> str:
@@ -253,10 +232,10 @@ def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
     rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
     if rows is None:
         if len(texts) % 2:
-            count = "1 text does" if len(texts) == 1 else f"{len(texts)} texts do"
+            count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
             raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
         return zip(texts[::2], texts[1::2], strict=True)
-    return Placed(_pairs(rows, source), source)
+    return Placed(_pairs(rows, source), lambda line: _place(source, line))
 
 
 def _pairs(rows: Iterable[FileRow], source: Source) -> Iterator[tuple[int, Pair]]:
@@ -342,13 +321,9 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
             waiting.append(text)
             yield text
 
-    try:
+    with located(texts):
         for result in run(noted()):
             yield waiting.popleft(), result
-    except BertkitError as error:
-        if isinstance(texts, Placed):
-            error.args = (texts.located(str(error)),)
-        raise
 
 
 def check_format(out: Path, endings: Collection[str]) -> None:

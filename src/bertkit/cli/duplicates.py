@@ -10,7 +10,7 @@ from bertkit.cli.cluster import Encoding, TextFile, text_rows
 from bertkit.cli.common_options import Computing, Model
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import counted
-from bertkit.system.console import Progress, say
+from bertkit.system.console import Progress, one_line, say
 
 if TYPE_CHECKING:
     from bertkit.ragged import Floats
@@ -52,11 +52,11 @@ def duplicates(
     for same in found.same:
         places = [rows.places[row] for row in same]
         texts = [rows.texts[row] for row in same]
-        line = f"same\t{', '.join(places)}\t{' '.join(texts[0].split())}"
+        line = f"same\t{', '.join(places)}\t{one_line(texts[0])}"
         common.show({"kind": "same", "score": 1.0, "places": places, "texts": texts}, line)
     for first, second, score in found.pairs:
         texts, places = ([each[first], each[second]] for each in (rows.texts, rows.places))
-        shown = "  |  ".join(" ".join(text.split()) for text in texts)
+        shown = "  |  ".join(map(one_line, texts))
         line = f"{score:.4f}\t{', '.join(places)}\t{shown}"
         common.show({"kind": "similar", "score": score, "places": places, "texts": texts}, line)
     more = "" if found.num_pairs <= limit else f"; the {limit:,} most similar are shown (--limit)"

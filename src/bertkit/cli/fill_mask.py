@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Computing, Model, Reading, Texts, answers, read_texts, write_json, write_line
+from bertkit.system.console import one_line
 
 
 def fill_mask(
@@ -39,4 +40,4 @@ def fill_mask(
             continue
         for guesses in masks:
             for guess in guesses:
-                write_line(f"{guess['score']:.4f}  {guess['token_str']:<16} {guess['sequence']}")
+                write_line(f"{guess['score']:.4f}  {guess['token_str']:<16} {one_line(guess['sequence'])}")

@@ -55,8 +55,8 @@ def finetune(
 ) -> None:
     r"""Fine-tune a BERT on labelled text, and evaluate it.
 
-    First prints a report on the data; the score comes with that of TF-IDF and a
-    linear model. RUN then holds the model, metrics.json with its protocol,
+    First prints a report on the data; the score comes with that of a simple
+    baseline. RUN then holds the model, metrics.json with its protocol,
     predictions, plots and a model card. Ctrl-C saves; --resume continues.
 
     The model is an encoder of any family; or a BART for texts and for squad, a BART

@@ -17,8 +17,10 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.cli.placed import located
 from bertkit.config.generation_settings import GenerationOptions
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 NOTHING_SET = GenerationOptions()
 
@@ -77,9 +79,10 @@ def generate(
         "settings": settings.model_dump(exclude_unset=True),
     }
     if stream:
-        for asked in texts:
-            for piece in pipe.stream(asked, **options):
-                write_line(piece, end="")
+        for number, asked in enumerate(texts):
+            with located(texts, first=number):
+                for piece in pipe.stream(asked, **options):
+                    write_line(piece, end="")
             write_line("")
         return
     for asked, found in with_texts(texts, lambda items: pipe(items, **options)):
@@ -89,4 +92,4 @@ def generate(
             write_json({"text": asked, "generated": written})
             continue
         for each in written:
-            write_line(each)
+            write_line(one_line(each))

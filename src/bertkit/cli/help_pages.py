@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import UnknownOptionError
 
-from bertkit.cli.task_options import RARE
+from bertkit.cli.task_options import EXAMPLES, RARE
 from bertkit.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ class HelpPage:
 
     def _is_everyday(self, panel: HelpPanel, entry: HelpEntry) -> bool:
         name = (entry.positive_names or ("",))[0]
+        if re.search(rf"(?<![\w-]){name}(?![\w-])", self.text.partition(EXAMPLES)[2]):
+            return True  # what an example uses is not kept from its reader
         if name in self.everyday:
             return self.everyday[name]
         if name in RARE:
@@ -164,7 +166,7 @@ def with_option_names(message: str, options: Iterable[str]) -> str:
         start = rf"(?<![\w.-]){setting}"
         message = re.sub(rf"{start} ?= ?True\b", option, message)
         message = re.sub(rf"{start} ?= ?False\b", option.replace("--", "--no-", 1), message)
-        message = re.sub(rf"{start} ?= ?", f"{option} ", message)
+        message = re.sub(rf"{start} ?= ?|^{setting} (?=must )", f"{option} ", message)
         if "_" in setting:
             message = re.sub(rf"{start}(?!\w|\.\w)", option, message)
     return message

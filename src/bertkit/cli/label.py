@@ -16,7 +16,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.cluster import Encoding, TextFile, text_rows
 from bertkit.cli.common_options import Computing
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.console import escape_controls, say
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def label(
             vectors = encoding.vectors(encoding.encoder(model, common), texts, [places[text] for text in texts])
         same = len(rows.texts) - len(texts)
         equal = f" ({same:,} more are equal to one of them)" if same else ""
-        say(f"{len(texts):,} texts{equal}, {len(known.given):,} labels in {out}")
+        say(f"{counted(len(texts), 'text')}{equal}, {counted(len(known.given), 'label')} in {out}")
         session = LabelSession(texts, vectors, known, _show, order, every)
         result = session.run(_answers(one_key=len(names) <= MOST_KEYS))
     common.report(result, out=str(out))

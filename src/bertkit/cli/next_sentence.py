@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pairs
+from bertkit.system.console import one_line
 
 
 def next_sentence(
@@ -26,5 +27,5 @@ def next_sentence(
     """
     pairs = read_pairs(text, reading)
     for (first, second), found in answers("next-sentence", model, common, pairs, **reading.limits):
-        line = f"{found['label']:<8}  {found['score']:.4f}  {first}\t{second}"
+        line = f"{found['label']:<8}  {found['score']:.4f}  {one_line(first)}\t{one_line(second)}"
         common.show({"text": first, "text_pair": second, **found}, line)

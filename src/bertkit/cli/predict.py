@@ -13,8 +13,8 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.cluster import TextFile
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.task_options import TextColumns
-from bertkit.errors import ConfigError
-from bertkit.system.console import say
+from bertkit.errors import ConfigError, counted
+from bertkit.system.console import one_line, say
 
 
 def predict(
@@ -54,7 +54,7 @@ def predict(
             count = write_rows(_predicted(file, model, columns, common)[1], out)
     else:
         count = predict_file(model, file, out, columns.places, device=common.device or "auto", **common.engine)
-    say(f"wrote {count:,} rows to {out}")
+    say(f"wrote {counted(count, 'row')} to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
 
@@ -94,4 +94,4 @@ def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> Non
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
     notes = [note for note, marked in (("(cut)", truncated), ("(empty)", empty)) if marked is True]
-    write_line("\t".join([str(shown), text, *([] if pair is None else [pair]), *notes]))
+    write_line("\t".join([str(shown), one_line(text), *([] if pair is None else [one_line(pair)]), *notes]))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bertkit.cli.amounts import seconds_of
 from bertkit.cli.common_options import Output, write_json, write_line
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.system.console import set_quiet
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
 
@@ -126,7 +126,7 @@ def _report(result: PretrainResult, *, as_json: bool) -> None:
         }
         write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **facts})
         return
-    write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
+    write_line(f"{counted(result.progression.step, 'step')}; the model is in {result.model}")
     if result.new_parts:
         write_line(f"  new parts, randomly initialized: {', '.join(result.new_parts)}")
     if result.num_new_words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +18,9 @@ from bertkit.cli.common_options import (
     with_texts,
     write_json,
 )
+from bertkit.cli.placed import Placed, located
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 Asked = dict[str, Any]
 
@@ -65,18 +66,24 @@ def rerank(
         return
     if not text or text[0] == STANDARD_STREAM:
         raise ConfigError("the first text is the query; then come its documents, --file FILE, or - for standard input")
-    documents = list(read_texts(text[1:], reading))
+    given = read_texts(text[1:], reading)
+    documents = list(given)
     if not documents:
         raise ConfigError("there are no documents to rank")
-    for row in open_pipeline("text-ranking", model, common)(text[0], documents, **options):
-        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {row['text']}")
+    pipe = open_pipeline("text-ranking", model, common)
+    with located(given, "query 0 with its document"):
+        ranked = pipe(text[0], documents, **options)
+    for row in ranked:
+        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {one_line(row['text'])}")
 
 
-def _queries(data: Path, encoding: str | None) -> Iterator[Asked]:
+def _queries(data: Path, encoding: str | None) -> Placed[Asked]:
     """The queries of a table with their documents; labels, if it has some, are not looked at."""
+    from bertkit.tasks.examples import place_of
     from bertkit.tasks.rerank.reading import read_rerank
     from bertkit.tasks.rerank.task import RERANK
 
     unlabelled = replace(RERANK, columns=replace(RERANK.columns, label=(), encoding=encoding))
-    for example in read_rerank(unlabelled, data, "test"):
-        yield {"query": example.query, "documents": example.documents}
+    examples = read_rerank(unlabelled, data, "test")
+    asked = ((each.row, {"query": each.query, "documents": each.documents}) for each in examples)
+    return Placed(asked, lambda row: place_of(data, row))

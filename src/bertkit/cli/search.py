@@ -12,8 +12,10 @@ from cyclopts import Group, Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
+from bertkit.cli.placed import located
 from bertkit.cli.task_options import IndexColumns, TextColumns
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
+from bertkit.system.console import one_line
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.index_writer import Located
@@ -94,16 +96,18 @@ def search(
     from bertkit.inference.retrieval.search_index import SearchIndex
 
     opened = SearchIndex(index, model, device=common.device, **common.engine)
-    queries = list(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
-    found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
+    queries = list(given)
+    with located(given):
+        found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
     for query, hits in zip(queries, found, strict=True):
         if common.json:
             write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
             continue
         if len(queries) > 1:
-            write_line(query)
+            write_line(one_line(query))
         for hit in hits:
-            write_line(f"{hit.score:.4f}\t{hit.id}\t{' '.join(hit.text.split())}")
+            write_line(f"{hit.score:.4f}\t{hit.id}\t{one_line(hit.text)}")
 
 
 def _refuse(
@@ -180,7 +184,7 @@ def _change(
             changes = writer.update(_located(text, columns), map(_source, text))
     facts = asdict(changes)
     done = ", ".join(f"{count:,} {name}" for name, count in facts.items() if count and name != "total")
-    line = f"{index}: {changes.total:,} texts ({done or 'nothing changed'})"
+    line = f"{index}: {counted(changes.total, 'text')} ({done or 'nothing changed'})"
     common.show({"index": str(index), **facts}, line)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from itertools import chain
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +11,9 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, Model, OtherReading, open_pipeline, read_texts, with_texts
 from bertkit.cli.embed import VectorOptions
+from bertkit.cli.placed import Placed
 from bertkit.errors import ConfigError
+from bertkit.system.console import one_line
 
 
 def similarity(
@@ -45,7 +46,8 @@ def similarity(
     pipe = open_pipeline("feature-extraction", model, common)
     measure = pipe.measure(making.pooling)
     options = {**asdict(making), **reading.limits}
-    rows = with_texts(chain([source], others), lambda texts: pipe(texts, **options))
+    texts = others.after(source) if isinstance(others, Placed) else [source, *others]
+    rows = with_texts(texts, lambda items: pipe(items, **options))
     _, first = next(rows)
     from bertkit.inference.feature_extraction import compare
 
@@ -53,4 +55,4 @@ def similarity(
     if top_k is not None:
         scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
     for score, asked in scored:
-        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {asked}")
+        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {one_line(asked)}")

@@ -20,7 +20,7 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import say
+from bertkit.system.console import one_line, say
 
 
 def tag(
@@ -69,11 +69,11 @@ def tag(
         if common.json:
             write_json({"text": asked, "entities": found})
             continue
-        write_line(asked)
+        write_line(one_line(asked))
         for entity in found:
             kind = entity["entity" if strategy == "none" else "entity_group"]
             place = f"{entity['start']}:{entity['end']}"
-            write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {entity['word']}")
+            write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {one_line(entity['word'])}")
     if out is not None and page is not None:
         write_atomically(out, page.page())
         say(f"wrote {out}")

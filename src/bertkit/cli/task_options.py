@@ -12,6 +12,8 @@ from cyclopts import Group, Parameter
 from bertkit.config.file_columns import FileOptions, TextTable
 from bertkit.system.model_sources import INCLUDED
 
+#: Above the examples of a help page.
+EXAMPLES = "For example:\n\n"
 #: Options of files that ``--help`` does not show.
 RARE: set[str] = set()
 

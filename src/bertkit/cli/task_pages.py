@@ -6,12 +6,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 
+from bertkit.cli.task_options import EXAMPLES
 from bertkit.tasks.own_files import files_of
 from bertkit.tasks.registry import KINDS, form_of, get_task, load_class
 from bertkit.tasks.task_settings import settings_of_kind, uses
 from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS
-
-EXAMPLES = "For example:\n\n"
 
 
 @dataclass(frozen=True, slots=True)

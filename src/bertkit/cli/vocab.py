@@ -23,7 +23,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import ConfigError, shorten
+from bertkit.errors import ConfigError, counted, shorten
 from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import progress, set_quiet
 
@@ -140,7 +140,7 @@ def vocab(
     if common.json:
         write_json(found)
         return
-    write_line(f"{len(learned):,} tokens in {out}; {report.documents:,} documents read")
+    write_line(f"{counted(len(learned), 'token')} in {out}; {counted(report.documents, 'document')} read")
     if fewer is not None:
         write_line(f"smaller than requested: {fewer}")
     if report.skipped:

@@ -49,7 +49,7 @@ def _check_modules(file: Path) -> None:
     kind = str(entry.get("type")).rpartition(".")[2]
     if kind not in ("Transformer", "MLMTransformer"):
         several = "which sends queries and documents to models of their own. Give the folder of one of them"
-        static = "word vectors without an encoder. Use it with sentence-transformers"
+        static = "word vectors without an encoder, which make vectors of texts ('bertkit embed'), and no more"
         what = {"Router": several, "Asym": several, "StaticEmbedding": static}
         raise CheckpointError(
             f"{file.parent} is a folder of sentence-transformers whose first module is {kind[:80]!r}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bertkit.errors import counted
 from bertkit.system.untrusted_files import Json
 
 #: The default labels, before and after JSON.
@@ -43,7 +44,7 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     if len(labels) != len(pairs):
         raise ValueError(f"two labels have the same number: {pairs!r:.80}")
     if num_labels is not None and num_labels != len(labels):
-        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+        raise ValueError(f"num_labels={num_labels} but id2label names {counted(len(labels), 'label')}")
     for number, label in labels.items():
         if not isinstance(label, str):
             raise ValueError(f"id2label.{number} = {label!r:.80}: expected text")

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import AnyConfig, counterpart
 from bertkit.config.config_file import config_path
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
@@ -84,10 +85,14 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class or its counterpart in the family, or of an exported folder."""
+        """The engine of a checkpoint, loaded as a class or its counterpart, of an exported folder, or of word vectors."""
         from bertkit.engine.export_folder import is_export
         from bertkit.engine.onnx_backend import OnnxBackend
 
+        if (found := static_folder(path)) is not None:
+            from bertkit.engine.static.static_backend import StaticBackend
+
+            return cls(StaticBackend.load(found, model_class, device, dtype, precision, threads))
         if is_export(path):
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
         with needs_bertkit(f"{path}, which is not an exported model (see 'bertkit export'),"):

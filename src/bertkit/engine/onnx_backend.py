@@ -145,7 +145,7 @@ class OnnxBackend:
             ) from None
         except Exception as error:  # as in open_session
             raise CheckpointError(
-                f"{self.folder / FILES[self.variant]} fails for {len(ids):,} tokens: {str(error).splitlines()[0][:300]}"
+                f"{self.folder / FILES[self.variant]} fails for {len(ids):,} tokens: {reason_of(error)[:300]}"
                 ". Export the model again; if it asks for more memory than there is, use a smaller max_length"
             ) from None
         values = {}
@@ -218,13 +218,20 @@ def open_session(path: Path, threads: int | None = None) -> Any:
         source, _kept = _source(path, options)
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has an error class for each of its states, of no common base
-        reason = str(error).splitlines()[0]
+        reason = reason_of(error)
         if re.search("opset|IR version|find an implementation", reason):
             raise CheckpointError(
                 f"{path} is newer than ONNX Runtime {runtime.__version__}: {reason}. Run: pip install -U onnxruntime, "
                 "or export the model again with a lower --opset"
             ) from None
         raise CheckpointError(f"{path} cannot be run: {reason}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of an error of ONNX Runtime, without its state, source file and C++ signature."""
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first)
+    return re.sub(r"\S*\.(?:cc|h):\d+ .*?\)(?: const)? (?=[A-Z])", "", said)
 
 
 def _source(path: Path, options: Any) -> tuple[str | bytes, bytes]:

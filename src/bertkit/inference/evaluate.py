@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+import numpy as np
+
+from bertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, counted
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, finished, open_run
@@ -22,7 +24,7 @@ from bertkit.tasks.own_files import files_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
 from bertkit.tasks.registry import Task, form_of
-from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
+from bertkit.tasks.run_rows import TRAINED_ON, examples_hash, held_out_again, score_set, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.visualize.figures import save_figure
 
@@ -55,7 +57,7 @@ class Evaluation(Rendered):
     def render(self) -> str:
         """A few lines a person can read."""
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {scores}"]
+        lines = [f"{self.task}, {self.split} ({counted(self.num_rows, 'row')})", f"  {scores}"]
         if self.interval is not None:
             main = self.protocol["main_metric"]
             lines.append(f"  {main}: 95 % interval {interval_text(self.interval)} (examples resampled)")
@@ -95,10 +97,11 @@ def evaluate_run(
     workflow.check_model(loaded.engine, str(loaded.path))
     examples, split = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
-        say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
+        say(f"left out {counted(len(examples.skipped), 'bad row')}; the first: {examples.skipped[0].message}")
     if not workflow.has_labels(examples):
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
     encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
+    seen = _seen(workflow, examples, loaded.path)
     outputs = workflow.outputs(loaded.engine, encoded, label=f"scoring {split}")
     found = Predicted(examples, encoded, outputs, loaded.decision)
     content = examples_hash(workflow, examples)
@@ -117,6 +120,7 @@ def evaluate_run(
             "file": "" if examples.path is None else examples.path.name,
             "data_sha256": content,
             "bad_rows_left_out": len(examples.skipped),
+            **({} if seen is None else {"rows_trained_on": seen}),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
             "truncated_share": round(float(encoded.truncated.mean()), 6),
@@ -126,7 +130,7 @@ def evaluate_run(
         },
         predictions=scored.rows,
         interval=scored.interval,
-        notes=list(scored.remarks),
+        notes=[*([_told(seen, len(examples))] if seen else []), *scored.remarks],
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
         for file, text in scored.files.items():
@@ -143,6 +147,25 @@ def _draw(workflow: AnyWorkflow, folder: Path, name: str) -> None:
             save_figure(figure, folder / f"evaluation-{kind}-{name}.png")
     except MissingExtraError:
         return  # the scores are what was asked for
+
+
+def _seen(workflow: AnyWorkflow, examples: Examples[Any], run: Path) -> int | None:
+    """How many examples have the texts of rows that a run was trained on; None for what does not say."""
+    file = run / TRAINED_ON
+    if not file.exists():
+        return None
+    try:
+        return int(np.isin(text_hashes(workflow, examples), np.load(file, allow_pickle=False)).sum())
+    except (OSError, ValueError, EOFError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}. Remove it to evaluate without it") from None
+
+
+def _told(seen: int, total: int) -> str:
+    has = "has the text" if seen == 1 else "have the texts"
+    return (
+        f"TRAINED ON: {seen:,} of {counted(total, 'row')} ({100 * seen / total:.1f} %) {has} of rows that this run was "
+        "trained on, so that these scores are better than those of new texts"
+    )
 
 
 def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
@@ -198,5 +221,5 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
             "it; give the file of the labelled rows to score, or ask for another split"
         )
     examples = workflow.read(data, "dev", on_error=on_error)
-    say(f"scoring all {len(examples):,} rows of {data}")
+    say(f"scoring all {counted(len(examples), 'row')} of {data}")
     return examples, path.name

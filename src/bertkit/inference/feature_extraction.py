@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.checkpoints.sentence_folder import SentenceParts, read_sentence_parts
+from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, SentenceConfig, Similarity
 from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read, rows_of, tokens_of
@@ -54,7 +55,10 @@ class FeatureExtractionPipeline(Pipeline):
     @cached_property
     def sentence(self) -> SentenceParts:
         """How the model makes vectors of texts: as its folder says, otherwise the mean of the token vectors."""
-        parts = None if self.folder is None else read_sentence_parts(self.folder, self.config.hidden_size)
+        width, static = self.config.hidden_size, None if self.folder is None else static_folder(self.folder)
+        if static is not None:
+            return static.sentence_parts(width)
+        parts = None if self.folder is None else read_sentence_parts(self.folder, width)
         return parts or SentenceParts(SentenceConfig())
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertkit.checkpoints.sentence_folder import is_sentence_folder
+from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.families import ENCODER_DECODERS
@@ -94,9 +95,10 @@ def pipeline(
             and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
             is also for text classification, question answering and masks; both give vectors. A kind of
             :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
-        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
-            object. Loading is strict: a checkpoint without the task's head is an error, never a random head. None:
-            ``bertkit-tiny-en``, which comes with bertkit, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
+        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, a folder of
+            word vectors (model2vec, ``StaticEmbedding``), or a model object. Loading is strict: a checkpoint without
+            the task's head is an error, never a random head. None: ``bertkit-tiny-en``, which comes with bertkit, for
+            the tasks of :data:`INCLUDED_DOES`; stderr says so.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.
@@ -173,8 +175,14 @@ def _open(
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
-    folder = checkpoint_folder(path)
-    words = tokenizer or AutoTokenizer.from_pretrained(folder)
+    found = static_folder(path)
+    if found is not None:
+        from bertkit.engine.static.static_backend import load_static_tokenizer
+
+        folder, words = path, tokenizer or load_static_tokenizer(found)
+    else:
+        folder = checkpoint_folder(path)
+        words = tokenizer or AutoTokenizer.from_pretrained(folder)
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
     made.read_folder(folder)
     return made
@@ -241,6 +249,8 @@ def _open_text_to_text(
 def infer_task(model: Path | Network) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, Path):
+        if static_folder(model) is not None:
+            return "feature-extraction"
         if generates_text(model):
             return "text2text-generation"
         config: object = read_any_config(config_path(model))
@@ -265,7 +275,7 @@ def method_of(model: Path | Network, given: str | None = None) -> str:
             near = did_you_mean(str(given), METHODS)
             raise InputError(f"method must be one of {', '.join(METHODS)}, or None, got {given!r}{near}")
         return given
-    if isinstance(model, Path) and is_sentence_folder(checkpoint_folder(model)):
+    if isinstance(model, Path) and (static_folder(model) or is_sentence_folder(checkpoint_folder(model))):
         return "embedding"
     task = infer_task(model)
     for method, (_, head) in METHODS.items():

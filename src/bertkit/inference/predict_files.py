@@ -14,7 +14,7 @@ from typing import Any
 
 from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.row_files import Done, Row, RowFile, claimed, own_name, row_file
@@ -89,7 +89,7 @@ def predict_file(
                     try:
                         signals.check()
                     except Interrupted as stop:
-                        message = f"{stop} after {done.rows:,} rows; run the same command to resume"
+                        message = f"{stop} after {counted(done.rows, 'row')}; run the same command to resume"
                         raise Interrupted(message, stop.signum) from None
             file.finish()
             note.unlink()
@@ -199,6 +199,6 @@ def tell_marked(done: Done, max_length: int) -> None:
         )
     if done.empty:
         say(
-            f"WARNING: {done.empty:,} of {done.rows:,} texts {'is' if done.empty == 1 else 'are'} empty; their rows "
-            "say empty, and what is predicted for them means nothing"
+            f"WARNING: {done.empty:,} of {counted(done.rows, 'text')} {'is' if done.empty == 1 else 'are'} empty; "
+            "their rows say empty, and what is predicted for them means nothing"
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS, find_weights
 from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.sentence_folder import step_files
+from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.export_folder import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
@@ -33,6 +34,8 @@ def short_name(name_or_path: str | Path) -> str:
 
 
 def _weight_files(path: Path) -> Sequence[Path]:
+    if (static := static_folder(path)) is not None:
+        return static.files
     if is_export(path):
         return exported_files(path)
     folder = checkpoint_folder(path)

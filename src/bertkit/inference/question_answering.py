@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
-from bertkit.errors import InputError, TextError
+from bertkit.errors import InputError, TextError, counted
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.pipeline_results import FoundAnswer
@@ -191,7 +191,10 @@ def _join(questions: Any, context: Any) -> Any:
     asked = list(questions)
     contexts = [context] * len(asked) if isinstance(context, str) else list(context)
     if len(asked) != len(contexts):
-        raise InputError(f"got {len(asked)} questions but {len(contexts)} contexts; give one context for all, or each")
+        raise InputError(
+            f"got {counted(len(asked), 'question')} but {counted(len(contexts), 'context')}; give "
+            "one context for all, or each"
+        )
     return [{"question": one, "context": text} for one, text in zip(asked, contexts, strict=True)]
 
 

@@ -15,8 +15,8 @@ import torch
 
 from bertkit.batch import collate
 from bertkit.engine.backend import Network
-from bertkit.errors import InputError, did_you_mean
-from bertkit.insight.attention_reader import AttentionReader, Layers
+from bertkit.errors import InputError, TextError, did_you_mean
+from bertkit.insight.attention_reader import AttentionReader, Layers, is_empty
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned
 from bertkit.tokenization import PreTrainedTokenizer
@@ -201,6 +201,8 @@ def attention(
         ResourceError: attention that takes too much memory.
     """
     _check(view, head, part)
+    if is_empty((text, text_pair)):
+        raise TextError("the text is empty: there is nothing to attend to")
     reader = AttentionReader(model, tokenizer, device=device, max_length=max_length, writes=text_pair is not None)
     written = text_pair is not None and reader.decodes
     if part not in (None, "encoder") and not written:
@@ -293,7 +295,7 @@ def _map_of(layers: Layers, rows: _Side, columns: _Side, *, rolls: bool) -> Atte
 
 
 def merge(values: Floats, rows: Sequence[int], columns: Sequence[int]) -> Floats:
-    """Attention ``(..., Q, K)`` of pieces as that of words, of which ``rows`` and ``columns`` have a number for each."""
+    """Attention ``(..., Q, K)`` of pieces as that of words; ``rows`` and ``columns`` have the number of each's word."""
     from_QW, to_KW = (np.eye(max(places) + 1, dtype=np.float32)[list(places)] for places in (rows, columns))
     merged: Floats = (from_QW / from_QW.sum(0)).T @ values @ to_KW
     return merged

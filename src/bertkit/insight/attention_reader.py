@@ -16,7 +16,7 @@ from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
 from bertkit.engine.module_views import eval_view
-from bertkit.errors import InputError, ResourceError, TextError
+from bertkit.errors import InputError, ResourceError
 from bertkit.inference.pipeline_base import check_lengths
 from bertkit.inference.pipeline_inputs import is_whole
 from bertkit.inference.pipelines import pipeline
@@ -35,6 +35,11 @@ MOST_TOKENS = 512
 MOST_BYTES = 4 << 30
 #: By layer, one tensor ``(N, q, k)`` of each row: N heads, q queries, k keys.
 Layers = list[list[Tensor]]
+
+
+def is_empty(text: Text) -> bool:
+    """Whether a text, or both of a pair, have nothing but white space."""
+    return not any(part and part.strip() for part in text)
 
 
 class AttentionReader:
@@ -95,13 +100,10 @@ class AttentionReader:
         return isinstance(self.network, Seq2SeqModel) and self.network.has_decoder
 
     def encode(self, texts: Sequence[Text], *, truncation: bool = False, first: int = 0) -> Ragged:
-        """Token ids of texts and pairs; TextError for one that is empty, or too long without ``truncation``.
+        """Token ids of texts and pairs; TextError for one that is too long without ``truncation``.
 
         ``first`` is the number of the first one, for messages.
         """
-        for number, text in enumerate(texts, start=first):
-            if not any(part and part.strip() for part in text):
-                raise TextError(f"text {number} (counted from 0) is empty: there is nothing to attend to")
         rows = featurize_mixed(texts, self.tokenizer, self.max_length)
         if not truncation:
             check_lengths(rows, self.max_length, first)
@@ -137,7 +139,9 @@ class AttentionReader:
             batch, _, memory_TD = network.encode(ids_S[None].to(network.device), trace=reading)
             read_BS = network.shift_right(labels_S[None].to(network.device))
             network.decode(read_BS, network.model.decoder.remember(memory_TD, batch.layout), trace=writing)
-            assert reading.attentions and writing.attentions and writing.cross
+            assert reading.attentions is not None
+            assert writing.attentions is not None
+            assert writing.cross is not None
             cross = [[probs[..., : len(ids_S)] for probs in layer] for layer in writing.cross]
             return read_BS[0].cpu(), {"encoder": reading.attentions, "decoder": writing.attentions, "cross": cross}
 

@@ -6,8 +6,8 @@ Letters of the array shapes: N texts, D width.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError, counted
-from bertkit.insight.layer_vectors import ReadOptions, vectors_of
-from bertkit.insight.projection import Method, Projection, check_method, project
+from bertkit.insight.layer_vectors import ReadOptions, cut_notes, vectors_of
+from bertkit.insight.projection import Method, Projection, check_count, check_method, project
 from bertkit.metrics.map_quality import neighbour_accuracy
 from bertkit.metrics.vector_similarity import unit_vectors
-from bertkit.ragged import Ints
+from bertkit.ragged import Floats, Ints
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.point_map import PointMap, groups_of
 
@@ -47,8 +47,8 @@ class LabelScores:
     def render(self) -> str:
         """For people."""
         return (
-            f"label by the {self.neighbours} nearest: {100 * self.vectors:.1f} % right in the full space, "
-            f"{100 * self.places:.1f} % on the map; always the most frequent: {100 * self.majority:.1f} %"
+            f"label by the {self.neighbours} nearest texts: right for {100 * self.vectors:.1f} % in the full space, "
+            f"{100 * self.places:.1f} % on the map (most frequent label: {100 * self.majority:.1f} %)"
         )
 
 
@@ -74,7 +74,7 @@ class EmbeddingMap(Drawn):
             {"x": x, "y": y, "text": text} | ({} if self.labels is None else {"label": self.labels[row]})
             for row, ((x, y), text) in enumerate(zip(self.projection.places.tolist(), self.texts, strict=True))
         ]
-        scores = {} if self.scores is None else {f"label_{name}": value for name, value in _fields(self.scores).items()}
+        scores = {} if self.scores is None else {f"label_{name}": value for name, value in asdict(self.scores).items()}
         sizes = Counter(label for label in self.labels or () if label is not None)
         return {
             "texts": len(self.texts),
@@ -131,7 +131,9 @@ def embeddings(
         labels: one a text; None for a text without.
         model: folder, name on the Hub, run folder, exported model, or a model object.
         vectors: of the texts ``(N, D)``, made earlier, in place of a model.
-        method: see :func:`bertkit.insight.projection.project`, which also has ``perplexity`` and ``seed``.
+        method: see :func:`bertkit.insight.projection.project`.
+        perplexity: of t-SNE, see there.
+        seed: of the sample and of the method.
         points: of more texts so many are sampled, each label by its share.
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`.
 
@@ -149,6 +151,7 @@ def embeddings(
         raise InputError("give a model, or the vectors of the texts, and not both")
     given = None if vectors is None else _checked(vectors, of, reading)
     rows = _sampled(labels or [None] * of, points, seed)
+    check_count(len(rows), method, perplexity, "text")
     texts = [texts[row] for row in rows]
     labels = None if labels is None else [labels[row] for row in rows]
     notes = [] if len(texts) == of else [f"{len(texts):,} of {of:,} texts were sampled (seed {seed})"]
@@ -156,21 +159,12 @@ def embeddings(
         found, source = given[rows], f"given vectors of {given.shape[1]} numbers"
     else:
         assert model is not None
-        if not texts:
-            raise InputError("there are no texts to draw")
         encoded = vectors_of(texts, model, **reading)
         found, source = encoded.vectors, _source(encoded.vectors.shape[1], reading)
-        if cut := int(encoded.truncated.sum()):
-            notes.append(
-                f"{counted(cut, 'text')} had more tokens than are read, and {'was' if cut == 1 else 'were'} cut"
-            )
+        notes += cut_notes(encoded.truncated)
     projection = project(found, method, perplexity=perplexity, seed=seed)
     scores = None if labels is None else _scores(unit_vectors(found), projection, labels)
     return EmbeddingMap(texts, labels, of, source, projection, scores, [*notes, *projection.notes])
-
-
-def _fields(scores: LabelScores) -> Mapping[str, float]:
-    return {name: getattr(scores, name) for name in scores.__slots__}
 
 
 def _source(width: int, reading: ReadOptions) -> str:
@@ -180,7 +174,7 @@ def _source(width: int, reading: ReadOptions) -> str:
     return f"{where}{said} of {width} numbers"
 
 
-def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> npt.NDArray[np.float32]:
+def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> Floats:
     found = np.asarray(vectors)
     if reading:
         raise InputError(f"vectors are given, so {', '.join(sorted(reading))} would have no effect; leave it out")
@@ -190,9 +184,8 @@ def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> npt.ND
         )
     found = found.astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(
-            f"vector {int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])} has values that are not finite"
-        )
+        row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        raise InputError(f"vector {row} (counted from 0) has values that are not finite")
     return found
 
 

@@ -22,7 +22,7 @@ from bertkit.engine.backend import Network
 from bertkit.errors import TextError, counted
 from bertkit.inference.pipeline_base import shown
 from bertkit.inference.pipeline_inputs import Item, read_request
-from bertkit.insight.attention_reader import AttentionReader
+from bertkit.insight.attention_reader import AttentionReader, is_empty
 from bertkit.ragged import Ragged
 from bertkit.system.console import aligned
 from bertkit.tokenization import PreTrainedTokenizer
@@ -51,6 +51,7 @@ class HeadStatistics(Drawn):
         ``relative_entropy``: as a share of that of attention to all tokens of the text alike.
     num_texts, num_tokens: that were read. num_truncated: texts that were cut. num_empty: texts that were left out.
     has_more: there were more texts than were to be read.
+    special: the tokens of ``cls`` and ``sep``; ``values`` lacks what the tokenizer lacks, as T5's the first.
     """
 
     title: ClassVar[str] = "What heads attend to"
@@ -60,8 +61,7 @@ class HeadStatistics(Drawn):
     num_truncated: int
     num_empty: int
     has_more: bool
-    cls_token: str
-    sep_token: str
+    special: Mapping[str, str]
 
     @property
     def names(self) -> dict[str, str]:
@@ -70,8 +70,7 @@ class HeadStatistics(Drawn):
             "next": "next token",
             "previous": "previous token",
             "itself": "the token itself",
-            "cls": self.cls_token,
-            "sep": self.sep_token,
+            **self.special,
             "same": "same piece elsewhere",
             "punctuation": "punctuation",
             "distance": "distance (tokens)",
@@ -163,10 +162,11 @@ def heads(
     with shown(max_texts, "attention", progress) as advance:
         first = 0
         while window := list(islice(items, min(WINDOW, max_texts - first))):
-            filled = [text for text in window if any(part and part.strip() for part in text)]
+            rows = reader.encode(window, truncation=truncation, first=first)
+            filled = [number for number, text in enumerate(window) if not is_empty(text)]
             num_empty += len(window) - len(filled)
             if filled:
-                rows = reader.encode(filled, truncation=truncation, first=first)
+                rows = rows.select(filled)
                 for part in _parts(rows, reader):
                     sums += _sums(reader, rows, part, masks)
                 lengths = rows.lengths
@@ -180,8 +180,9 @@ def heads(
         raise TextError("there is no text, or all of them are empty: there is nothing to attend to")
     means = dict(zip((*SHARES, "distance", "entropy"), np.moveaxis(sums / num_tokens, -1, 0), strict=True))
     means["relative_entropy"] = means["entropy"] * num_tokens / uniform if uniform else np.zeros_like(means["entropy"])
-    special = reader.tokenizer.convert_ids_to_tokens([reader.tokenizer.cls_token_id, reader.tokenizer.sep_token_id])
-    return HeadStatistics(means, num_texts, num_tokens, num_truncated, num_empty, has_more, *special)
+    special = {name: reader.tokenizer.convert_ids_to_tokens(number) for name, number in masks.ends.items()}
+    means = {name: values for name, values in means.items() if name not in ("cls", "sep") or name in special}
+    return HeadStatistics(means, num_texts, num_tokens, num_truncated, num_empty, has_more, special)
 
 
 def _parts(rows: Ragged, reader: AttentionReader) -> Iterator[list[int]]:
@@ -217,6 +218,12 @@ class _Masks:
     def __init__(self, tokenizer: PreTrainedTokenizer) -> None:
         self._tokenizer = tokenizer
         self._special = torch.tensor(tokenizer.all_special_ids)
+        #: The special tokens at the ends of a text, without those that a tokenizer lacks, as T5's the first.
+        self.ends: dict[str, int] = {}
+        named = (("cls", tokenizer.cls_token_id), ("sep", tokenizer.sep_token_id), ("sep", tokenizer.eos_token_id))
+        for name, number in named:
+            if number is not None:
+                self.ends.setdefault(name, number)
         self._punctuation: dict[int, bool] = {}
 
     def of(self, ids: Sequence[int]) -> Tensor:
@@ -224,8 +231,8 @@ class _Masks:
         size = len(ids)
         ids_S, places_S = torch.tensor(ids), torch.arange(size)
         ahead_SS = places_S[None] - places_S[:, None]
-        begins_S = (ids_S == self._tokenizer.cls_token_id) & (places_S == 0)
-        ends_S = (ids_S == self._tokenizer.sep_token_id) & ~begins_S
+        begins_S = (ids_S == self.ends.get("cls", -1)) & (places_S == 0)
+        ends_S = (ids_S == self.ends.get("sep", -1)) & ~begins_S
         same_SS = (ids_S[None] == ids_S[:, None]) & (ahead_SS != 0) & ~torch.isin(ids_S, self._special)
         marks_S = torch.tensor([self._is_punctuation(number) for number in ids])
         columns = (each_S.expand(size, size) for each_S in (begins_S, ends_S))

@@ -78,11 +78,21 @@ def check_method(method: str, perplexity: float | None) -> None:
         near = did_you_mean(method, get_args(Method))
         raise ConfigError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}{near}")
     if perplexity is not None and method != "tsne":
-        raise ConfigError(f"perplexity is a setting of method 'tsne', and the method is {method!r}; leave it out")
+        raise ConfigError(f"perplexity={perplexity:g} is for method='tsne' only; leave it out")
     if perplexity is not None and not 1 <= perplexity < float("inf"):
-        raise ConfigError(f"perplexity must be a number from 1, got {perplexity}")
+        raise ConfigError(f"perplexity={perplexity:g}: expected a number from 1")
     if method == "umap":
         require("umap", extra="umap", needed_for="method 'umap'")
+
+
+def check_count(count: int, method: Method, perplexity: float | None, what: str) -> None:
+    """InputError for too few points for a method, or for a perplexity that was asked for."""
+    if count < FEWEST[method]:
+        raise InputError(f"a map by {method} needs {FEWEST[method]} {what}s at least, got {count}")
+    if perplexity is not None and perplexity >= count:
+        raise InputError(
+            f"perplexity={perplexity:g} must be less than the number of {what}s, {count:,}; or leave it out"
+        )
 
 
 def project(
@@ -96,7 +106,7 @@ def project(
             (McInnes et al. 2018; needs the extra ``umap``).
         perplexity: of t-SNE, about how many neighbours a point has; None: 30, or a third of the points where these are
             fewer.
-        seed: the same seed gives the same places on one machine.
+        seed: of UMAP; the other methods draw nothing. The same seed gives the same places on one machine.
         what: a point, for messages.
 
     Raises:
@@ -105,9 +115,8 @@ def project(
     """
     check_method(method, perplexity)
     count = len(vectors_ND)
-    if count < FEWEST[method]:
-        raise InputError(f"a map by {method} needs {FEWEST[method]} {what}s at least, got {count}")
-    x = unit_vectors(np.asarray(vectors_ND, np.float64))  # type: ignore[arg-type]
+    check_count(count, method, perplexity, what)
+    x = unit_vectors(np.asarray(vectors_ND, np.float64))
     from sklearn.decomposition import PCA
 
     if np.ptp(x, axis=0).max() < 1e-6:
@@ -138,8 +147,6 @@ def project(
 
 def _perplexity(given: float | None, count: int, what: str, notes: list[str]) -> float:
     if given is not None:
-        if given >= count:
-            raise InputError(f"perplexity {given:g} must be less than the number of {what}s, {count}; or leave it out")
         return given
     if count - 1 >= 3 * PERPLEXITY:
         return PERPLEXITY

@@ -119,7 +119,9 @@ def tokens(
     Args:
         texts: with three pieces at least. Of more than :data:`MOST_PIECES` pieces the first ones are drawn.
         model: folder, name on the Hub, run folder, or a model object of an encoder.
-        method, perplexity, seed: see :func:`bertkit.insight.projection.project`.
+        method: see :func:`bertkit.insight.projection.project`.
+        perplexity: of t-SNE, see there.
+        seed: of the method.
         special: draw special tokens such as [CLS], too.
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`; ``layer`` None is the top. There is no
             ``pooling``.
@@ -162,9 +164,9 @@ def tokens(
 
 
 def name_of(reader: LayerReader, token: int) -> str:
-    """A piece as people read it, without the marks of blanks that some vocabularies have."""
+    """A piece as people read it, without the marks of blanks that some vocabularies have; a blank alone is seen."""
     name: str = reader.tokenizer.decode([token]).strip()
-    return name or reader.tokenizer.convert_ids_to_tokens(token)
+    return name or "\N{OPEN BOX}"
 
 
 def _states(reader: LayerReader, rows: Ragged, layer: int, chosen: Ints) -> Floats:

@@ -16,7 +16,14 @@ import numpy.typing as npt
 
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError, counted
-from bertkit.insight.layer_vectors import LayerReader, NoLayersError, ReadOptions, vectors_of
+from bertkit.insight.layer_vectors import (
+    LayerReader,
+    NoLayersError,
+    ReadOptions,
+    cut_notes,
+    token_reader,
+    vectors_of,
+)
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
 from bertkit.system.console import Progress, aligned
@@ -149,7 +156,8 @@ def anisotropy(
     Args:
         texts: :data:`FEWEST` at least; hundreds tell more.
         model: as in :func:`bertkit.visualize.embeddings`.
-        points: of more texts so many are sampled, with ``seed``.
+        points: of more texts so many are sampled.
+        seed: of the samples.
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`; ``layer`` is that of ``spaces``.
 
     Raises:
@@ -162,23 +170,14 @@ def anisotropy(
     texts = [texts[row] for row in generator.permutation(of)[:points]]
     notes = [] if len(texts) == of else [f"{len(texts):,} of {of:,} texts were sampled (seed {seed})"]
     encoded = vectors_of(texts, model, **reading)
-    if cut := int(encoded.truncated.sum()):
-        notes.append(f"{counted(cut, 'text')} had more tokens than are read, and {'was' if cut == 1 else 'were'} cut")
+    notes += cut_notes(encoded.truncated)
     layers: list[LayerCosines] = []
     try:
-        reader = LayerReader(
-            model,
-            reading.get("tokenizer"),
-            pooling="mean",
-            device=reading.get("device"),
-            max_length=reading.get("max_length"),
-        )
+        layers = _layers(token_reader(model, reading), texts, generator)
     except NoLayersError as error:
         notes.append(f"no layers: {error}")
-    else:
-        layers = _layers(reader, texts, generator)
     half = len(texts) // 2
-    fitted, measured = (unit_vectors(part.astype(np.float64)) for part in np.split(encoded.vectors, [half]))  # type: ignore[arg-type]
+    fitted, measured = (unit_vectors(part.astype(np.float64)) for part in np.split(encoded.vectors, [half]))
     width = measured.shape[1]
     if half <= 2 * width:
         notes.append(f"whitening is taken from {half:,} texts, which are few for {width} numbers")
@@ -218,7 +217,7 @@ def _space(name: str, x_ND: Doubles) -> Space:
 
 def mean_cosine(x_ND: npt.NDArray[Any]) -> float:
     """Mean over all pairs of different vectors, two at least."""
-    units = unit_vectors(np.asarray(x_ND, np.float64))  # type: ignore[arg-type]
+    units = unit_vectors(np.asarray(x_ND, np.float64))
     total, own = np.square(units.sum(axis=0)).sum(), np.square(units).sum()
     return float((total - own) / (len(units) * (len(units) - 1)))
 

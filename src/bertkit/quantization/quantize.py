@@ -19,7 +19,7 @@ from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.module_views import module_view
 from bertkit.engine.native.library import native_library
-from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.errors import CheckpointError, ConfigError, counted, shorten
 from bertkit.export.onnx_export import CARD, Exportable, load_for_export, write_beside
 from bertkit.inference.run_files import read_task
 from bertkit.model.embeddings import Embeddings
@@ -77,7 +77,7 @@ class Quantized:
         lines = [
             f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original{larger}",
             f"vectors: {self.closeness}",
-            f"calibrated and judged on: {self.texts:,} texts, {self.unknown:.1%} of their tokens unknown",
+            f"calibrated and judged on: {counted(self.texts, 'text')}, {self.unknown:.1%} of their tokens unknown",
             f"speed: {self.speed}",
             f"matrices in float32: {names} (of {self.num_matrices})",
         ]

@@ -56,6 +56,8 @@ def make_folder(path: Path) -> None:
 
 def check_new_folder(path: Path) -> None:
     """Refuse, before any work, what :func:`new_folder` could not make after it; an empty folder may have the name."""
+    if path.is_symlink():  # which a folder cannot replace
+        raise ConfigError(f"{path} is a link; give the name of a new folder, or of the one that it leads to")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} exists and is not empty; give the name of a new folder")
     if not path.name:

@@ -65,6 +65,12 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\{'x%02x' if found[0] < ' ' else 'u%04x'}" % ord(found[0]), text)
 
 
+def one_line(text: str) -> str:
+    """``text`` with a space for each line break or tab and the white space around it; else unchanged."""
+    lines = text.replace("\t", "\n").splitlines()
+    return text if lines == [text] else " ".join(filter(None, map(str.strip, lines)))
+
+
 def for_stream(text: str, stream: TextIO) -> str:
     """``text`` as a stream can show it: with escapes for what its encoding lacks, and on a terminal for controls."""
     encoding = getattr(stream, "encoding", None) or "utf-8"

@@ -35,6 +35,7 @@ HUB_FILES = (
     f"{HEADS}/*/{HEAD}",
     "*_Dense/model.safetensors",
     "*_LayerNorm/model.safetensors",
+    "*_StaticEmbedding/model.safetensors",
 )
 
 #: The file of a folder that holds no model but what changes another one, and says which; the format is that of peft.

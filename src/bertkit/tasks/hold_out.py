@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, counted
 from bertkit.tasks.examples import Examples, Halves, Located
 
 Key = tuple[str, str | None]
@@ -74,8 +74,10 @@ def carve(
         held |= take_groups(order, share)
     if not held:
         if len({str(example.label) for example in examples}) > 1:
-            raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
-        count = "1 row is" if len(examples) == 1 else f"{len(examples):,} rows of the same text are"
+            raise DataError(
+                f"{counted(len(examples), 'row')} are too few to hold any out: every label has one text only"
+            )
+        count = "1 row is" if len(examples) == 1 else f"{counted(len(examples), 'row')} of the same text are"
         raise DataError(f"{count} too few to hold any out for evaluation; give at least two different texts")
     return part(examples, held)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from bertkit.tasks.workflow import AnyWorkflow, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
 ALL = "hash of all"
+#: File of a run folder with the :func:`text_hashes` of its training rows, sorted.
+TRAINED_ON = "trained-on.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,18 @@ def held_out_again(
     if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
         return None
     train = workflow.read(data, "train", on_error="skip")  # the rows that the run left out, if any, are left out again
-    counts = [facts[name] for name in ("train_rows", "train_rows_left_out", "dev_rows")]
+    counts = [facts["train_rows"], rows_not_drawn(facts), facts["dev_rows"]]
     if len(train) != sum(count for count in counts if isinstance(count, int)) or not workflow.has_labels(train):
         return None
     train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
     kept = workflow.sample(train, settings.max_train_rows, settings.seed)
     return dev if _hashes(workflow, kept, dev, {})[ALL] == facts["data_sha256"] else None
+
+
+def rows_not_drawn(facts: Mapping[str, Fact]) -> int:
+    """Good rows of the training file that a run did not use, because of ``max_train_rows``; of old runs, too."""
+    count = facts["train_rows_not_drawn" if "train_rows_not_drawn" in facts else "train_rows_left_out"]
+    return count if isinstance(count, int) else 0
 
 
 def examples_hash(workflow: AnyWorkflow, examples: Sequence[Located]) -> str:
@@ -165,18 +173,26 @@ def score_set(
 
 def sets_of(workflow: AnyWorkflow, examples: Sequence[Located], num_draws: int | None = None) -> Sets:
     """Sets of examples drawn with replacement, those of equal texts together."""
-    groups = group_rows(
-        tuple(map(plain_text, texts)) if (texts := workflow.texts_of(example)) else repr(workflow.content(example))
-        for example in examples
-    )
+    groups = group_rows(_texts_key(workflow, example) for example in examples)
     return Sets(bootstrap_draws(groups, num_draws), len(groups))
+
+
+def text_hashes(workflow: AnyWorkflow, examples: Sequence[Located]) -> npt.NDArray[np.uint64]:
+    """64 bits for the texts of each example, the same for equal texts, whatever the case, white space and label."""
+    keys = (repr(_texts_key(workflow, example)).encode("utf-8", "surrogatepass") for example in examples)
+    return np.frombuffer(b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys), "<u8")
+
+
+def _texts_key(workflow: AnyWorkflow, example: Located) -> Hashable:
+    texts = workflow.texts_of(example)
+    return tuple(map(plain_text, texts)) if texts else repr(workflow.content(example))
 
 
 def no_interval(metric: str, values: Sequence[float], num_examples: int) -> str:
     """Why a score has no interval although examples were drawn for one."""
-    rows = counted(num_examples, "example")
+    rows = f"{counted(num_examples, 'example')} {'is' if num_examples == 1 else 'are'}"
     return (
-        f"TOO FEW ROWS: {metric} is {values[0]:.4f} whichever of the {rows} count, so there is no interval: how far it "
+        f"TOO FEW ROWS: {metric} is {values[0]:.4f} however the {rows} resampled, so there is no interval: how far it "
         "could lie elsewhere is not known"
     )
 

@@ -240,7 +240,7 @@ def _types(row: Encoding, special: bool) -> list[int]:
 
 def columns_of_ragged(ragged: Ragged, names: Sequence[str], *, special: bool, template: Template) -> Columns:
     """``input_ids``, and what is in ``names``, for rows from the fast path."""
-    spans = list(pairwise(ragged.boundaries.tolist()))
+    spans, special = list(pairwise(ragged.boundaries.tolist())), special and template.ends
 
     def rows(values: Ids | Segments) -> list[list[int]]:
         listed = values.tolist()

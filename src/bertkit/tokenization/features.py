@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertkit.errors import ConfigError, InputError, TextError, shorten
+from bertkit.errors import ConfigError, InputError, TextError, counted, shorten
 from bertkit.ragged import GroupSet, Ragged, concatenate, rows_from_parts
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.templates import assemble, kept_lengths
@@ -55,8 +55,8 @@ def featurize_texts(
     if len(long):
         shown = shorten((f"text {row}: {rows.num_tokens_before[row]}" for row in long.tolist()), limit=3)
         raise TextError(
-            f"{len(long):,} of {len(rows):,} texts {'has' if len(long) == 1 else 'have'} more than {limit} tokens "
-            f"({shown}). Shorten them, or allow truncation (truncation='longest_first')"
+            f"{len(long):,} of {counted(len(rows), 'text')} {'has' if len(long) == 1 else 'have'} more than "
+            f"{limit} tokens ({shown}). Shorten them, or allow truncation (truncation='longest_first')"
         )
     return rows
 

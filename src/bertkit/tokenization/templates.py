@@ -19,6 +19,7 @@ class Template:
     """Where special tokens stand: ``[CLS] A [SEP]``, and ``[CLS] A [SEP] B [SEP]`` for pairs.
 
     between: how many [SEP] stand between the texts of a pair. segments: whether the second has token type 1.
+    begins, ends: whether a row has a first and a last special token.
     shown: whether a file gives the second text of a pair token type 1 although its models read no segments: a call of
         the tokenizer returns it then, and rows for models have none.
     """
@@ -26,11 +27,12 @@ class Template:
     between: int = 1
     segments: bool = True
     begins: bool = True
+    ends: bool = True
     shown: bool = False
 
     def num_special(self, paired: bool) -> int:
         """Special tokens that a row gets."""
-        return self.begins + 1 + (self.between if paired else 0)
+        return self.begins + self.ends + (self.between if paired else 0)
 
 
 #: Devlin et al. 2019, section 3; ALBERT, DeBERTa, DistilBERT, ELECTRA and ModernBERT as well.
@@ -42,6 +44,8 @@ ROBERTA = Template(between=2, segments=False)
 MMBERT = Template(segments=False)
 #: ``A </s>`` and ``A </s> B </s>``: Raffel et al. 2020.
 T5 = Template(segments=False, begins=False)
+#: ``A``, and ``A B`` for pairs: what word vectors are looked up for.
+BARE = Template(between=0, segments=False, begins=False, ends=False)
 
 
 def kept_lengths(
@@ -94,6 +98,7 @@ def assemble(
     ``kept`` says for each of them how many tokens each text keeps; ``specials`` are the ids of [CLS] and [SEP].
     """
     num_texts, num_bodies = len(kept[0]), len(bodies)
+    specials = specials if template.ends else None
     if num_texts == 1:
         return _one_row(bodies, [int(keep[0]) for keep in kept], specials, template, from_left=from_left)
     lengths = np.stack([lengths for _, lengths in bodies], axis=1)  # (B, bodies)

@@ -28,7 +28,7 @@ from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import aligned, say
@@ -87,8 +87,8 @@ class AdaptResult(Rendered):
             [
                 f"{self.adapted.task} (dev)",
                 *(f"  {line}" for line in aligned(rows)),
-                f"  adapted on {text['texts']:,} training texts{files} ({text['tokens']:,} tokens) in "
-                f"{text['steps']:,} steps; "
+                f"  adapted on {counted(text['texts'], 'training text')}{files} "
+                f"({counted(text['tokens'], 'token')}) in {counted(text['steps'], 'step')}; "
                 f"masked-LM loss {text['loss']:.3f}, unigram entropy {text['unigram_entropy']:.3f}",
                 f"  {printable(self.folder / WITH)}",
             ]
@@ -170,7 +170,8 @@ def adapt(
         masked_lm = masked_lm.replace(precision=config.precision)
         assert masked_lm.max_steps is not None
         passes = masked_lm.max_steps * masked_lm.batch_size * (masked_lm.max_seq_length - 2) / num_tokens
-        say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")
+        steps = counted(masked_lm.max_steps, "step")
+        say(f"adapting to {num_tokens:,} tokens of the task's text: {steps}, {passes:.1f} passes")
         trained = pretrain(store, run.path / ADAPTED, masked_lm, model=str(start), device=place)
         adapted = _finetune(task, data, trained.model, run.path / WITH, config, place)
         plain = _finetune(task, data, model, run.path / WITHOUT, config, place) if settings.compare else None

@@ -13,6 +13,8 @@ from typing import Any
 
 #: Module to the public names in it.
 _NAMES: dict[str, str] = {
+    "bertkit.insight.explanation": "explain",
+    "bertkit.insight.layer_study": "layers",
     "bertkit.insight.run_curves": "training",
     "bertkit.insight.run_errors": "errors",
     "bertkit.insight.run_evaluation": "confusion",
@@ -21,6 +23,7 @@ _NAMES: dict[str, str] = {
     "bertkit.insight.vector_space": "anisotropy",
     "bertkit.insight.attention_maps": "attention",
     "bertkit.insight.head_statistics": "heads",
+    "bertkit.insight.word_senses": "senses",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float32]
-#: Tokens at most whose names stand beside a matrix, and that a picture of lines shows.
-MOST_LABELS, MOST_LINES = 40, 100
+#: Tokens at most whose names stand beside a matrix, and that a picture of lines shows; cells of a matrix on a side.
+MOST_LABELS, MOST_LINES, MOST_CELLS = 40, 100, 128
 #: Bytes of attention in a page before base64, which adds a third.
 MOST_PAGE_BYTES = 6_000_000
 LONGEST_LABEL = 16
@@ -48,8 +48,8 @@ class AttentionMap:
     def first(self, size: int) -> AttentionMap:
         """That of the first tokens, at most ``size`` on each side."""
         rollout = None if self.rollout is None else self.rollout[:, :size, :size]
-        sides = (side[:size] for side in (self.rows, self.columns, self.row_texts, self.column_texts))
-        return AttentionMap(*sides, self.values[..., :size, :size], rollout)  # type: ignore[arg-type]
+        texts = self.row_texts[:size], self.column_texts[:size]
+        return AttentionMap(self.rows[:size], self.columns[:size], *texts, self.values[..., :size, :size], rollout)
 
 
 def matrices_figure(matrices: Floats, titles: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Figure:
@@ -63,12 +63,15 @@ def matrices_figure(matrices: Floats, titles: Sequence[str], rows: Sequence[str]
     margin = 1.2 if labelled else 0.6
     figure = empty_figure(across * (width + 0.15) + margin + 0.9, down * (height + 0.35) + margin)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    most = float(matrices.max())
+    most, cells = float(matrices.max()), _shrunk(_shrunk(matrices, 1), 2)
+    edges = (-0.5, len(columns) - 0.5, len(rows) - 0.5, -0.5)
     for place, axes in enumerate(grid.flat):
         if place >= len(matrices):
             axes.set_visible(False)
             continue
-        image = axes.imshow(matrices[place], cmap="Blues", vmin=0.0, vmax=most, aspect="auto", interpolation="nearest")
+        image = axes.imshow(
+            cells[place], cmap="Blues", vmin=0.0, vmax=most, aspect="auto", interpolation="nearest", extent=edges
+        )
         axes.set_title(titles[place], fontsize=9)
         axes.grid(visible=False)
         if labelled:
@@ -79,8 +82,17 @@ def matrices_figure(matrices: Floats, titles: Sequence[str], rows: Sequence[str]
         axes.tick_params(labelbottom=place + across >= len(matrices))
     figure.colorbar(image, ax=grid, shrink=0.6, label="attention", pad=0.01)
     figure.supylabel("from", fontsize=9)
-    figure.supxlabel("to", fontsize=9)
+    figure.supxlabel("to" if cells.shape == matrices.shape else "to (each cell is the largest of several)", fontsize=9)
     return figure
+
+
+def _shrunk(matrices: Floats, axis: int) -> Floats:
+    """At most :data:`MOST_CELLS` along an axis, each the largest of those that it stands for."""
+    size = matrices.shape[axis]
+    if size <= MOST_CELLS:
+        return matrices
+    found: Floats = np.maximum.reduceat(matrices, np.arange(MOST_CELLS) * size // MOST_CELLS, axis=axis)
+    return found
 
 
 def lines_figure(matrix: Floats, title: str, rows: Sequence[str], columns: Sequence[str]) -> Figure:
@@ -123,7 +135,7 @@ def attention_page(title: str, maps: Mapping[str, AttentionMap], shown: Mapping[
 def page_data(maps: Mapping[str, AttentionMap], chosen: str, layer: int) -> tuple[list[dict[str, Json]], list[str]]:
     """What the page's script reads of as much of the attention as a page can hold, and what was left out.
 
-    Probabilities are the squares of bytes / 255: exact to .004, and to a tenth of small values. If all layers are too
+    Probabilities are the squares of bytes / 255: exact to .004, and above .002 to a tenth. If all layers are too
     large, the chosen one remains; if that is too large, its first tokens.
     """
     layers = {name: list(range(1, len(each.values) + 1)) for name, each in maps.items()}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.visualize.figures import empty_figure, plain
-from bertkit.visualize.page import asset, document
+from bertkit.visualize.page import Json, asset, document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,5 +49,8 @@ def _ticks(count: int) -> list[int]:
 def heads_page(title: str, names: Mapping[str, str], rows: Sequence[Mapping[str, int | float]], facts: str) -> str:
     """A page with a grid for each statistic, and a table of all heads."""
     head = f'<style>\n{asset("heads.css")}</style>\n<p class="quiet">{html.escape(facts)}</p>'
-    data = {"names": dict(names), "rows": [{key: float(f"{value:.6g}") for key, value in row.items()} for row in rows]}
+    data: dict[str, Json] = {
+        "names": dict(names),
+        "rows": [{key: float(f"{value:.6g}") for key, value in row.items()} for row in rows],
+    }
     return document(title, f'{head}<main id="heads"></main>', data=data, script="heads.js")

@@ -20,8 +20,7 @@ from bertkit.visualize.page import document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from bertkit.visualize.figures import Figure
+    from matplotlib.figure import Figure
 
 #: Colors and markers of groups, the most frequent first: told apart by either. What is in no group is grey.
 STYLES = (
@@ -102,7 +101,7 @@ class PointMap:
             self._scatter(axes, self.groups.numbers == number, color, marker, size, f"{_short(name)} ({amount:,})")
         if self.names and count <= MOST_NAMED:
             self._write_names(axes)
-        axes.set_title("\n".join(plain(line) for line in self.remarks), loc="left", fontsize=9)
+        axes.set_title("\n".join(plain(line) for line in self.remarks), loc="left", fontsize=8)
         if axes.get_legend_handles_labels()[1]:
             figure.legend(loc="outside right upper", frameon=False, fontsize=9, markerscale=max(1.0, 5 / size**0.5))
         return figure
@@ -112,14 +111,17 @@ class PointMap:
     ) -> None:
         label = None if name is None else plain(name)
         # No border around small points, which would hide their color.
-        edge = {"edgecolors": "#333333", "linewidths": 0.4} if size >= 20 else {"linewidths": 0.0}
-        axes.scatter(*self.places[chosen].T, s=size, c=color, marker=marker, alpha=0.8, label=label, zorder=2, **edge)
+        width = 0.4 if size >= 20 else 0.0
+        x, y = self.places[chosen].T
+        points = axes.scatter(x, y, s=size, c=color, marker=marker, alpha=0.8, label=label, zorder=2)
+        points.set(edgecolors="#333333", linewidths=width)
 
     def _write_names(self, axes: Axes) -> None:
         """Each name beside its point, where no other name stands; a name without room is left out."""
         low, high = self.places.min(axis=0), self.places.max(axis=0)
         scale = 72 * np.array(ROOM) / np.maximum(1.1 * (high - low), 1e-12)  # to the points of a font
-        at, taken = (self.places - low) * scale, []
+        at = (self.places - low) * scale
+        taken: list[tuple[float, float, float, float]] = []
         for place, name in zip(at, self.names, strict=True):
             width = 4.6 * len(name) + 2
             for dx, dy in ((5, -4), (-5 - width, -4), (-width / 2, 5), (-width / 2, -13), (5, 5), (5, -13)):

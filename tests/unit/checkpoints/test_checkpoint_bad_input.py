@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from bertkit import AutoModel, AutoModelForMaskedLM, BertConfig, BertForPreTraining, BertModel
 from bertkit.errors import CheckpointError
+from forked_interpreter import run_forked
 
 CONFIG = BertConfig(
     vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
@@ -351,7 +350,7 @@ except bertkit.CheckpointError as error:
 def test_absurd_sizes_take_no_memory(sizes: dict[str, int], folder: Path) -> None:
     """In a process that may take only 192 MiB more than the imports took."""
     config_with(**sizes)(folder)
-    ran = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True, timeout=60)
+    ran = run_forked(LIMITED, str(folder))
     assert ran.stdout.strip() == "refused", ran.stderr
 
 
@@ -364,5 +363,5 @@ def test_a_header_that_claims_the_world_takes_no_memory(folder: Path) -> None:
     with (folder / WEIGHTS).open("wb") as stream:
         stream.write(len(header).to_bytes(8, "little") + header)
         stream.truncate(8 + len(header) + (1 << 40))
-    ran = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True, timeout=60)
+    ran = run_forked(LIMITED, str(folder))
     assert ran.stdout.strip() == "refused", ran.stderr

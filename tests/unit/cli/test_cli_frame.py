@@ -77,6 +77,11 @@ def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, caps
     page = help_page(name, monkeypatch, capsys).partition("For example:\n\n")[2].partition("\n\n")[0]
     lines = page.splitlines()
     assert all(line.startswith("    ") and len(line) <= 80 for line in lines)
+    whole = help_page(name, monkeypatch, capsys)
+    if f"bertkit {name} TASK" not in whole:  # where the options are on the pages of the tasks
+        shown = set(re.findall(r"--[\w-]+", whole.partition("\u256d")[2]))
+        used = re.findall(r"--[\w-]+", " ".join(line for line in lines if f"bertkit {name} " in line))
+        assert set(used) - {"--", "--nproc-per-node"} <= shown
     commands = [shlex.split(line) for line in textwrap.dedent(page).replace("\\\n", " ").splitlines()]
     assert any(f"bertkit {name}" in " ".join(command) for command in commands)
     for command in commands:
@@ -316,6 +321,7 @@ def test_a_bug_keeps_its_traceback_and_ends_with_1() -> None:
         ("tune_thresholds=True needs dev rows", "--tune-thresholds needs dev rows"),
         ("baseline=False is odd", "--no-baseline is odd"),
         ("layer_decay and freeze_encoder: not both", "--layer-decay and --freeze-encoder: not both"),
+        ("seeds must be from 1, and seeds must", "--seeds must be from 1, and seeds must"),
         ("x.max_length=5, freeze_encoder.py, my_seeds=3", "x.max_length=5, freeze_encoder.py, my_seeds=3"),
     ],
 )
@@ -413,6 +419,11 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize embeddings f --model m": "points max_length",
+    "visualize anisotropy f --model m": "points",
+    "visualize attention t --model m": "head max_length",
+    "visualize heads t --model m": "max_texts max_length",
+    "visualize errors r": "top",
     "vocab c --out o": "workers size",
 }
 

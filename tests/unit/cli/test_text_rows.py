@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
+from bertkit import (
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
 from bertkit.cli import STANDARD_STREAM, main
 from bertkit.cli.cluster import text_rows
-from bertkit.cli.common_options import PairReading, Source, read_pairs, read_texts
+from bertkit.cli.common_options import Computing, PairReading, Source, read_pairs, read_texts
+from bertkit.cli.predict import _show
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError
 from pipeline_helpers import save_tiny
@@ -101,6 +109,53 @@ def test_a_table_gives_its_column_to_every_command(
     assert list(read_texts((), Source(lines))) == TABLE.split("\n")[:-1]  # the control: a file without columns
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TABLE.encode())))
     assert list(read_texts((STANDARD_STREAM,), Source())) == TABLE.split("\n")[:-1]
+
+
+BROKEN = ["good\nfilm", "\tgood\r\n\r\n  film [MASK]\u2028", "good\x85film"]
+
+
+@pytest.mark.parametrize(
+    ("command", "model_class", "arguments"),
+    [
+        ("classify", BertForSequenceClassification, ()),
+        ("tag", BertForTokenClassification, ()),
+        ("similarity", BertModel, ("good",)),
+        ("rerank", BertForSequenceClassification, ("good",)),
+        ("next-sentence", BertForNextSentencePrediction, ("--text-pair", "other")),
+        ("fill-mask", BertForMaskedLM, ("--top-k", "1")),
+    ],
+)
+def test_a_text_is_shown_on_one_line(
+    command: str,
+    model_class: Any,
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    labels = {"num_labels": 1} if command == "rerank" else {}
+    folder = str(save_tiny(tmp_path / "m", model_class, **labels))
+    texts = [f"{text} [MASK]" for text in BROKEN] if command == "fill-mask" else BROKEN
+    rows = [{"text": text, "other": text} for text in texts]
+    (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
+    given = [command, *arguments, "--file", str(tmp_path / "a.json"), "--text", "text", "--model", folder]
+    assert main([*given, "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out.split("\n")
+    shown = [line for line in printed if "good film" in line and not line.startswith("  ")]  # those of tag are entities
+    assert len(shown) == 3
+    assert not any(mark in line for line in shown for mark in "\r\u2028\x85")
+
+
+def test_a_prediction_and_a_hit_are_lines(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"text": "a\n b", "text_pair": "c\td", "predicted": "x", "probabilities": {"x": 1.0}, "truncated": False}
+    _show(row, (), Computing())
+    assert capsys.readouterr().out == "x\t1.0000\ta b\tc d\n"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "good\r\n\tfilm", "id": "7"}) + "\n", encoding="utf-8")
+    index = str(tmp_path / "index")
+    assert main(["search", "build", index, str(tmp_path / "a.jsonl"), "--model", model]) == 0
+    capsys.readouterr()
+    assert main(["search", "query", index, "film\nfilm", "good"]) == 0
+    query, hit, other, again = capsys.readouterr().out.splitlines()
+    assert (query, other, hit[6:], again[6:]) == ("film film", "good", "\t7\tgood film", "\t7\tgood film")
 
 
 @pytest.mark.parametrize("option", [{"text": "a"}, {"delimiter": ";"}, {"quoting": "none"}])

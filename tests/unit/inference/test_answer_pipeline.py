@@ -136,7 +136,7 @@ def test_what_was_chosen_on_dev_lies_with_the_model_and_is_used(tmp_path: Path) 
         (lambda pipe: pipe([ASKED, {"question": "x"}]), "question 1 is a dict with .'question'."),
         (lambda pipe: pipe([ASKED, "x"]), "question 1 must be .*got str"),
         (lambda pipe: pipe(3), "got int"),
-        (lambda pipe: pipe(["a", "b"], ["c"]), "got 2 questions but 1 contexts"),
+        (lambda pipe: pipe(["a", "b"], ["c"]), "got 2 questions but 1 context;"),
         (lambda pipe: pipe(b"what?", "x"), "must be a str, got int"),
         (lambda pipe: pipe(ASKED, top_k=0), "top_k must be"),
         (lambda pipe: pipe(ASKED, max_answer_len=0), "max_answer_len must be"),
@@ -268,7 +268,7 @@ def test_the_command_answers_like_the_pipeline(folder: Path, pipe: Any, tmp_path
     source.write_text(json.dumps(questions))
     code, out, err = run(*command, "--file", source, "--out", target)
     assert (code, out) == (0, "")
-    assert "wrote 1 answers" in err
+    assert "wrote 1 answer " in err
     assert json.loads(target.read_text("utf-8")) == {"q1": best["answer"]}
     code, out, _ = run(*command, "--file", source, "--json", "--impossible", "--threshold", -1000)
     assert json.loads(out) == {"id": "q1", "question": "what is great?", **json.loads(out), "answer": ""}

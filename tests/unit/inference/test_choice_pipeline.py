@@ -88,7 +88,7 @@ def test_long_questions_are_refused_or_cut_before_the_choice(pipe: MultipleChoic
         ("a context", {}, "needs choices="),
         ({"context": "a"}, {}, "must be a dict with 'context' and 'choices'"),
         ({"context": "a", "choices": "bc"}, {}, "must be a list of texts, got str"),
-        ({"context": "a", "choices": ["b"]}, {}, "has 1 choices; expected two or more"),
+        ({"context": "a", "choices": ["b"]}, {}, "has 1 choice; expected two or more"),
         ({"context": "a", "choices": ["b", 3]}, {}, "holds a int, 3; expected texts"),
         ({"context": "a", "choices": ["b", "c"], "label": 1}, {}, r"unknown keys \['label'\]"),
         ([QUESTIONS[0], "text"], {}, "question 1 must be a dict"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,6 +21,7 @@ from bertkit.optim import (
     parameter_groups,
     set_learning_rate,
 )
+from forked_interpreter import run_forked
 from training_helpers import tiny_model
 
 
@@ -245,4 +244,4 @@ def test_optimizers_import_no_compiler() -> None:
         "torch.optim.AdamW(model.parameters())\n"
         "assert 'torch._dynamo' in sys.modules, 'the control'\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (done := run_forked(code)).returncode == 0, done.stderr

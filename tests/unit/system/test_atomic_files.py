@@ -98,6 +98,15 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
             write_atomically(tmp_path / name, "text")
 
 
+@pytest.mark.parametrize("target", ["loop", "nowhere", "empty"])
+def test_a_link_is_refused_before_any_work(target: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    link = tmp_path / "loop"
+    link.symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match="loop is a link"), new_folder(link):
+        raise AssertionError("work was begun")
+
+
 def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for target in (tmp_path / "deep" / "new", tmp_path / "empty"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bertkit.system import console
-from bertkit.system.console import Progress, clock, progress, quiet, say
+from bertkit.system.console import Progress, clock, one_line, progress, quiet, say
 
 
 class Clock:
@@ -36,6 +36,16 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_say_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capsys.readouterr() == ("", "hello\n")
+
+
+@pytest.mark.parametrize("text", ["", "a  b ", " a", "a\u00a0b", "a\x1bb"])
+def test_a_text_without_breaks_stays_as_it_is(text: str) -> None:
+    assert one_line(text) == text
+
+
+def test_breaks_become_spaces() -> None:
+    assert one_line("\n a\r\n\n  b\tc\u2028d\x0be \n") == "a b c d e"
+    assert one_line("\n") == one_line("\t\n ") == ""
 
 
 def test_quiet_silences_and_comes_back(capsys: pytest.CaptureFixture[str]) -> None:

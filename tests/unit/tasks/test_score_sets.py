@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bertkit.tasks.examples import Example
-from bertkit.tasks.run_rows import Scored, score_set, sets_of
+from bertkit.tasks.run_rows import Scored, no_interval, score_set, sets_of
 from bertkit.tasks.spans.decoding import Answers, Span
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SQUAD, Answer, SpanExample
@@ -54,7 +54,9 @@ def test_rows_of_equal_texts_count_once() -> None:
 def test_a_score_that_is_no_share_says_that_rows_are_too_few() -> None:
     found = scored("macro_f1", TEXTS * 9, right=False)
     assert found.interval is None
-    assert [remark for remark in found.remarks if remark.startswith("TOO FEW ROWS: macro_f1 is 0.0000 whichever")]
+    said = "TOO FEW ROWS: macro_f1 is 0.0000 however the 81 examples are resampled, so there is no interval"
+    assert [remark for remark in found.remarks if remark.startswith(said)]
+    assert "however the 1 example is resampled" in no_interval("accuracy", [1.0], 1)
 
 
 @pytest.mark.parametrize("right", [True, False])

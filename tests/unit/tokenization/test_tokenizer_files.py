@@ -7,8 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import AddedToken, AutoTokenizer, BertTokenizer, FullTokenizer, load_vocab
+from forked_interpreter import run_forked
 from tokenizer_helpers import CASES, vocab_file
 
 TEXTS = ["Unaffable [MASK]ing café, [E1] x[e1]y", "  İstanbul\x1c中文 don't ", "", "[E1][MASK] Foo foo bar"]
@@ -456,10 +455,11 @@ from bertkit.errors import ResourceError
 tokenizer = BertTokenizer({**BertTokenizer.from_pretrained(sys.argv[1]).vocab, "new": 10})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 room = int(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, -1))
 try:
     tokenizer.save_pretrained(sys.argv[1])
 except ResourceError as error:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))  # what is printed goes to a file
     print(error)
 """
 
@@ -470,9 +470,7 @@ def test_a_full_disk_leaves_the_old_tokenizer(room: int, tmp_path: Path) -> None
     BertTokenizer({token: number for number, token in enumerate(SMALL)}).save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert len(before["vocab.txt"]) < 500 < len(before["tokenizer.json"])
-    done = subprocess.run(
-        [sys.executable, "-c", DISK_FULL, str(tmp_path), str(room)], capture_output=True, text=True, check=True
-    )
+    done = run_forked(DISK_FULL, str(tmp_path), str(room))
     assert "the tokenizer cannot be written to" in done.stdout
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -153,7 +153,7 @@ def test_wrong_arguments_of_the_fast_path(tokenizer: BertTokenizer) -> None:
         tokenizer.encode_ragged("one text")
     with pytest.raises(InputError, match="text 1 is not a text"):
         tokenizer.encode_ragged(["a", 3])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="1 texts but 2 text_pairs"):
+    with pytest.raises(InputError, match="1 text but 2 text_pairs"):
         tokenizer.encode_ragged(["a"], ["b", "c"])
     with pytest.raises(InputError, match="leaves no room: 3 special"):
         tokenizer.encode_ragged(["a"], ["b"], max_length=2)

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 
 #: Subject -> modules and packages of the standard library; those that a Python lacks are skipped.
 SUBJECTS: dict[str, tuple[str, ...]] = {
@@ -82,8 +82,8 @@ def collect_prose(library: Path | None = None, *, most: int | None = None) -> li
     documents = list(islice(_read_library(library), most))
     if len(documents) < MIN_DOCUMENTS:
         raise DataError(
-            f"{library} holds too little documentation ({len(documents)} documents): this Python comes without the "
-            "sources of its standard library. Use the other commands with text of your own"
+            f"{library} holds too little documentation ({counted(len(documents), 'document')}): this Python comes "
+            "without the sources of its standard library. Use the other commands with text of your own"
         )
     return documents
 

@@ -6,6 +6,6 @@ Prints what was found; --out writes the picture as .png, .svg or .pdf, as a page
 For example:
 
     bertkit visualize embeddings reviews.csv --model DIR --out map.html
-    bertkit visualize attention "The cat was tired." --model DIR --out heads.html
+    bertkit visualize attention "The cat slept." --model DIR --out heads.html
     bertkit visualize training run --out curves.png
 """

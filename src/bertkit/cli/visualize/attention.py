@@ -23,7 +23,9 @@ def attention(
             "heads; or a layer's attention followed down to the input (rollout)."
         ),
     ] = "heads",
-    layer: Annotated[int | None, Parameter(help="From 1; default: the top layer, of the average all layers.")] = None,
+    layer: Annotated[
+        int | None, Parameter(help="From 1, or -1 for the top; default: the top, of the average all layers.")
+    ] = None,
     head: Annotated[int | None, Parameter(help="From 1, with --view lines; default: the mean of the heads.")] = None,
     part: Annotated[
         Literal["encoder", "decoder", "cross"] | None,
@@ -35,16 +37,16 @@ def attention(
     out: Out = None,
     common: Common = Common(),
 ) -> None:
-    """Show what each head of a layer attends to in one text or pair.
+    r"""Show what each head of a layer attends to in one text or pair.
 
-    With --out FILE.html, the page has all layers and heads: lines between words, matrices,
-    means and rollout, to be looked through with mouse or keyboard. A picture has
-    the layer, head and view that are chosen here.
+    With --out FILE.html, the page has all layers and heads: lines between words,
+    matrices, means and rollout, by mouse or keyboard. A picture has the layer, head
+    and view that are chosen here.
 
     For example:
 
-        bertkit visualize attention "The cat was tired." --model DIR --out heads.html
-        bertkit visualize attention "A text." "Another." --model DIR --layer 4 \\
+        bertkit visualize attention "The cat slept." --model DIR --out heads.html
+        bertkit visualize attention "A text." "Another." --model DIR --layer 4 \
             --head 2 --view lines --words --out lines.png
     """
     common.begin()

@@ -72,7 +72,7 @@ def embeddings(
     columns: TextColumns = TextColumns(),
     common: Common = Common(),
 ) -> None:
-    """Draw a map of texts, on which similar texts are near each other.
+    r"""Draw a map of texts, on which similar texts are near each other.
 
     Texts are colored by label. Shows how much of the vectors the map keeps: the
     share of variance of the principal components, its trustworthiness (1: the
@@ -83,7 +83,7 @@ def embeddings(
     For example:
 
         bertkit visualize embeddings tweets.csv --model DIR --out map.png
-        bertkit visualize embeddings tweets.csv --model DIR --method tsne \\
+        bertkit visualize embeddings tweets.csv --model DIR --method tsne \
             --label sentiment --out map.html
         bertkit visualize embeddings reviews.tsv --model DIR --layer 3 --json
     """
@@ -99,7 +99,7 @@ def embeddings(
     more: dict[str, Any] = reading.options(common) if vectors is None else {"vectors": _read(vectors, rows)}  # type: ignore[assignment]
     drawn = draw(
         rows.texts,
-        _labels(file, label, rows),
+        labels_of(file, label, rows),
         model,
         method=method,
         perplexity=perplexity,
@@ -110,7 +110,7 @@ def embeddings(
     show(drawn, out, common)
 
 
-def _labels(file: Path, column: str | None, rows: TextRows) -> list[str | None] | None:
+def labels_of(file: Path, column: str | None, rows: TextRows) -> list[str | None] | None:
     """The label of each text, None for one without; None without a column of labels."""
     from bertkit.tasks.reading.tables import column_of
     from bertkit.tasks.text.csv_task import LABEL_NAMES

@@ -25,7 +25,7 @@ def tokens(
     reading: Source = Source(),
     common: Common = Common(),
 ) -> None:
-    """Draw a map of the word pieces of a few texts.
+    r"""Draw a map of the word pieces of a few texts.
 
     Each point is a piece in its text, as a layer sees it. Pieces that occur in
     several texts are joined by a line: the longer it is, the more the texts change
@@ -34,7 +34,7 @@ def tokens(
 
     For example:
 
-        bertkit visualize tokens "She sat on the bank of the river." \\
+        bertkit visualize tokens "She sat on the bank of the river." \
             "The bank lent him money." --model DIR --out pieces.png
         bertkit visualize tokens --file sentences.txt --model DIR --layer 0 --json
     """

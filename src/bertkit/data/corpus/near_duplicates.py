@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 
 from bertkit.data.corpus.documents import Document
 from bertkit.data.counter_random import UInt64, bits
-from bertkit.errors import InputError, ResourceError
+from bertkit.errors import InputError, ResourceError, counted
 
 #: Words in a shingle.
 SHINGLE_WORDS = 5
@@ -58,7 +58,7 @@ class DedupReport:
         """One line for people."""
         total = self.kept + self.exact + self.near
         return (
-            f"{self.kept:,} of {total:,} documents kept; dropped {self.exact:,} exact and {self.near:,} near "
+            f"{self.kept:,} of {counted(total, 'document')} kept; dropped {self.exact:,} exact and {self.near:,} near "
             f"duplicates ({self.dropped_bytes:,} bytes)"
         )
 

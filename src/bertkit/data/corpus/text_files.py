@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
-from bertkit.errors import DataError, InputError, did_you_mean
+from bertkit.errors import DataError, InputError, counted, did_you_mean
 from bertkit.system.console import standard_input
 from bertkit.system.paths import looked_in, user_path
 
@@ -77,13 +77,13 @@ class CorpusReport:
     def summary(self) -> str:
         """One line for people."""
         parts = [
-            f"{self.documents:,} documents, {self.sentences:,} sentences in {self.files:,} files "
-            f"({self.bytes_read / 1e6:,.1f} MB of text)"
+            f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')} in "
+            f"{counted(self.files, 'file')} ({self.bytes_read / 1e6:,.1f} MB of text)"
         ]
         if self.empty_rows:
-            parts.append(f"{self.empty_rows:,} rows without text")
+            parts.append(f"{counted(self.empty_rows, 'row')} without text")
         if self.cut_documents:
-            parts.append(f"{self.cut_documents:,} cuts in very long documents")
+            parts.append(f"{counted(self.cut_documents, 'cut')} in very long documents")
         if self.skipped:
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.skipped.items()))
             parts.append(f"skipped: {kinds}")

@@ -20,7 +20,7 @@ from bertkit.data.corpus.text_files import OnError, Policy, Source, find_sources
 from bertkit.data.store.prepare_chunks import CHUNK_CHARS, CorpusWork, tokenize, tokenize_on_ray
 from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, InputError, counted
 from bertkit.system.console import Progress, amount_of, say
 from bertkit.system.processor import usable_cores
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
@@ -119,7 +119,7 @@ def prepare(
             chunks = work.chunks(documents, writer.num_read)
             results = tokenize(chunks, made, split=work.split, workers=num_workers)
         if writer.num_read:
-            say(f"continuing after the {writer.num_read:,} documents in finished shards of {writer.path}")
+            say(f"continuing after the {counted(writer.num_read, 'document')} in finished shards of {writer.path}")
         meter = _Meter(sources, report)
         with meter.shown:
             for chunk in results:

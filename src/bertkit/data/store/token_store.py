@@ -31,7 +31,7 @@ from bertkit.data.store.store_manifest import (
     schema_for,
     tokenizer_digest,
 )
-from bertkit.errors import DataError, InputError
+from bertkit.errors import DataError, InputError, counted
 from bertkit.ragged import Ids, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
@@ -88,7 +88,7 @@ class TokenStore:
 
     def __repr__(self) -> str:
         counts = self.manifest.counts
-        size = f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens"
+        size = f"{counted(counts.num_documents, 'document')}, {counted(counts.num_tokens, 'token')}"
         return f"{type(self).__name__}({str(self.path)!r}, {size})"
 
     @cached_property

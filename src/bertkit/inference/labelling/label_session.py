@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from bertkit.errors import counted
 from bertkit.inference.labelling.label_file import LabelFile
 from bertkit.inference.labelling.label_order import Guess, Order, guess_labels, held_out_accuracy, next_texts
 from bertkit.ragged import Floats
@@ -30,7 +31,7 @@ class Labelled:
 
     def render(self) -> str:
         """A line, and the curve."""
-        lines = [f"{self.total:,} labels ({self.new:,} new), {self.left:,} texts left"]
+        lines = [f"{counted(self.total, 'label')} ({self.new:,} new), {counted(self.left, 'text')} left"]
         return "\n".join([*lines, *(f"  {curve_line(*point)}" for point in self.curve)])
 
 

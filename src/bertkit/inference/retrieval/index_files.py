@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bertkit.errors import DataError, InputError
+from bertkit.errors import DataError, InputError, counted
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import disk_guard, replace_files, write_atomically
@@ -188,7 +188,7 @@ def read_rows(folder: Path, block: Block, only: Ints | None = None) -> dict[int,
     _compare(path, zlib.crc32(data), block.texts_crc32)
     lines = data.split(b"\n")[:-1]
     if len(lines) != block.rows:
-        raise DataError(f"{path} holds {len(lines):,} texts, {MANIFEST} says {block.rows:,}; {AGAIN}")
+        raise DataError(f"{path} holds {counted(len(lines), 'text')}, {MANIFEST} says {block.rows:,}; {AGAIN}")
     try:
         found = {number: Row(**json.loads(lines[number])) for number in (block.live if only is None else only).tolist()}
     except (ValueError, TypeError, RecursionError) as error:

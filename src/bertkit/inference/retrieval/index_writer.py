@@ -302,7 +302,7 @@ class IndexWriter:
         except Interrupted as stop:
             if not pending.replaces:  # otherwise texts would be there twice, or be missing
                 self._write(pending.begun(), finished=False)
-            message = f"{stop} after {self.manifest.num_texts:,} texts; run the same command to go on"
+            message = f"{stop} after {counted(self.manifest.num_texts, 'text')}; run the same command to go on"
             raise Interrupted(message, stop.signum) from None
         self._write(pending, finished=finished)
 
@@ -363,5 +363,5 @@ def index_rows(texts: Iterable[SourceText]) -> Iterator[Located]:
             empty += 1
             sources.add(source)
     if empty:
-        of = next(iter(sources)) if len(sources) == 1 else f"{len(sources):,} files"
+        of = next(iter(sources)) if len(sources) == 1 else counted(len(sources), "file")
         say(f"left out {counted(empty, 'empty text')} of {of}")

@@ -39,8 +39,10 @@ def similar_pairs(
 
     Every pair is compared, a block at a time; of more than ``limit`` pairs the most similar are returned, in order.
     """
-    if not -1 < threshold <= 1 or limit < 1:
-        raise InputError(f"threshold must be a cosine above -1 and at most 1, got {threshold}, and limit from 1")
+    if not -1 < threshold <= 1:
+        raise InputError(f"threshold={threshold} is not a cosine above -1 and at most 1")
+    if limit < 1:
+        raise InputError(f"limit={limit} is too small; give a whole number from 1")
     first, second = np.zeros(0, np.int64), np.zeros(0, np.int64)
     cosines, total = np.zeros(0, np.float32), 0
     for start in range(0, len(vectors_ND), ROWS):

@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
+from bertkit.errors import CheckpointError, ConfigError, DataError, InputError, counted
+from bertkit.inference.pipeline_inputs import is_whole
 from bertkit.inference.retrieval.index_files import (
+    AGAIN,
+    MANIFEST,
     Block,
     Manifest,
     Row,
@@ -84,7 +87,7 @@ class SearchIndex:
         return self.manifest.num_texts
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r}, {len(self):,} texts)"
+        return f"{type(self).__name__}({str(self.path)!r}, {counted(len(self), 'text')})"
 
     @cached_property
     def encoder(self) -> TextEncoder:
@@ -225,6 +228,11 @@ def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **com
             **settings,  # type: ignore[arg-type]
             **computing,
         )
+        longest = settings["max_length"]
+        if longest is not None and not is_whole(longest, 3, encoder.pipe.max_length):
+            raise InputError(f"max_length is {longest}, expected 3 to {encoder.pipe.max_length}")
+    except InputError as error:
+        raise DataError(f"{path / MANIFEST} is damaged: {error}; {AGAIN}") from None
     except CheckpointError as error:
         if model is not None:
             raise

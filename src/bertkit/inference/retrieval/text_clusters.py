@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.errors import InputError, counted
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
-from bertkit.system.console import aligned
+from bertkit.system.console import aligned, one_line
 from bertkit.system.rendered import Rendered
 
 Method = Literal["kmeans", "agglomerative"]
@@ -86,7 +86,7 @@ class Clustering(Rendered):
         lines.append(f"  {first}")
         for row, each in zip(rows, self.clusters, strict=True):
             lines.append(f"  {row}" + (f"  {', '.join(each.words)}" if each.words else ""))
-            lines += [f"      {' '.join(text.split())[:SHOWN]}" for text in each.examples]
+            lines += [f"      {one_line(text)[:SHOWN]}" for text in each.examples]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 

@@ -60,17 +60,18 @@ def read_labels(given: Labels | None) -> CandidateLabels:
         )
     pairs = given.items() if isinstance(given, Mapping) else ((name, name) for name in given)
     words: dict[str, tuple[str, ...]] = {}
-    owners: dict[str, str] = {}
+    names, owners = dict[str, str](), dict[str, str]()  # by names and words without their superfluous blanks
     for name, texts in pairs:
         listed = (texts,) if isinstance(texts, str) else tuple(texts) if isinstance(texts, Iterable) else (texts,)
         if not listed or any(not isinstance(text, str) or not text.strip() for text in (name, *listed)):
             raise InputError(f"a label and its words must be texts that are not empty, got {name!r}: {texts!r:.80}")
-        if name in words:
-            raise InputError(f"candidate_labels has {name!r} twice; give each label once")
+        if (same := names.setdefault(" ".join(name.split()), name)) != name or name in words:
+            twice = f"{name!r} twice" if same == name else f"{same!r} and {name!r}, which differ in blanks only"
+            raise InputError(f"candidate_labels has {twice}; give each label once")
         for text in listed:
-            if text in owners:
-                raise InputError(f"{text!r} stands for {owners[text]!r} and for {name!r}; a label needs its own words")
-            owners[text] = name
+            if (owner := owners.get(plain := " ".join(text.split()))) is not None:
+                raise InputError(f"{text!r} stands for {owner!r} and for {name!r}; a label needs its own words")
+            owners[plain] = name
         words[name] = listed
     return CandidateLabels(tuple(words), tuple(words.values()))
 
@@ -97,6 +98,10 @@ def fill_template(template: str, description: str) -> str:
         filled, whole = template.format(description), probe in template.format(probe)
     except (IndexError, KeyError, ValueError, AttributeError):
         filled, whole = template, False
+    if not whole and (times := template.count("{}")) > 1:
+        raise InputError(
+            f"hypothesis_template={template!r} has {{}} {times} times; leave it once, where the label goes"
+        )
     if not whole:
         fields = shorten(["{text}", "{mask}"])
         more = f"; {fields} are for method='pattern'" if "{text}" in template or "{mask}" in template else ""

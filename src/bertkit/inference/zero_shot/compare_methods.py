@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError, did_you_mean, shorten
+from bertkit.errors import (
+    BertkitError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    InputError,
+    counted,
+    did_you_mean,
+    shorten,
+)
 from bertkit.inference.pipelines import METHODS, ZERO_SHOT, infer_task, pipeline
 from bertkit.inference.zero_shot.candidate_labels import CandidateLabels
 from bertkit.metrics.intervals import Sets, interval_text
@@ -73,7 +82,8 @@ class Comparison:
             for name in SCORES:
                 cells += [f"{found.scores[name]:.4f}", interval_text(found.intervals[name])]
             rows.append([*cells, f"{found.seconds:.1f}", found.model])
-        head = f"{self.task}, {self.file} ({self.num_rows:,} rows), {len(self.labels)} labels without training"
+        rows_and_labels = f"({counted(self.num_rows, 'row')}), {counted(len(self.labels), 'label')}"
+        head = f"{self.task}, {self.file} {rows_and_labels} without training"
         notes = [f"  note: {note}" for note in self.notes]
         return "\n".join([head, *(f"  {line}" for line in aligned(rows)), *notes])
 
@@ -106,7 +116,7 @@ def compare_methods(
     name = _split_of(split, there)
     rows = workflow.read(data, name, on_error=on_error)
     if rows.skipped:
-        say(f"left out {len(rows.skipped):,} bad rows; the first: {rows.skipped[0].message}")
+        say(f"left out {counted(len(rows.skipped), 'bad row')}; the first: {rows.skipped[0].message}")
     if not workflow.has_labels(rows):
         raise DataError(f"{rows.path} has no labels, so there is nothing to score")
     right = task.label_array([row.label for row in rows]).astype(np.int64)
@@ -215,7 +225,7 @@ def _baselines(
 ) -> list[MethodScores]:
     """Majority and TF-IDF, trained on a file of their own or on the other parts of the rows."""
     if train is not None:
-        how, halves = f"trained on {len(train):,} labelled rows", [(list(train), np.arange(len(rows)))]
+        how, halves = f"trained on {counted(len(train), 'labelled row')}", [(list(train), np.arange(len(rows)))]
     else:
         part, how = np.array(deal(rows, PARTS, seed=0)), f"trained on the other {PARTS - 1} of {PARTS} parts"
         mine = [np.flatnonzero(part == number) for number in np.unique(part)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 from bertkit.metrics.scores import METRICS
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.examples import Example, Row
@@ -25,7 +25,9 @@ def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample]
     started = time.perf_counter()
     for name, rows in (("train", train), ("dev", dev)):
         if not rows or any(row.label is None for row in rows):
-            raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
+            raise DataError(
+                f"the baseline needs labelled {name} rows: {counted(len(rows), 'row')}, some without a label"
+            )
     x_train, x_dev = pair_features(_pairs(train), _pairs(dev))
     is_right = np.concatenate([np.arange(len(e.choices)) == e.label for e in train])
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, is_right)

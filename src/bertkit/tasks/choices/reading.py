@@ -19,7 +19,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from bertkit.config.file_columns import Columns
-from bertkit.errors import DataError, shorten
+from bertkit.errors import DataError, counted, shorten
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Examples, Split
@@ -148,7 +148,9 @@ class _Rows:
             self._num_choices = len(choices), line
         expected, first = self._num_choices
         if len(choices) != expected:
-            message = f"{len(choices)} choices, but {expected} in line {first}: all rows must have the same number"
+            message = (
+                f"{counted(len(choices), 'choice')}, but {expected} in line {first}: all rows must have the same number"
+            )
             raise RowError("number of choices", message)
         label = None if columns.label is None else self._label(values[columns.label], keys)
         return ChoiceExample(context, start, choices, label, line, str(self._path))
@@ -208,7 +210,7 @@ class _Rows:
         if not letters and text.isdecimal() and len(text) < 9:
             number = int(text)
             if number == count and count not in self._numbers and not self._has_zero():
-                raise DataError(self._from_one(f"{count} occurs and 0 does not, with {count} choices"))
+                raise DataError(self._from_one(f"{count} occurs and 0 does not, with {counted(count, 'choice')}"))
             self._numbers.add(number)
             if number < count:
                 return number

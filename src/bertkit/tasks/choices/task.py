@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from bertkit.errors import InputError
+from bertkit.errors import InputError, counted
 from bertkit.metrics.scores import METRICS, check_metrics
 from bertkit.tasks.examples import BuiltIn, Located
 
@@ -40,7 +40,7 @@ class ChoiceExample(Located):
             raise InputError(f"'choices' of {where} must be a list of texts, got {type(choices).__name__}")
         listed = tuple(choices)
         if len(listed) < 2:
-            raise InputError(f"{where} has {len(listed)} choices; expected two or more")
+            raise InputError(f"{where} has {counted(len(listed), 'choice')}; expected two or more")
         for value in (question["context"], question.get("start", ""), *listed):
             if not isinstance(value, str):
                 raise InputError(f"{where} holds a {type(value).__name__}, {value!r:.40}; expected texts")

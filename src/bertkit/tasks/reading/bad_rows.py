@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, counted
 from bertkit.tasks.examples import Located, SkippedRow, place_of
 
 OnError = Literal["raise", "skip"]
@@ -57,7 +57,7 @@ class BadRows:
             advice = _sentences(*dict.fromkeys(row.advice for row in shown), ADVICE)
             if count == 1:
                 raise DataError(_sentences(shown[0].message, advice))
-            lines = [f"{path}: {count:,} rows cannot be used:"]
+            lines = [f"{path}: {counted(count, 'row')} cannot be used:"]
             lines += [f"  {row.message}" for row in shown]
             lines += [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
             raise DataError("\n".join([*lines, advice]))

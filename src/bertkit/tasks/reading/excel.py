@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.tasks.reading.lines import MAX_FIELD, MAX_UNPACKED, seekable
+from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, MAX_UNPACKED, seekable
 
-#: Rows of a sheet, by the limits of Excel.
-MAX_ROWS = 1 << 20
 _CHUNK = 1 << 20
 
 
@@ -43,40 +41,34 @@ class ExcelTable:
 
     def _cells(self, width: int | None = None) -> Iterator[tuple[int, list[str]]]:
         """Number and cells of each row of the sheet that has any, of the first ``width`` columns."""
-        from openpyxl import load_workbook
+        from openpyxl.reader.excel import ExcelReader
 
-        row, found = 0, False
+        from bertkit.tasks.reading.sheet_rows import SheetError, SheetRows
+
+        place, row, found = "", 0, False
         try:
-            book = load_workbook(seekable(self.path), read_only=True, data_only=True)
+            reader = ExcelReader(seekable(self.path), read_only=True, data_only=True)
             try:
-                for sheet in book.worksheets:
-                    sheet._shared_strings = _SharedTexts(sheet._shared_strings)  # no setting offers this
-                    sheet.reset_dimensions()  # what the file says of its size may be wrong, and rows would be lost
-                    for row, values in enumerate(sheet.iter_rows(values_only=True, max_col=width), start=1):
-                        if row > MAX_ROWS:
-                            raise DataError(f"{self.path}: more than {MAX_ROWS:,} rows, which no sheet of Excel has")
+                reader.read()
+                for sheet, part in reader.parser.find_sheets():
+                    if part.target not in reader.valid_files:  # openpyxl passes over it
+                        raise SheetError(f"it lacks the sheet {sheet.name!r} ({part.target})")
+                for sheet in reader.wb.worksheets:
+                    place, row = f"sheet {sheet.title!r}", 0
+                    for row, values in SheetRows(sheet).rows(width):
                         if any(value is not None for value in values):
                             found = True
                             yield row, [_text(value) for value in values]
                     if found:
                         return
             finally:
-                book.close()
+                reader.archive.close()
         except DataError:
             raise
+        except SheetError as error:
+            raise _unreadable(self.path, error, place) from None
         except Exception as error:  # openpyxl raises whatever a wrong file leads it to
-            raise _unreadable(
-                self.path, f"after row {row}: {type(error).__name__}: {error.__cause__ or error}"
-            ) from None
-
-
-class _SharedTexts(list[str]):
-    """The texts that cells name by number, without those that Python counts from the end."""
-
-    def __getitem__(self, number: Any) -> Any:
-        if not 0 <= number < len(self):
-            raise IndexError(f"a cell has shared text {number}, and there are {len(self)}, counted from 0")
-        return super().__getitem__(number)
+            raise _unreadable(self.path, error, f"{place}, after row {row}" if row else place) from error
 
 
 def _check_sizes(path: Path) -> None:
@@ -92,7 +84,7 @@ def _check_sizes(path: Path) -> None:
     except DataError:
         raise
     except Exception as error:  # as above: of a damaged archive, too
-        raise _unreadable(path, str(error)) from None
+        raise _unreadable(path, error) from error
 
 
 def _longest_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
@@ -108,8 +100,33 @@ def _longest_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
     return longest
 
 
-def _unreadable(path: Path, why: str) -> DataError:
-    return DataError(f"{path}: not a readable Excel workbook (.xlsx): {why}")
+def _unreadable(path: Path, error: Exception, place: str = "") -> DataError:
+    where = f"{path}: not a readable Excel workbook (.xlsx)" + (place and f": {place}")
+    return DataError(f"{where}: {_explain(error)}. Save it again in Excel or LibreOffice, or save the sheet as .csv")
+
+
+def _explain(error: Exception) -> str:
+    """In plain English what an error of openpyxl, or of what it is made of, says of a file."""
+    from xml.etree.ElementTree import ParseError
+
+    from bertkit.tasks.reading.sheet_rows import SheetError
+
+    if isinstance(error.__cause__, Exception):  # openpyxl wraps some in a general one
+        return _explain(error.__cause__)
+    words = str(error)
+    if isinstance(error, SheetError):
+        return words
+    if isinstance(error, ParseError):
+        return f"its XML is damaged ({words})"
+    if type(error).__module__.startswith("defusedxml"):
+        return "its XML declares entities, which no workbook needs and which may fill the memory"
+    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in words:
+        return "it is no zip archive, as workbooks are; is it an old .xls file, or one with a password?"
+    if isinstance(error, KeyError):
+        return f"it lacks a part that it names, {str(error.args[0]).removeprefix('There is no item named ')}"
+    if isinstance(error, (zipfile.BadZipFile, NotImplementedError, RuntimeError, *DAMAGED)):
+        return f"it is damaged or cut short ({words})"
+    return "what it says of its sheets, styles or properties does not follow the format"
 
 
 def _text(value: object) -> str:

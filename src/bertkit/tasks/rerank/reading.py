@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertkit.errors import counted
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
 from bertkit.tasks.reading.tables import (
@@ -109,8 +110,8 @@ def _graded(column: str, cell: object, label_column: str, label: object, split: 
     if label is None and split == "test":
         labels = [None] * len(documents)
     elif len(labels) != len(documents) or isinstance(label, list) != isinstance(cell, list):
-        got = f"{len(documents)} documents in column {column!r}, but {len(labels)} labels in column {label_column!r}"
-        raise RowError("number of labels", f"{got}; expected one for each")
+        got = f"{counted(len(documents), 'document')} in column {column!r}, but {counted(len(labels), 'label')}"
+        raise RowError("number of labels", f"{got} in column {label_column!r}; expected one for each")
     return [(text, _gain(label_column, value, split)) for text, value in zip(documents, labels, strict=True)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.text.task import TextTask, score
 
@@ -168,7 +168,7 @@ def _overlap(rows: Sequence[Example], cosine: npt.NDArray[np.number]) -> npt.NDA
 def _labels(rows: Sequence[Example], name: str) -> npt.NDArray[np.number]:
     labels = [row.label for row in rows]
     if not labels or any(label is None for label in labels):
-        raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
+        raise DataError(f"the baseline needs labelled {name} rows: {counted(len(rows), 'row')}, some without a label")
     if isinstance(labels[0], tuple):
         several = np.empty(len(labels), dtype=object)
         several[:] = labels

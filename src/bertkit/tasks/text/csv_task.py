@@ -12,6 +12,7 @@ from typing import Literal
 
 from bertkit.config.file_columns import Columns, Quoting
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
+from bertkit.tasks.examples import place_of
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
@@ -100,7 +101,7 @@ def csv_task(
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
         how = "a column each" if flags else "any number of them a row"
-        notes.append(f"{len(names)} labels, {how}: {shorten(names, limit=12)}")
+        notes.append(f"{counted(len(names), 'label')}, {how}: {shorten(names, limit=12)}")
     elif labels is not None:
         if problem == "regression":
             raise ConfigError("labels= is for classification; a regression task has none")
@@ -108,11 +109,11 @@ def csv_task(
         notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
     elif named is not None:
         names = named
-        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+        notes.append(f"{counted(len(named), 'label')}, named by the file: {shorten(named, limit=12)}")
     else:
         counts = _count_labels(file, table, target, bad)
         slips = [] if problem == "regression" else _take_slips(counts)
-        names = _labels_from(file, target, counts, problem, notes, guessed=label is None and problem is None)
+        names = _labels_from(file, table, target, counts, problem, notes, guessed=label is None and problem is None)
     task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
     if (bad.skipped or slips) and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
@@ -229,7 +230,14 @@ def _take_slips(counts: Counter[str]) -> list[str]:
 
 
 def _labels_from(
-    file: Path, column: str, counts: Counter[str], problem: Problem | None, notes: list[str], *, guessed: bool
+    file: Path,
+    table: Table,
+    column: str,
+    counts: Counter[str],
+    problem: Problem | None,
+    notes: list[str],
+    *,
+    guessed: bool,
 ) -> tuple[str, ...] | None:
     """The labels in order, or None for regression; ``guessed``: nobody has said that it is the column of labels."""
     numbers = [text for text in counts if _FLOAT.fullmatch(text)]
@@ -237,19 +245,26 @@ def _labels_from(
     gaps = [text for text in others if looks_missing(text)]
     if numbers and gaps and len(gaps) == len(others):
         raise DataError(
-            f"{file}: column {column!r} holds numbers and {counts[gaps[0]]:,} times {gaps[0]!r}, which looks like a "
-            "missing value. Remove those rows, or give the labels (labels= in Python) if it is one"
+            f"{_first(file, table, column, gaps)}: column {column!r} holds numbers and "
+            f"{counted(counts[gaps[0]], 'time')} {gaps[0]!r}, which looks like a missing value. "
+            "Remove those rows, or give the labels (labels= in Python) if it is one"
         )
     endless = [text for text in others if text.lstrip("+-").casefold() in ("inf", "infinity")]
     if numbers and problem is None and endless and len(endless) == len(others):
         raise DataError(
-            f"{file}: column {column!r} holds numbers and {counts[endless[0]]:,} times {endless[0]!r}, which is no "
-            "score to learn. Remove those rows, or pass problem='classification' to csv_task in Python if it is a label"
+            f"{_first(file, table, column, endless)}: column {column!r} holds numbers and "
+            f"{counted(counts[endless[0]], 'time')} {endless[0]!r}, which is no score to learn. "
+            "Remove those rows, or pass problem='classification' to csv_task in Python if it is a label"
         )
     fractions = any(not text.lstrip("+-").isdigit() for text in numbers)
     if problem == "regression" or (problem is None and fractions and not others):
         if others:
-            raise DataError(f"{file}: column {column!r} must hold numbers for regression, but has {others[0]!r}")
+            place, more = _first(file, table, column, others), sum(counts[text] for text in others) - 1
+            also = f", and so have {counted(more, 'row')} after it" if more else ""
+            raise DataError(
+                f"{place}: column {column!r} must hold numbers for regression, but has {others[0]!r}{also}. Correct or "
+                "remove it, or name another column with --label"
+            )
         _check_spread(file, column, counts, "score")
         low, high = min(map(float, numbers)), max(map(float, numbers))
         notes.append(f"regression: the scores go from {low:g} to {high:g}")
@@ -263,8 +278,17 @@ def _labels_from(
             "another column there, or, for scores, pass problem='regression' to csv_task in Python"
         )
     ordered = sorted(counts, key=float) if not others else sorted(counts, key=_natural)
-    notes.append(f"{len(ordered)} labels, in this order: {shorten(ordered, limit=12)}")
+    notes.append(f"{counted(len(ordered), 'label')}, in this order: {shorten(ordered, limit=12)}")
     return tuple(ordered)
+
+
+def _first(file: Path, table: Table, column: str, labels: Sequence[str]) -> str:
+    """The place of the first row with the first of these labels."""
+    return next(
+        place_of(file, row)
+        for row, (value,) in table.rows([column])
+        if not is_missing(value) and whole_text(value) == labels[0]
+    )
 
 
 def _check_spread(file: Path, column: str, counts: Counter[str], what: str) -> None:

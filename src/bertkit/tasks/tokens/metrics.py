@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bertkit.errors import InputError, did_you_mean
+from bertkit.errors import InputError, counted, did_you_mean
 from bertkit.metrics.tags import notation_of, read_entities, read_strictly
 from bertkit.tasks.examples import Row
 
@@ -137,9 +137,13 @@ def check_tags(predictions: Sentences, references: Sentences) -> None:
         if wrong:
             raise InputError(f"{name} must be tags such as 'B-PER', got {wrong[0]!r:.40}")
     if len(predictions) != len(references):
-        raise InputError(f"{len(predictions):,} predicted sentences but {len(references):,} right ones")
+        raise InputError(
+            f"{counted(len(predictions), 'predicted sentence')} but {counted(len(references), 'right one')}"
+        )
     for number, (ours, theirs) in enumerate(zip(predictions, references, strict=True)):
         if len(ours) != len(theirs):
-            raise InputError(f"sentence {number} has {len(theirs)} words, but {len(ours)} predicted tags")
+            raise InputError(
+                f"sentence {number} has {counted(len(theirs), 'word')}, but {counted(len(ours), 'predicted tag')}"
+            )
     if not any(len(tags) for tags in references):
         raise InputError("nothing to score: no words")

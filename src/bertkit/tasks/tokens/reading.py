@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
-from bertkit.errors import DataError, did_you_mean, shorten
+from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
 from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
@@ -91,7 +91,7 @@ def ner_task(
     notes = []
     files = tagged_files(data)
     for split, path in ({split: path for split, path in files.items() if split != "test"} or files).items():
-        sentences = _sentences(path, columns, BadRows(on_error, gather=True))
+        sentences = read_sentences(path, columns, BadRows(on_error, gather=True))
         spelling = spelling_of([sentence.tags for sentence in sentences])
         types, num_words = spelling.types, sum(len(sentence.words) for sentence in sentences)
         if len(types) > MANY_TYPES or (len(types) > 20 and len(types) > num_words / 10):
@@ -109,7 +109,7 @@ def ner_task(
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
     """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`."""
     bad = BadRows(on_error, gather=True)
-    sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
+    sentences = read_sentences(path, task.columns, bad, tagged=None if split == "test" else True)
     spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None
     rows = []
     for sentence in sentences:
@@ -132,7 +132,7 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
     return examples
 
 
-def _sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
+def read_sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
     """The whole sentences of a file of either form, at least one; ``tagged`` as in :func:`read_conll`."""
     if kind_of(path) in TABLES:
         found = list(_read_rows(path, columns, bad, tagged=tagged))
@@ -181,8 +181,8 @@ def _check_row(names: Sequence[str], values: Sequence[Any], known: Sequence[str]
         return
     tags = values[1]
     if not isinstance(tags, list) or len(tags) != len(words):
-        found = f"{len(tags)} tags" if isinstance(tags, list) else f"{tags!r:.60}"
-        raise RowError("tags do not fit", f"column {names[1]!r} holds {found} for {len(words)} words")
+        found = counted(len(tags), "tag") if isinstance(tags, list) else f"{tags!r:.60}"
+        raise RowError("tags do not fit", f"column {names[1]!r} holds {found} for {counted(len(words), 'word')}")
     if known is None and not _is_list_of(tags, str):
         raise RowError(
             "tags without names",

@@ -18,6 +18,8 @@ from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
 #: Not ``e-mail``: of the letters those that every scheme has.
+#: Digit and letters of other scripts that look like the tag O.
+_NO_LETTER_O = ("0", "\u041e", "\u039f")
 _NEAR_TAG = re.compile(r"([biBI])[-_](.+)", re.DOTALL)
 
 
@@ -53,12 +55,15 @@ def near_tags(types: Sequence[str]) -> tuple[str, ...]:
     near = {kind: found for kind in types if (found := _meant(kind)) is not None}
     if not near:
         return ()
-    listed = ", ".join(f"{kind!r} (is it {tag!r}?)" for kind, tag in list(near.items())[:10])
+    listed = ", ".join(
+        f"{kind!r} (is it {tag!r}{', the letter' if kind in _NO_LETTER_O else ''}?)"
+        for kind, tag in list(near.items())[:10]
+    )
     return (f"NEAR-TAGS: taken for types of entities, without a letter: {listed}",)
 
 
 def _meant(kind: str) -> str | None:
-    if kind.casefold() == OUTSIDE.casefold():
+    if kind in _NO_LETTER_O or kind.casefold() == OUTSIDE.casefold():
         return OUTSIDE if kind != OUTSIDE else None
     found = _NEAR_TAG.fullmatch(kind)
     return None if found is None else f"{found[1].upper()}-{found[2]}"
@@ -84,7 +89,7 @@ def _add_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, ma
     shortest, median, longest = int(tokens.min()), float(np.median(tokens)), int(tokens.max())
     line = f"word pieces of a sentence: {shortest} to {longest:,}, median {median:g}"
     if len(windows) != num_sentences:
-        line += f"; windows of {max_length} make {len(windows):,} rows"
+        line += f"; windows of {max_length} make {counted(len(windows), 'row')}"
     facts.add(line, tokens=(shortest, median, longest), windows=len(windows))
     without, shared = int((windows.first_pieces < 0).sum()), int(shares_piece(windows.first_pieces).sum())
     facts.count("words_without", without, "word", "without a word piece; predicted O, or as the entity around it")

@@ -26,7 +26,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.system.device import Device, find_device
 from bertkit.system.json_files import printable
@@ -91,7 +91,7 @@ class CorpusResult(Rendered):
         rows.append(("MFLOP a text of 128 tokens", *(f"{count:,.0f}" for count in self.megaflops.values())))
         found = {**{f"train {name}": value for name, value in self.losses.items()}, **self.scores}
         lines = [f"{name:<26} {value:.4f}" for name, value in found.items()]
-        return rendered(f"{self.method}: {self.steps:,} steps", [rows], lines, self.folder / MODEL)
+        return rendered(f"{self.method}: {counted(self.steps, 'step')}", [rows], lines, self.folder / MODEL)
 
 
 def distill_corpus(
@@ -114,13 +114,14 @@ def distill_corpus(
     check_training(config, given.method, dev)
     path = resolve(teacher)
     check_tokenizer(path, store, "teacher")
-    given = replace(given, student=student_of(given, path))
+    given = replace(given, student=(student := student_of(given, path)))
+    if student.model is not None:  # others have the teacher's
+        check_tokenizer(resolve(student.model), store, "student")
     facts: dict[str, Json] = {"teacher": teacher_facts(teacher, model_hash(path))}
     with distilling(out, given, path, place, facts) as run:
         known = load_teacher(path, given.method)
         run.begin()
         start = run.start(PREDICTS.get(given.method, "BertModel"))
-        check_tokenizer(start, store, "student")
 
         def loss_for(network: Network) -> nn.Module:
             return taught(network, known, given)

@@ -29,7 +29,7 @@ from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.run_files import SETTINGS, read_facts, read_settings
 from bertkit.inference.runs import Run, open_run
@@ -65,7 +65,7 @@ from bertkit.training.distillation.model_costs import Measurable, costs_of
 from bertkit.training.distillation.students import first_shape
 from bertkit.training.distillation.taught_networks import check_pair
 from bertkit.training.distillation.taught_result import TaughtResult
-from bertkit.training.distillation.taught_states import StatePair, follow_states, open_pair
+from bertkit.training.distillation.taught_states import StatePair, check_same_tokenizer, follow_states, open_pair
 from bertkit.training.distillation.teachers import (
     Teacher,
     check_tokenizer,
@@ -133,6 +133,9 @@ def distill_task(
         )
     _check_student(student, teachers[0], given.distillation)
     opened = open_teachers(teachers, taught, device=place)
+    reads = AutoTokenizer.from_pretrained(checkpoint_folder(resolve(student.model or teachers[0])))
+    for teacher in opened:
+        check_tokenizer(teacher, taught, reads)
     facts: dict[str, Json] = {
         "teachers": [teacher_facts(path, each.sha256) for path, each in zip(teachers, opened, strict=True)],
         "task": learned.name,
@@ -165,9 +168,7 @@ class _Job:
     def result(self, texts: Sequence[str | Path], *, compare: bool) -> TaughtResult:
         """Train with and without the teachers, and measure."""
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
-        for teacher in self.teachers:
-            check_tokenizer(teacher, self.taught, tokenizer)
-        pair = self._open_states()  # which may refuse them: before texts are varied and teachers asked
+        pair = self._open_states()
         rows = read_rows(self.taught, self.data, self.config)
         train, known = list(rows.train), [*rows.train, *rows.dev]
         more = read_unlabelled(self.taught, texts, known)
@@ -224,7 +225,7 @@ class _Job:
             rows: list[Row] = [dict(zip(("text", "text_pair"), texts, strict=False)) for texts in found]
             write_atomically(file, to_jsonl(rows))
         read = [Example(str(row["text"]), row.get("text_pair"), source=str(file)) for row in read_lines(file)]
-        say(f"{len(read):,} variants of {len(train):,} training texts ({printable(file)})")
+        say(f"{counted(len(read), 'variant')} of {counted(len(train), 'training text')} ({printable(file)})")
         return [example for example in read if self.taught.texts(example) not in known]
 
     def _open_states(self) -> StatePair | None:
@@ -282,12 +283,14 @@ class _Job:
 
 
 def _check_student(student: Student, teacher: str | Path, settings: TaskDistillation) -> None:
-    """Refuse a student that cannot be made, or compared with its teacher, before anything is written."""
+    """Refuse (ConfigError) a student that cannot be made, or compared with its teacher, before anything is written."""
     ours = first_shape(student, teacher)
     if settings.state_epochs:
         theirs = read_any_config(config_path(resolve(teacher)))
         if isinstance(ours, BertConfig) and isinstance(theirs, BertConfig):
             check_pair(ours, theirs, settings)
+        if student.model is not None:
+            check_same_tokenizer(resolve(student.model), resolve(teacher), settings)
 
 
 def _data_of(teacher: str | Path, data: str | Path | None) -> str | Path:

@@ -34,7 +34,7 @@ from bertkit.config.sentence_config import Dense, SentenceConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.engine.backend import Check
 from bertkit.engine.closeness import Closeness, closeness, nearest_other
-from bertkit.errors import DataError
+from bertkit.errors import DataError, counted
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
 from bertkit.inference.sentence_encoder import SentenceEncoder
@@ -122,7 +122,9 @@ class VectorsResult(Rendered):
         kept = "" if self.kept == 1 else f"; the teacher's vectors are cut to {self.kept:.1%} of their squared length"
         words = "masked words found: {accuracy:.1%}; always the most frequent one: {most_frequent:.1%}"
         lines = [] if self.masked_lm is None else [words.format(**self.masked_lm)]
-        headline = f"vectors: a student of {self.texts['train']:,} texts, scored on {self.texts['dev']:,}{kept}"
+        headline = (
+            f"vectors: a student of {counted(self.texts['train'], 'text')}, scored on {self.texts['dev']:,}{kept}"
+        )
         return rendered(headline, [rows, costs_table(self.costs)], lines, self.folder / MODEL)
 
 

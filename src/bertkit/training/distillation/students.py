@@ -87,7 +87,14 @@ def shape_of(student: Student, teacher: str | Path) -> BertConfig:
     if student.layers is not None:
         return shape_with(shape, chosen_layers(student.layers, shape))
     assert student.shape is not None, "the student says one thing"
-    return small_shape(shape, student)
+    smaller = small_shape(shape, student)
+    ours, theirs = smaller.embedding_width, shape.embedding_width
+    if student.teacher_embeddings and ours > theirs:
+        raise ConfigError(
+            f"teacher_embeddings: the student's embeddings have {ours} numbers, the teacher's {theirs}; "
+            "they can be cut, not widened"
+        )
+    return smaller
 
 
 def take_embeddings(student: BertModel, teacher: BertModel) -> None:
@@ -98,11 +105,6 @@ def take_embeddings(student: BertModel, teacher: BertModel) -> None:
     ours, theirs = student.embeddings, teacher.embeddings
     words_VD = theirs.word_embeddings.weight.detach()
     width = ours.word_embeddings.embedding_dim
-    if width > words_VD.shape[1]:
-        raise ConfigError(
-            f"teacher_embeddings: the student's embeddings have {width} numbers, the teacher's {words_VD.shape[1]}; "
-            "they can be cut, not widened"
-        )
     directions_DW, _ = narrowing(words_VD.numpy(), width)
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         table, given = getattr(ours, name), getattr(theirs, name)

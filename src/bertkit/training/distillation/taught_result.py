@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bertkit.errors import counted
 from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.training.distillation.distill_run import WITH, rendered
@@ -55,7 +56,7 @@ class TaughtResult(Rendered):
             share = f"{self.taught.mean[name] / top:.1%}" if top else ""
             alone = "not run" if self.alone is None else self.alone.score_line(name)
             rows.append((name, "" if top is None else f"{top:.4f}", score, share, alone))
-        trained = f"{self.texts['labelled']:,} labelled examples"
+        trained = counted(self.texts["labelled"], "labelled example")
         if self.texts["unlabelled"]:
             trained += f" and {self.texts['unlabelled']:,} without labels"
         headline = f"{self.taught.task} (dev): a student of {trained}"

@@ -48,14 +48,19 @@ def open_pair(
 ) -> StatePair:
     """A student of weights ``start`` and its teacher, and the tokenizer of both. A head is kept and not trained."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
-    if tokenizer_digest(tokenizer) != tokenizer_digest(AutoTokenizer.from_pretrained(checkpoint_folder(teacher))):
+    student = _student(start, workflow).to(device)
+    return TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=seed), tokenizer
+
+
+def check_same_tokenizer(start: Path, teacher: Path, settings: TaskDistillation) -> None:
+    """Refuse (ConfigError) a checkpoint whose states cannot be compared with the teacher's."""
+    ours, theirs = (AutoTokenizer.from_pretrained(checkpoint_folder(path)) for path in (start, teacher))
+    if tokenizer_digest(ours) != tokenizer_digest(theirs):
         raise ConfigError(
             f"state_epochs={settings.state_epochs}: the student {printable(start)} has another tokenizer than the "
             f"teacher {printable(teacher)}, and states are compared token by token; give a student with the teacher's "
             "tokenizer, or set state_epochs=0"
         )
-    student = _student(start, workflow).to(device)
-    return TaughtStates(student, BertModel.from_pretrained(teacher), settings, seed=seed), tokenizer
 
 
 def follow_states(

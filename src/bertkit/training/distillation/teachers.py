@@ -20,7 +20,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
@@ -88,7 +88,7 @@ def read_unlabelled(taught: TaughtWorkflow, files: Iterable[str | Path], known: 
         fresh, count = taught.read_unlabelled(file, seen)
         if not fresh:
             raise DataError(f"{file}: there is no text that is not in the training or the dev file already")
-        say(f"{file}: {len(fresh):,} texts without labels" + (f" of {count:,}" if len(fresh) < count else ""))
+        say(f"{file}: {counted(len(fresh), 'text')} without labels" + (f" of {count:,}" if len(fresh) < count else ""))
         seen.update(map(taught.texts, fresh))
         found += fresh
     return found

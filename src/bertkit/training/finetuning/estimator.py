@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, counted
 from bertkit.system.console import quiet
 from bertkit.system.device import Device, find_device
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.reading.bad_rows import is_missing
 
 if TYPE_CHECKING:
     from bertkit.tasks import TextTask
@@ -100,7 +101,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: n labels, at least two different ones.
 
         Raises:
-            InputError: X or y have the wrong form or length.
+            InputError: X or y have the wrong form or length, an empty text or a missing label.
             CheckpointError: the start checkpoint cannot be used.
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
@@ -113,6 +114,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from bertkit.training.trainer.generators import seeded
 
         texts, pairs = _columns(X)
+        for number, text in enumerate(zip(texts, pairs or texts, strict=True)):
+            if any(map(is_missing, text)):
+                raise InputError(f"X has an empty text in row {number} (counted from 0); leave such rows out")
         labels = _labels(y, len(texts))
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -139,6 +143,15 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = self._logits(X)
         predicted: npt.NDArray[np.generic] = self.classes_[logits.argmax(axis=1)]
         return predicted
+
+    def score(self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Share of the texts whose label is predicted. Refuses labels as :meth:`fit` does, or of another kind."""
+        check_is_fitted(self, "model_")
+        texts = _listed(X)
+        labels, known = _labels(y, len(texts)), self.classes_.tolist()[0]
+        if isinstance(labels.tolist()[0], str) != isinstance(known, str):
+            raise InputError(f"y holds labels such as {labels.tolist()[0]!r}; fitted on labels such as {known!r}")
+        return float(super().score(texts, labels, sample_weight))
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.generic]:
         """Probability of each label of ``classes_``, float64 ``(n, C)``; rows sum to 1."""
@@ -169,7 +182,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
         if count := int(truncated.sum()):
             warnings.warn(
-                f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
+                f"{count:,} of {counted(len(truncated), 'text')} {'is' if count == 1 else 'are'} longer than "
                 f"max_length={self.config_.max_length} word pieces and truncated; raise max_length to read more",
                 UserWarning,
                 stacklevel=4,
@@ -317,8 +330,6 @@ def _rebuild(weights: bytes, shape: dict[str, Json], device: Device) -> Classifi
 
 def _columns(X: Texts) -> tuple[list[str], list[str] | None]:
     """Texts and second texts (None for single ones)."""
-    if isinstance(X, (str, bytes)):
-        raise InputError("X must be a list of texts, got one string: put it in a list")
     rows = _listed(X)
     if not rows:
         raise InputError("X is empty: found 0 sample(s), a minimum of 1 is required")
@@ -334,6 +345,10 @@ def _columns(X: Texts) -> tuple[list[str], list[str] | None]:
 
 def _listed(values: Any) -> list[Any]:
     """The values of a list, another iterable, an array, or a column of pandas, polars or Arrow."""
+    if isinstance(values, (str, bytes)) or (isinstance(values, np.ndarray) and not values.ndim):
+        raise InputError("X must be a list of texts, got one string: put it in a list")
+    if not isinstance(values, Iterable):
+        raise InputError(f"X must be a list of texts, got {values!r:.80}")
     if hasattr(values, "to_pylist"):  # Arrow, whose to_numpy() refuses texts in chunks
         return list(values.to_pylist())
     if hasattr(values, "to_numpy"):
@@ -348,7 +363,7 @@ def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or len(labels) != num_rows:
-        raise InputError(f"y must have one label for each of the {num_rows} texts, got shape {labels.shape}")
+        raise InputError(f"y must have one label for each of the {counted(num_rows, 'text')}, got shape {labels.shape}")
     _check_values(y)
     try:
         check_classification_targets(labels)
@@ -361,7 +376,7 @@ def _check_values(y: npt.ArrayLike) -> None:
     """InputError for a row without a label, or with one of another kind than the first, which numpy would convert."""
     values = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in _listed(y)]
     for number, value in enumerate(values):
-        nothing = value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
+        nothing = is_missing(value) or type(value).__name__ in ("NAType", "NaTType")  # of pandas
         if nothing or (isinstance(value, float | np.floating) and not math.isfinite(value)):
             raise InputError(f"y has no label in row {number} (counted from 0), but {value!r}; leave such rows out")
         if any(isinstance(value, kind) != isinstance(values[0], kind) for kind in (str, bool | np.bool_)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Ragged
 from bertkit.tasks.examples import Example
@@ -61,7 +61,8 @@ def advice_on(workflow: AnyWorkflow, rows: Sequence[Example], config: FinetuneCo
     counts = Counter(row.label for row in rows)
     if statistics.median(counts.values()) > FEW_OF_LABEL:
         return ""
-    return f"{len(rows):,} training rows are few: few_shot=True (--few-shot) compares ways to learn from them"
+    few = f"{counted(len(rows), 'training row')} {'is' if len(rows) == 1 else 'are'} few"
+    return f"{few}: few_shot=True (--few-shot) compares ways to learn from them"
 
 
 def can_cross_validate(rows: Sequence[Example]) -> bool:

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.metrics.intervals import Drawn, interval_text, middle_of
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import Progress, aligned, clock, say
@@ -133,7 +133,7 @@ def select_method(job: Job) -> tuple[Job, Selection]:
     job = _with_method(job, chosen, parts.said[chosen] if job.data.rows.cross_validated else None)
     if chosen == "pseudo":
         train = parts.all_with_pseudo_labels()
-        say(f"training on {len(train) - len(rows):,} texts with pseudo-labels as well")
+        say(f"training on {counted(len(train) - len(rows), 'text')} with pseudo-labels as well")
         job = replace(job, data=replace(job.data, train=train))
     return job, found
 

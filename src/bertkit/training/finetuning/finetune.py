@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from bertkit.config.any_config import AnyConfig, is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.decision import read_decision
-from bertkit.errors import ConfigError, DataError, MissingExtraError
+from bertkit.errors import ConfigError, DataError, MissingExtraError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means
@@ -28,7 +31,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
-from bertkit.tasks.run_rows import read_rows, sets_of
+from bertkit.tasks.run_rows import TRAINED_ON, read_rows, sets_of, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
@@ -240,7 +243,7 @@ def _prepare(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
         f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
-        f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
+        f"{counted(config.seeds, 'seed')}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))
         + (f", {adapters}" if adapters else "")
     )
@@ -329,6 +332,8 @@ def _finish(
         pictures = tuple(save_figure(figure, run.path / f"{name}.png").name for name, figure in figures.items())
     except MissingExtraError as error:
         say(f"no plots: {error}")
+    np.save(kept := BytesIO(), np.unique(text_hashes(workflow, rows.train)))
+    write_atomically(run.path / TRAINED_ON, kept.getvalue())
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))
     write_json(run.path / METRICS, result.to_dict())
     return result

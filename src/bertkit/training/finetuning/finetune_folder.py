@@ -7,6 +7,7 @@
         finetune.json                settings, task, data and start checkpoint of the run
         metrics.json                 scores with the protocol they were made under; written last
         log.jsonl                    one line per step and per epoch, of the best seed
+        trained-on.npy               64-bit hashes of the training texts, by which evaluate finds them in other data
         predictions-dev.jsonl        text, gold, predicted, probabilities (of the 100 likeliest labels)
         errors-dev.jsonl             the worst of them, worst first
         evaluation-*                 later evaluations: scores with their protocol, predictions, the worst of them

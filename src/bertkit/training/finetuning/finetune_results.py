@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, counted
 from bertkit.inference.run_files import METRICS
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.console import aligned
@@ -105,7 +105,7 @@ class FinetuneResult(Rendered):
         """``0.912`` for one seed, ``0.909 ± 0.004 (3 seeds)`` for several."""
         if self.sd is None:
             return f"{self.mean[metric]:.4f}"
-        return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({len(self.seeds)} seeds)"
+        return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({counted(len(self.seeds), 'seed')})"
 
     def score_rows(self, *, absent: str = "") -> list[tuple[str, str, str]]:
         """Each metric with its score and the baseline's (``absent`` if it has none)."""
@@ -125,7 +125,7 @@ class FinetuneResult(Rendered):
         rows = [("metric", "model", self.baseline_name if self.baseline else ""), *self.score_rows()]
         seed = next(seed for seed in self.seeds if seed.seed == self.chosen_seed)
         kept = f"kept epoch {seed.best_epoch} of {seed.epochs}" + (", stopped early" if seed.stopped_early else "")
-        lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
+        lines = [f"{self.task}, {self.protocol['split']} ({counted(self.protocol['data']['dev_rows'], 'row')})"]
         lines += [f"  {line}" for line in aligned(rows)]
         lines += [f"  {self.spread_line()}"] if self.interval is not None else []
         lines.append(f"  {kept}: {self.protocol['selection']}")

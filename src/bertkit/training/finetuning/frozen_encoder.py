@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from bertkit.engine.backend import Wanted
 from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.errors import counted
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
@@ -127,7 +128,7 @@ def frozen_vectors(
         return vectors if windows_apart(model, features) else features.mean(vectors)
     file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
     if file is not None and (found := read_features(file, (len(features), model.config.hidden_size))) is not None:
-        say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
+        say(f"{label}: {counted(len(features), 'row')} found in the feature cache ({file})")
         return found
 
     wanted = Wanted(("pooler_output",))

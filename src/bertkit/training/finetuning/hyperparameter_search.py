@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
-from bertkit.errors import require
+from bertkit.errors import counted, require
 from bertkit.inference.run_files import SEARCH
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import read_json, write_json
@@ -83,7 +83,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         method = "every one"
         settings = iter([dict(zip(space, values, strict=True)) for values in product(*space.values())])
     else:
-        method = f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+        method = f"Optuna, TPE, {counted(num_trials, 'trial')}, seed {job.config.seed}"
         settings = _sampled(space, num_trials, job.config.seed, trials)
     found = Search(
         method=method,

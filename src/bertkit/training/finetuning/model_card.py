@@ -9,6 +9,7 @@ from typing import Any
 from bertkit.errors import counted
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.run_rows import rows_not_drawn
 from bertkit.tasks.workflow import Card, Decision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 
@@ -38,8 +39,8 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         *([f"- {result.spread_line()}"] if result.interval is not None else []),
         *(f"- {note}" for note in result.notes),
         "",
-        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}). This folder has the model of seed "
-        f"{result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
+        f"Measured on {protocol['split']} ({counted(data['dev_rows'], 'row')}{held_out}). This folder has the model of "
+        f"seed {result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
         "`metrics.json` states in full.\n",
         *_methods(protocol.get("few_shot")),
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
@@ -86,7 +87,7 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
     data = protocol["data"]
     cut = 100 * data["truncated_share"]["train"]
     bad = data["bad_rows_left_out"]["train"]
-    left_out = f"{data['train_rows_left_out'] + bad:,} left out"
+    left_out = f"{rows_not_drawn(data) + bad:,} left out"
     bad_rows = f", bad rows among them: {bad:,}" if bad else ""
     chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
     return {
@@ -120,8 +121,8 @@ def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:
         for each in few_shot["compared"]
     ]
     return [
-        f"Methods compared by cross-validation on the {few_shot['rows']:,} training rows ({few_shot['folds']} parts), "
-        "with 95 % intervals, those of differences paired by row:\n",
+        f"Methods compared by cross-validation on the {counted(few_shot['rows'], 'training row')} "
+        f"({few_shot['folds']} parts), with 95 % intervals, those of differences paired by row:\n",
         _table(("method", few_shot["metric"], "below the chosen"), rows),
     ]
 

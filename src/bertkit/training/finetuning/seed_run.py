@@ -78,7 +78,7 @@ class TaskData:
             "dev_held_out_of_train": rows.held_out,
             **({"dev_is_train": True} if rows.cross_validated else {}),
             "train_rows": len(rows.train),
-            "train_rows_left_out": rows.num_before_cut - len(rows.train),
+            "train_rows_not_drawn": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
             **{f"{name}_rows": len(examples) for name, examples in rows.more.items()},
             "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},

@@ -22,7 +22,7 @@ from bertkit.checkpoints.any_names import any_table
 from bertkit.checkpoints.huggingface import WEIGHTS, find_weights, is_head
 from bertkit.config.any_config import is_encoder_decoder, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.metrics.intervals import interval_text
 from bertkit.model.auto import class_named
 from bertkit.model.models import BertModel, HeadModel
@@ -89,7 +89,7 @@ class HeadsResult(Rendered):
             )
         lines = [f"  {line}" for line in aligned(rows)]
         return "\n".join(
-            [f"{len(self.heads)} heads on a {self.encoder} encoder", *lines, f"  {printable(self.folder)}"]
+            [f"{counted(len(self.heads), 'head')} on a {self.encoder} encoder", *lines, f"  {printable(self.folder)}"]
         )
 
 
@@ -222,7 +222,7 @@ def _card(result: HeadsResult, start: str) -> str:
     return "\n".join(
         [
             "---\nlibrary_name: bertkit\n---\n",
-            f"# {len(rows)} heads on one encoder\n",
+            f"# {counted(len(rows), 'head')} on one encoder\n",
             f"Made by `bertkit finetune multi --freeze-encoder` from `{start.rpartition('/')[2]}`.\n",
             *rows,
             "\n## Use\n",

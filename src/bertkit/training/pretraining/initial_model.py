@@ -16,7 +16,7 @@ from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.data.examples.denoising_batches import DenoisingVocabulary
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.model.models import BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining
 from bertkit.model.resize import resize_vocabulary
@@ -203,8 +203,8 @@ def _missing_parts(path: Path, shape: BertConfig, wanted: type[Network]) -> tupl
 def _add_words(network: Network, words: NewWords) -> None:
     if not isinstance(network, Encoder):
         raise ConfigError(
-            f"the token store was prepared with {len(words):,} words more than the checkpoint has, and words can be "
-            "added to encoders only; prepare the corpus with the checkpoint's own tokenizer"
+            f"the token store was prepared with {counted(len(words), 'word')} more than the checkpoint has, and words "
+            "can be added to encoders only; prepare the corpus with the checkpoint's own tokenizer"
         )
     # A checkpoint may have a few more rows than its tokenizer has tokens. One with fewer is refused later.
     if (num_rows := network.config.vocab_size) >= words.base_size:

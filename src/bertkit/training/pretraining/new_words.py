@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import BertkitError, DataError
+from bertkit.errors import BertkitError, DataError, counted
 from bertkit.system.console import say
 from bertkit.tokenization import AutoTokenizer, BertTokenizer, WordpieceTokenizer
 
@@ -38,7 +38,7 @@ class NewWords:
     def __str__(self) -> str:
         unknown = f" ({self.num_unknown:,} of them [UNK])" if self.num_unknown else ""
         return (
-            f"{len(self):,} new words, {self.num_in_unused_places:,} in the places of [unusedN] and "
+            f"{counted(len(self), 'new word')}, {self.num_in_unused_places:,} in the places of [unusedN] and "
             f"{len(self) - self.num_in_unused_places:,} after the last token; each is initialized with the mean of the "
             f"rows of its pieces{unknown}"
         )

@@ -23,6 +23,7 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import counted
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
 from bertkit.optim import (
@@ -275,7 +276,9 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
 
     def name(store: TokenStore) -> str:  # its content identifies it, not its location
         counts, sha256 = store.manifest.counts, sha256_file(store.path / MANIFEST)
-        return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
+        return (
+            f"{counted(counts.num_documents, 'document')}, {counted(counts.num_tokens, 'token')}, sha256 {sha256[:16]}"
+        )
 
     return {
         "config": config.model_dump(),

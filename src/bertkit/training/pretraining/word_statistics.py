@@ -1,12 +1,8 @@
 """Word statistics of a token store: frequencies, and embeddings computed from co-occurrence counts.
 
 A masked LM that has not begun to read knows word frequencies only, so their entropy is the loss to beat. Counting
-co-occurrences takes seconds where a masked LM takes hours to learn as much about single words: the counts of pairs
-within a window, weighted by distance, become positive pointwise mutual information with smoothed contexts, and a
-truncated SVD of that matrix gives the embeddings a new model can start from (Levy & Goldberg 2014; Levy, Goldberg &
-Dagan 2015, with their settings: contexts to the power of 0.75, square roots of the singular values). Deviations:
-contexts are the most frequent tokens only, as many as memory allows; the SVD is randomized (Halko et al. 2011); the
-mean is subtracted and every vector has length 1.
+co-occurrences takes seconds where a masked LM takes hours to learn as much about single words: a new model can start
+from the vectors of :mod:`bertkit.training.word_vectors.cooccurrence`.
 """
 
 from __future__ import annotations
@@ -14,27 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from bertkit.data.store.token_store import TokenStore
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import progress
-from bertkit.training.trainer.generators import seeded
+from bertkit.training.word_vectors.cooccurrence import pair_counts, vectors_of_pairs
 
 #: Maximum tokens that :func:`unigram_counts` counts, evenly spread over the store.
 COUNTED_TOKENS = 50_000_000
 #: Tokens read at a time.
 _READ_TOKENS = 1_000_000
-#: Maximum distance between the two tokens of a pair; a pair at distance d counts 1 / d.
-WINDOW = 8
-#: Maximum entries of the pair table, 4 bytes each: all pairs of a vocabulary of 11,585.
-MAX_ENTRIES = 1 << 27
-_SMOOTHING = 0.75
-#: Extra dimensions and power iterations of the randomized SVD.
-_OVERSAMPLING, _ROUNDS = 24, 3
-#: Rows of the pair table processed at a time.
-_BLOCK = 1024
 
 
 def unigram_counts(store: TokenStore) -> Ints:
@@ -87,53 +73,17 @@ def unigram_logits(store: TokenStore) -> Floats:
 def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floats:
     """A vector of length 1 for every token of the tokenizer: float32 ``(num_tokens, d)``, d at most ``size``.
 
-    Takes under a second per million tokens; the same everywhere up to rounding; tokens without a pair get zeros.
+    Takes under a second per million tokens; see :mod:`bertkit.training.word_vectors.cooccurrence`.
     """
-    pairs_VC = count_pairs(store)
-    seen_V = pairs_VC.sum(1) > 0
-    size = min(size, *pairs_VC.shape)
-    _to_information(pairs_VC)
-    with seeded(seed), torch.inference_mode():
-        wanted = min(size + _OVERSAMPLING, *pairs_VC.shape)
-        left_VD, singular_D, _ = torch.svd_lowrank(torch.from_numpy(pairs_VC), q=wanted, niter=_ROUNDS)
-        vectors_VD: Floats = (left_VD[:, :size] * singular_D[:size].sqrt()).numpy()
-    vectors_VD -= vectors_VD[seen_V].mean(0) if seen_V.any() else 0
-    vectors_VD[~seen_V] = 0
-    lengths_V = np.linalg.norm(vectors_VD, axis=1, keepdims=True)
-    np.divide(vectors_VD, lengths_V, out=vectors_VD, where=lengths_V > 0)
-    return vectors_VD
+    return vectors_of_pairs(count_pairs(store), size, seed=seed)
 
 
 def count_pairs(store: TokenStore) -> Floats:
     """Counts of tokens with context tokens in one document, by 1 / distance: float32 ``(num_tokens, contexts)``."""
-    counts_V = unigram_counts(store)
-    num_contexts = min(len(counts_V), max(1, MAX_ENTRIES // len(counts_V)))
-    contexts = np.sort(np.argsort(-counts_V, kind="stable")[:num_contexts])
-    column_V = np.full(len(counts_V), -1, np.int64)
-    column_V[contexts] = np.arange(num_contexts)
-    pairs_VC = np.zeros((len(counts_V), num_contexts), np.float32)
-    for first, end in progress(parts_of(store), label="counting co-occurrences", unit="parts"):
-        ids_T = store.tokens(first, end).astype(np.int64)
-        document_of = np.searchsorted(store.document_boundaries, np.arange(first, end), side="right")
-        documents_T = np.repeat(document_of, store.sentence_lengths[first:end])
-        for distance in range(1, WINDOW + 1):
-            together = documents_T[:-distance] == documents_T[distance:]
-            left, right = ids_T[:-distance][together], ids_T[distance:][together]
-            for token, near in ((left, right), (right, left)):
-                column = column_V[near]
-                entries = (token * num_contexts + column)[column >= 0]
-                np.add.at(pairs_VC.reshape(-1), entries, np.float32(1 / distance))
-    return pairs_VC
+    parts = progress(parts_of(store), label="counting co-occurrences", unit="parts")
+    return pair_counts((_with_documents(store, first, end) for first, end in parts), unigram_counts(store))
 
 
-def _to_information(pairs_VC: Floats) -> None:
-    tokens_V = pairs_VC.sum(1, dtype=np.float64)
-    contexts_C = pairs_VC.sum(0, dtype=np.float64) ** _SMOOTHING
-    contexts_C /= max(contexts_C.sum(), 1.0)
-    for start in range(0, len(pairs_VC), _BLOCK):
-        block = pairs_VC[start : start + _BLOCK]
-        expected = np.outer(tokens_V[start : start + _BLOCK], contexts_C)
-        np.divide(block, expected, out=block, where=expected > 0, casting="same_kind")
-        with np.errstate(divide="ignore"):
-            np.log(block, out=block)
-        np.maximum(block, 0, out=block)
+def _with_documents(store: TokenStore, first: int, end: int) -> tuple[Ints, Ints]:
+    document_of = np.searchsorted(store.document_boundaries, np.arange(first, end), side="right")
+    return store.tokens(first, end).astype(np.int64), np.repeat(document_of, store.sentence_lengths[first:end])

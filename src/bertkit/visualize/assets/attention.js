@@ -3,6 +3,7 @@
 const { maps, shown } = JSON.parse(document.getElementById("data").textContent);
 const ROW = 26; // pixels of a word, as in attention.css
 const MOST_LINES = 4000; // drawn at once, the strongest
+const SMALL = 56; // pixels of the matrix of a head among all heads
 const main = document.getElementById("attention");
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -272,18 +273,31 @@ function drawMatrix() {
     const made = element("div", {}, labelled ? name : "");
     made.style.cssText = side
       ? `width:${cell}px;writing-mode:vertical-rl;font:11px/${cell}px system-ui,sans-serif;max-height:8rem;overflow:hidden;white-space:pre`
-      : `height:${cell}px;font:11px/${cell}px system-ui,sans-serif;text-align:right;padding-right:4px;max-width:8rem;overflow:hidden;white-space:pre`;
+      : `height:${cell}px;font:11px/${cell}px system-ui,sans-serif;text-align:right;padding-right:8px;max-width:8rem;overflow:hidden;white-space:pre`;
     return made;
   };
   const left = element("div", {}, ...rows.map((row) => label(map().rows[row], 0)));
   const below = element("div", {}, ...columns.map((column) => label(map().columns[column], 1)));
-  below.style.cssText = "display:flex;padding-top:4px";
+  below.style.cssText = "display:flex;padding-top:8px";
   const table = element("div", { className: "scroll" }, left, frame, element("div"), below);
   table.style.cssText = "display:grid;grid-template-columns:auto auto;justify-content:start;padding:4px";
-  place.replaceChildren(table, element("p", { className: "quiet" }, `From the words on the left to those below. Darkest in the light, brightest in the dark: ${number(most)}.`));
+  place.replaceChildren(table, element("p", { className: "quiet" }, `From the words on the left to those below. The full color is the largest value, ${number(most)}.`));
 }
 
 // All layers and heads ---------------------------------------------------------------------------
+
+/** A matrix of at most SMALL cells a side, each the largest of those that it stands for, with the numbers of both sides. */
+function shrunk(found, rows, columns, width) {
+  const [height, wide] = [Math.min(SMALL, rows.length), Math.min(SMALL, columns.length)];
+  const small = new Float32Array(height * wide);
+  rows.forEach((row, y) =>
+    columns.forEach((column, x) => {
+      const at = Math.floor((y * height) / rows.length) * wide + Math.floor((x * wide) / columns.length);
+      small[at] = Math.max(small[at], found[row * width + column]);
+    }),
+  );
+  return [small, [...Array(height).keys()], [...Array(wide).keys()]];
+}
 
 function drawHeads() {
   const { layers, heads } = map();
@@ -295,11 +309,9 @@ function drawHeads() {
   const lists = layers.map((layer) => {
     grid.append(element("span", {}, `layer ${layer}`));
     return Array.from({ length: heads }, (_, at) => {
-      const canvas = picture(rows, columns, 56, 56);
-      const found = weights(layer, at + 1);
-      let most = 0;
-      for (const row of rows) for (const column of columns) most = Math.max(most, found[row * width + column]);
-      paint(canvas, found, rows, columns, width, most);
+      const [small, down, across] = shrunk(weights(layer, at + 1), rows, columns, width);
+      const canvas = picture(down, across, SMALL, SMALL);
+      paint(canvas, small, down, across, across.length, Math.max(...small));
       const current = layer === state.layer && at + 1 === (Number(state.head) || 1);
       const button = element("button", { type: "button", tabIndex: current ? 0 : -1, "aria-label": `layer ${layer}, head ${at + 1}` }, canvas);
       button.addEventListener("click", () => {

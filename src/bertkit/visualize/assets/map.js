@@ -22,7 +22,7 @@ const grouped = data.styles.length > 0;
 const root = document.getElementById("map");
 root.className = "map";
 const controls = make("div", { class: "controls" });
-const search = make("input", { type: "search", id: "search", placeholder: "part of a text", size: "24" });
+const search = make("input", { type: "search", id: "search", placeholder: "part of it", size: "24" });
 const label = make("label", { for: "search" }, "Search ");
 label.append(search);
 const button = (text, name, action) => {
@@ -42,7 +42,12 @@ const found = make("div", { class: "found" });
 root.append(controls, legend, canvas, shown, keys, found);
 
 const styleOf = (row) => data.groups[row] < 0 ? null : data.styles[data.groups[row]];
-const colorOf = (style) => style === null ? (grouped ? colors.quiet : colors.accent) : style.color === "#000000" ? colors.ink : style.color;
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+const lighter = (color) => `rgb(${[1, 3, 5].map((at) => Math.round(parseInt(color.slice(at, at + 2), 16) * .7 + 255 * .3)).join(" ")})`;
+const colorOf = (style) => {
+  if (style === null) return grouped ? colors.quiet : colors.accent;
+  return style.color === "#000000" ? colors.ink : isDark.matches ? lighter(style.color) : style.color;
+};
 const visible = (row) => !hidden.has(data.groups[row]);
 const place = (row) => data.places[row].map((value, axis) => {
   const span = (high[axis] - low[axis]) || 1, room = size[axis] - 2 * PAD;
@@ -147,9 +152,8 @@ function choose(row) {
   chosen = row;
   if (row < 0) shown.textContent = "";
   else {
-    const style = styleOf(row), parts = [make("strong", {}, data.names[row] ? `${data.names[row]} ` : "")];
-    if (style !== null) parts.push(make("span", { class: "quiet" }, `${style.name}: `));
-    shown.replaceChildren(...parts, document.createTextNode(data.texts[row] || "(empty)"));
+    const style = styleOf(row), name = data.names[row] || (style === null ? "" : style.name);
+    shown.replaceChildren(make("strong", {}, name && `${name}: `), document.createTextNode(data.texts[row] || "(empty)"));
   }
   draw();
 }
@@ -208,12 +212,13 @@ canvas.addEventListener("keydown", (event) => {
 function lookFor() {
   const asked = search.value.trim().toLowerCase();
   matches.clear();
-  if (asked) data.texts.forEach((text, row) => { if (`${data.names[row] || ""} ${text}`.toLowerCase().includes(asked)) matches.add(row); });
+  const searched = data.names.length ? data.names : data.texts;
+  if (asked) searched.forEach((text, row) => { if (text.toLowerCase().includes(asked)) matches.add(row); });
   const list = make("ol");
   for (const row of [...matches].slice(0, MOST_FOUND)) {
-    const item = make("li");
-    item.append(button(data.texts[row] || "(empty)", `Go to point ${row + 1}`, () => { choose(row); canvas.focus(); }));
-    item.firstChild.removeAttribute("aria-label");
+    const item = make("li"), link = make("button", { type: "button" }, [data.names[row], data.texts[row] || "(empty)"].filter(Boolean).join(": "));
+    link.addEventListener("click", () => { choose(row); canvas.focus(); });
+    item.append(link);
     list.append(item);
   }
   const more = matches.size > MOST_FOUND ? `, the first ${MOST_FOUND} of them` : "";
@@ -241,6 +246,6 @@ if (grouped) {
   data.styles.forEach((style, number) => legend.append(entry(number, style, style.name, style.size)));
   if (data.others) legend.append(entry(-1, null, data.others, data.groups.filter((number) => number < 0).length));
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colors = theme(); repaint.forEach((paint) => paint()); draw(); });
+isDark.addEventListener("change", () => { colors = theme(); repaint.forEach((paint) => paint()); draw(); });
 new ResizeObserver(draw).observe(canvas);
 draw();

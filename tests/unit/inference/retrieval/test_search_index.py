@@ -554,6 +554,21 @@ def test_a_manifest_with_values_that_cannot_be(
         opened(folder, encoder)
 
 
+@pytest.mark.parametrize(
+    ("facts", "told"), [({"max_length": -5}, "max_length is -5"), ({"pooling": "men"}, "pooling='men' is unknown")]
+)
+def test_a_manifest_with_settings_that_no_model_has(
+    facts: dict[str, Any], told: str, tmp_path: Path, encoder: TextEncoder
+) -> None:
+    folder = tmp_path / "index"
+    build(folder, encoder, some_texts(3))
+    manifest = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    manifest["facts"].update(facts)
+    (folder / "index.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(DataError, match=rf"index\.json is damaged: {told}"):
+        SearchIndex(folder, device="cpu").search("good")
+
+
 def test_two_searches_are_fused_by_rank(tmp_path: Path, encoder: TextEncoder) -> None:
     texts = ["a zebra", *some_texts(30)]
     index = build(tmp_path / "index", encoder, texts)

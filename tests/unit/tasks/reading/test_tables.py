@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import time
 import zipfile
 from datetime import date
@@ -180,29 +181,66 @@ LAUGHS = b"".join(b'<!ENTITY l%d "%s">' % (n, b"&l%d;" % (n - 1) * 10) for n in 
 
 
 @pytest.mark.parametrize(
-    ("member", "old", "new"),
+    ("member", "old", "new", "words"),
     [
-        (SHEET, b"<v>0</v>", b"<v>99</v>"),  # a shared text that is not there
-        (SHEET, b"<v>0</v>", b"<v>-1</v>"),  # which is no count from the end
-        (SHEET, b"<v>0</v>", b"<v>x</v>"),
-        (SHEET, b"</row></sheetData>", b"</sheetData>"),
-        (SHEET, b'r="A2"', b'r="2A"'),
-        (SHEET, b"</sheetData>", b""),
-        (STRINGS, b"</si>", b""),
-        (STRINGS, b"<sst", b'<!DOCTYPE x [<!ENTITY l0 "ha">' + LAUGHS + b"]><sst"),
-        ("xl/workbook.xml", b"<sheets>", b"<sheets"),
-        ("xl/workbook.xml", b'sheetId="2"', b'sheetId="two"'),
-        ("xl/styles.xml", b"</fonts>", b""),
+        (SHEET, b"<v>0</v>", b"<v>99</v>", "sheet 'data': a cell has shared text 99"),  # that is not there
+        (SHEET, b"<v>0</v>", b"<v>-1</v>", "a cell has shared text -1"),  # which is no count from the end
+        (SHEET, b"<v>0</v>", b"<v>x</v>", "cell A1 of row 1 has 'x' as a value of type 's'"),
+        (SHEET, b"<v>1</v>", b"<v>one</v>", "cell B2 of row 2 has 'one' as a value of type 'n'"),
+        (SHEET, b"</row></sheetData>", b"</sheetData>", "sheet 'data', after row 2: its XML is damaged"),
+        (SHEET, b'r="A2"', b'r="2A"', "cell 2A of row 2"),
+        (SHEET, b'r="A2"', b'r="A7"', "cell A7 stands in row 2"),
+        (SHEET, b'r="A2"', b'r="B2"', "row 2 has two cells in column 2"),
+        (SHEET, b"</sheetData>", b"", "its XML is damaged"),
+        (SHEET, b'row r="3"', b'row r="2"', "sheet 'data': row 2 stands after row 2"),
+        (SHEET, b'row r="2"', b'row r="4"', "cell A2 stands in row 4"),
+        (SHEET, b'row r="1"', b'row r="0"', "sheet 'data': row 0 stands after row 0"),
+        (SHEET, b'row r="2"', b'row r="two"', "the row after row 1 has number 'two'"),
+        (SHEET, b'row r="2"', b'row r="2e999"', "the row after row 1 has number '2e999'"),
+        (SHEET, b'<row r="2">', b'<row r="2"><x/>', "row 2 has a <x> among its cells"),
+        (STRINGS, b"</si>", b"", "its XML is damaged"),
+        (STRINGS, b"<sst", b'<!DOCTYPE x [<!ENTITY l0 "ha">' + LAUGHS + b"]><sst", "its XML declares entities"),
+        ("xl/workbook.xml", b"<sheets>", b"<sheets", "its XML is damaged"),
+        ("xl/workbook.xml", b'sheetId="2"', b'sheetId="two"', "its sheets, styles or properties"),
+        ("xl/styles.xml", b"</fonts>", b"", "its XML is damaged"),
+        ("xl/_rels/workbook.xml.rels", b"/xl/worksheets/sheet1.xml", b"/xl/sheet9.xml", "it lacks the sheet 'empty'"),
+        ("xl/_rels/workbook.xml.rels", b'Id="rId1"', b'Id="rId99"', "it lacks a part that it names, rId1"),
     ],
 )
-def test_a_malformed_workbook_is_refused(member: str, old: bytes, new: bytes, tmp_path: Path) -> None:
+def test_a_malformed_workbook_is_refused(member: str, old: bytes, new: bytes, words: str, tmp_path: Path) -> None:
     path = shared(workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("bad", 0)))
     assert [row.label for row in load_split(IMDB, path, "train")] == [1, 0]
     if b"ENTITY" in new:
         changed(path, member, b">text<", b">&l9;<")
     with pytest.raises(DataError, match=r"train\.xlsx: not a readable Excel workbook \(\.xlsx\)") as caught:
         load_split(IMDB, changed(path, member, old, new), "train")
-    assert "for more details" not in str(caught.value)
+    assert words in str(caught.value)
+    assert not re.search(r"[A-Z]\w+(Error|Forbidden)|for more details", str(caught.value))
+
+
+def test_no_row_of_a_workbook_is_lost(tmp_path: Path) -> None:
+    """openpyxl passes over a row that stands too late, and gives the cells of one inside another an own place."""
+    rows = b'<row r="2">%s</row><row r="3">%s</row>'
+    good, bad = b'<c r="A%d"><v>1</v></c><c r="B%d"><v>1</v></c>', b'<c r="A%d"><v>2</v></c><c r="B%d"><v>0</v></c>'
+    both = rows % (good % (2, 2), bad % (3, 3))
+    for name, found, message in (
+        ("right", both, ""),
+        ("decimal", both.replace(b'row r="3"', b'row r="3.0"'), ""),
+        ("extended", both.replace(b"</row>", b"<extLst/></row>"), ""),
+        (
+            "turned",
+            both.replace(b"2</v>", b"1</v>")[len(both) // 2 :] + both[: len(both) // 2],
+            "row 2 stands after row 3",
+        ),
+        ("nested", both.replace(b"</row>", b"", 1) + b"</row>", "a row stands inside the row after row 3"),
+    ):
+        path = workbook(tmp_path / f"{name}.xlsx", ("text", "label"))
+        changed(path, SHEET, b"</sheetData>", found + b"</sheetData>")
+        if not message:
+            assert [(row.text, row.label) for row in load_split(IMDB, path, "train")] == [("1", 1), ("2", 0)]
+            continue
+        with pytest.raises(DataError, match=rf"{name}\.xlsx: .* sheet 'data': {message}"):
+            load_split(IMDB, path, "train")
 
 
 def test_a_workbook_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_bad_rows_are_named(tmp_path: Path, row: str, said: str) -> None:
 def test_bad_lists(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     for row, said in (
-        ({"query": "q", "documents": ["x", "y"], "labels": [1]}, "2 documents in column 'documents', but 1 labels"),
+        ({"query": "q", "documents": ["x", "y"], "labels": [1]}, "2 documents in column 'documents', but 1 label in"),
         ({"query": "q", "documents": ["x", "x"], "labels": [1, 0]}, "in this row twice"),
         ({"query": "q", "documents": [], "labels": []}, "an empty list"),
         ({"query": "q", "documents": ["x"], "labels": 1}, "expected one for each"),

@@ -47,7 +47,7 @@ def test_pairs_are_guessed(header: str, text: str, pair: str | None, tmp_path: P
 
 def test_a_score_without_end_is_not_a_label(tmp_path: Path) -> None:
     file = write(tmp_path / "train.csv", "text,score\na,1.5\nb,2.5\nc,-Inf\n")
-    with pytest.raises(DataError, match="holds numbers and 1 times '-Inf'"):
+    with pytest.raises(DataError, match="holds numbers and 1 time '-Inf'"):
         csv_task(file)
     assert csv_task(file, problem="classification").labels is not None
 
@@ -141,8 +141,17 @@ def test_regression(tmp_path: Path) -> None:
     assert csv_task(whole).labels == ("1", "2")
     assert csv_task(whole, problem="regression").labels is None
     words = write(tmp_path / "x.csv", "text,score\na,1\nb,two\n")
-    with pytest.raises(DataError, match="must hold numbers for regression, but has 'two'"):
+    with pytest.raises(DataError, match=r"x\.csv:3: .* must hold numbers for regression, but has 'two'\."):
         csv_task(words, problem="regression")
+    more = write(tmp_path / "more.csv", 'text,score\n"a\nb",1\nc,2.5\nd,x y\ne,z\nf,x y\n')
+    with pytest.raises(DataError, match=r"more\.csv:5: .* but has 'x y', and so have 2 rows after it"):
+        csv_task(more, problem="regression")
+    gaps = write(tmp_path / "gaps.csv", "text,score\na,1.5\nb,2.5\nc,n/a\nd,n/a\n")
+    with pytest.raises(DataError, match=r"gaps\.csv:4: column 'score' holds numbers and 2 times 'n/a'"):
+        csv_task(gaps)
+    endless = write(tmp_path / "endless.csv", "text,score\na,1.5\nb,inf\n")
+    with pytest.raises(DataError, match=r"endless\.csv:3: column 'score' holds numbers and 1 time 'inf'"):
+        csv_task(endless)
     with pytest.raises(ConfigError, match="labels= is for classification"):
         csv_task(words, problem="regression", labels=["1"])
 
@@ -158,7 +167,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
         csv_task(ids)
     assert csv_task(ids, label="label").num_labels == 50, "who names the column means it; one text per label can do"
     gaps = write(tmp_path / "d.csv", "text,label\na,1\nb,0\nc,NA\n")
-    with pytest.raises(DataError, match="1 times 'NA', which looks like a missing value"):
+    with pytest.raises(DataError, match="1 time 'NA', which looks like a missing value"):
         csv_task(gaps)
     with pytest.raises(DataError, match=r":3: column 'label' has no label \(''\)"):
         csv_task(write(tmp_path / "e.csv", "text,label\na,1\nb,\nc,0\n"))

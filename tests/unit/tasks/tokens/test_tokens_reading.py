@@ -142,7 +142,7 @@ def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
     [
         (
             '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "tags": []}\n',
-            r":2: column 'tags' holds 0 tags for 1 words",
+            r":2: column 'tags' holds 0 tags for 1 word\.",
         ),
         ('{"tokens": "a b", "tags": ["O"]}\n', r":1: column 'tokens' holds 'a b', expected a list of words"),
         ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers, and the file does not name them"),
@@ -398,7 +398,7 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(InputError, match="tag 'E-A' does not belong to the scheme BIO"):
         read_strictly(["E-A"])
     for wrong in ([["O"], ["O"]], [["O", "O"]]):
-        with pytest.raises(InputError, match=r"2 predicted sentences|sentence 0 has 1 words, but 2 predicted"):
+        with pytest.raises(InputError, match=r"2 predicted sentences|sentence 0 has 1 word, but 2 predicted"):
             entity_scores(wrong, [["O"]])
     with pytest.raises(InputError, match="a flat list of tags"):
         entity_scores(["O"], [["O"]])
@@ -533,9 +533,11 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
         assert line in said, said
     assert json.loads(json.dumps(report.to_dict()))["splits"]["dev"]["unseen"] == 0.5
     assert "NEAR-TAGS" not in said
-    near = TokenTask("ner", ("B_PER", "LOC", "b-per", "e-mail", "o"))
+    near = TokenTask("ner", ("B_PER", "LOC", "b-per", "e-mail", "o", "0"))
     (line,) = near_tags(near.types)
-    assert line.endswith("letter: 'B_PER' (is it 'B-PER'?), 'b-per' (is it 'B-per'?), 'o' (is it 'O'?)")
+    assert line.endswith(
+        "letter: 'B_PER' (is it 'B-PER'?), 'b-per' (is it 'B-per'?), 'o' (is it 'O'?), '0' (is it 'O', the letter?)"
+    )
     assert line in tagged_report(near, {"dev": dev}, {"dev": encoded["dev"]}, max_length=24).render()
     broken = load_tagged_text("I-PER O\n")
     assert (

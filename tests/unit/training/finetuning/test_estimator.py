@@ -16,6 +16,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -118,6 +119,13 @@ def test_pairs(start: str) -> None:
     ("X", "y", "message"),
     [
         ("one text", ["a"], "got one string"),
+        (np.array("text"), ["a"], "got one string"),
+        (None, ["a"], "X must be a list of texts, got None"),
+        (3, ["a"], "X must be a list of texts, got 3"),
+        (["a", " "], ["x", "y"], r"X has an empty text in row 1 \(counted from 0\)"),
+        ([("a", "b"), ("a", "")], ["x", "y"], "X has an empty text in row 1"),
+        (["a", "b", "c"], ["x", "", "y"], r"y has no label in row 1 \(counted from 0\), but ''"),
+        (["a", "b", "c"], np.array(["x", "y", "\t "]), "y has no label in row 2"),
         ([], [], "0 sample"),
         ([1, 2], ["a", "b"], "row 0 is 1"),
         (["a", None], ["a", "b"], "row 1 is None and row 0 'a'"),
@@ -144,6 +152,30 @@ def test_pairs(start: str) -> None:
 def test_wrong_input_is_refused(start: str, X: Any, y: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         quick(start).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["good", None], r"y has no label in row 1 \(counted from 0\), but None"),
+        ([float("nan"), "good"], "y has no label in row 0"),
+        (["good", ""], "y has no label in row 1"),
+        (["good"], "one label for each of the 2 texts"),
+        ([1, 0], "y holds labels such as 1; fitted on labels such as 'bad'"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_labels_to_score_are_checked_as_those_to_fit(fitted: BertClassifier, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted.score(["good film", "bad film"], y)
+
+
+def test_scores_are_those_of_scikit_learn(fitted: BertClassifier) -> None:
+    X, y = data(40, 3)
+    weights = np.arange(40)
+    assert fitted.score(X, y, weights) == accuracy_score(y, fitted.predict(X), sample_weight=weights)
+    assert fitted.score(np.array(X), y.tolist()) == accuracy_score(y, fitted.predict(X))
+    assert fitted.score(X, ["other"] * 40) == 0  # a label that it has not seen is none that it predicts
 
 
 def test_missing_values_of_tables_are_named(start: str) -> None:
@@ -330,7 +362,7 @@ def test_texts_that_are_cut_are_told(start: str) -> None:
     texts = ["good film", "bad " * 50, "dull " * 50, "good"]
     with pytest.warns(UserWarning, match="2 of 4 texts are longer than max_length=8 word pieces and truncated"):
         model.fit(texts, [1, 0, 0, 1])
-    with pytest.warns(UserWarning, match="1 of 1 texts is longer"):
+    with pytest.warns(UserWarning, match="1 of 1 text is longer"):
         model.predict(["good " * 50])
 
 

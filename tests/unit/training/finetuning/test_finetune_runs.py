@@ -6,8 +6,6 @@ import json
 import math
 import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +38,7 @@ from bertkit.training.finetuning.finetune_results import notes_on
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import ORIGINAL_GRID, given_names, space_of
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
+from forked_interpreter import run_forked
 from training_helpers import read_rows, tiny_model, toy_features, toy_task
 
 
@@ -75,7 +74,7 @@ def test_training_imports_no_compiler(task: str, data: Path, tmp_path: Path) -> 
         "assert main([*start.split(), '--quiet']) == 0\n"
         "assert not {'torch._dynamo', 'sympy'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (done := run_forked(code)).returncode == 0, done.stderr
 
 
 def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, data: Path, tmp_path: Path) -> None:

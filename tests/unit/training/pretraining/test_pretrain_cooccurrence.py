@@ -13,10 +13,11 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.pretraining import initial_model as pretrain_start
-from bertkit.training.pretraining import word_statistics as module
 from bertkit.training.pretraining.initial_model import make_network
 from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.pretraining.word_statistics import WINDOW, cooccurrence_vectors, count_pairs
+from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, count_pairs
+from bertkit.training.word_vectors import cooccurrence as module
+from bertkit.training.word_vectors.cooccurrence import WINDOW
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 TABLE = "bert.embeddings.word_embeddings.weight"

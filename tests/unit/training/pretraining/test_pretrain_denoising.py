@@ -362,5 +362,5 @@ def test_words_are_added_to_encoders_only(stores: dict[str, Stores], tmp_path: P
     network.save_pretrained(tmp_path / "start")
     tokens = list(store.tokenizer().vocab)[:-1]
     bertkit.BertTokenizer({token: number for number, token in enumerate(tokens)}).save_pretrained(tmp_path / "start")
-    with pytest.raises(ConfigError, match=r"prepared with 1 words more .*, and words can be added to encoders only"):
+    with pytest.raises(ConfigError, match=r"prepared with 1 word more .*, and words can be added to encoders only"):
         make_network(tmp_path / "start", store, with_family("bart", store))

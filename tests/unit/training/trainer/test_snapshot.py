@@ -29,6 +29,7 @@ from bertkit.training.trainer.snapshot import (
     step_folders,
     step_name,
 )
+from forked_interpreter import run_forked
 
 SNAPSHOT = Snapshot({"a": torch.arange(6.0).view(2, 3), "step": torch.tensor(3.0)}, {"step": 3, "x": [1, 2.5, None]})
 
@@ -157,9 +158,7 @@ print(newest_whole(folder).path.name, sorted(p.name for p in folder.iterdir()))
 @pytest.mark.slow
 def test_a_disk_that_fills_up_while_writing(tmp_path: Path) -> None:
     """A limit on file sizes makes the system refuse the write in the middle, as a full disk does."""
-    done = subprocess.run(
-        [sys.executable, "-c", DISK_FULL, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = run_forked(DISK_FULL, str(tmp_path))
     assert "no room for checkpoint step-00000002" in done.stdout
     assert "step-00000001 ['step-00000001']" in done.stdout
 

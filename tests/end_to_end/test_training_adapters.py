@@ -1,4 +1,4 @@
-"""Fine-tuning with LoRA adapters: the run folder, every kind of task, resuming, and every use of the result."""
+"""Fine-tuning with LoRA adapters, beyond what every kind of run shows: every kind of task and use of the result."""
 
 from __future__ import annotations
 
@@ -18,38 +18,19 @@ from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.cli import main
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import BartConfig, T5Config
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.runs import open_run
 from bertkit.tasks import csv_task
-from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.model_card import _ADAPTERS
-from bertkit.training.trainer.callbacks import Callback
 from finetune_data import BAD, GOOD, QUICK, labelled_texts, tiny_start, write_heads_data, write_splits
+from kinds_data import LISTED, encoder_decoder
 
 LORA: dict[str, Any] = {**QUICK, "lora": 4, "learning_rate": 1e-2}
+KIND = "adapters"
 TEXTS = ["the film was good and lovely", "a sad day", "it is a book"]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"), width=32)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(200, 1), labelled_texts(60, 2))
-
-
-@pytest.fixture(scope="module")
-def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    given = ["--lora", "4", "--lora-alpha", "8", "--epochs", "8", "--batch-size", "8", "--learning-rate", "0.01"]
-    where = ["--data", str(data), "--model", str(start), "--out", str(out), "--device", "cpu", "--precision", "fp32"]
-    assert main(["finetune", "csv", *where, *given, "--no-baseline", "-q"]) == 0
-    return out
 
 
 def answers(model: Path) -> list[dict[str, Any]]:
@@ -67,27 +48,21 @@ def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
 # ------------------------------------------------------------------------------------- a run and its uses
 
 
-def test_a_run_holds_the_adapters_alone_and_says_what_was_trained(run: Path, start: Path) -> None:
-    assert {file.name for file in run.glob("*.safetensors")} == {"adapter_model.safetensors"}
+def test_a_run_says_what_was_trained(run: Path, start: Path) -> None:
     tensors = load_file(run / "adapter_model.safetensors")
     assert all(name.endswith((".lora_A.weight", ".lora_B.weight")) for name in tensors if "classifier" not in name)
     trained = sum(tensor.numel() for tensor in tensors.values())
     protocol = json.loads((run / "metrics.json").read_text())["protocol"]
     assert protocol["what_is_trained"].startswith(f"LoRA of rank 4 on all linear layers, and the head: {trained:,} of ")
-    assert protocol["lora"]["lora_alpha"] == 8
     card = (run / "README.md").read_text()
     assert protocol["what_is_trained"] in card
     assert _ADAPTERS in card
     assert json.loads((run / "adapter_config.json").read_text())["base_model_name_or_path"] == str(start)
-    assert json.loads((run / "metrics.json").read_text())["scores"]["accuracy"] > 0.85
 
 
 def test_every_use_of_a_model_takes_the_run(run: Path, data: Path, tmp_path: Path) -> None:
-    """Evaluated, merged, asked in C and in torch; the control is the start checkpoint with the run's head."""
+    """Merged, asked in C and in torch; the control is the start checkpoint with the run's head."""
     scores = json.loads((run / "metrics.json").read_text())["scores"]
-    found = evaluate_run(csv_task(data), data, run)
-    assert found.scores["accuracy"] == pytest.approx(scores["accuracy"])
-    assert found.scores["loss"] == pytest.approx(scores["loss"], abs=1e-5)
     assert main(["convert", str(run), str(tmp_path / "merged"), "-q"]) == 0
     assert same(answers(tmp_path / "merged"), answers(run))
     merged = evaluate_run(csv_task(data), data, tmp_path / "merged")
@@ -144,29 +119,6 @@ def test_a_run_without_its_start_checkpoint_says_what_is_missing(run: Path, star
 # --------------------------------------------------------------------------------------------- training
 
 
-class _Killed(Callback):
-    """Ends the process, so to speak, after a step."""
-
-    def on_step(self, trainer: Any, record: dict[str, Any]) -> None:
-        if record["step"] == 5:
-            raise RuntimeError("killed")
-
-
-def test_a_killed_run_goes_on_to_the_same_bits(start: Path, tmp_path: Path) -> None:
-    config = FinetuneConfig(**LORA, lora_dropout=0.1, checkpoint_every_s=0)
-    data = write_splits(tmp_path / "data", labelled_texts(48, 1), labelled_texts(20, 2))
-    task = csv_task(data)
-    finetune(task, data, start, tmp_path / "whole", config, cache=None)
-    with pytest.raises(RuntimeError, match="killed"):
-        finetune(task, data, start, tmp_path / "parts", config, cache=None, callbacks=[_Killed()])
-    (state,) = (tmp_path / "parts/seed-0/checkpoints").glob("step-00000004")
-    size = (state / "tensors.safetensors").stat().st_size
-    assert size < 4 * (tmp_path / "whole/adapter_model.safetensors").stat().st_size + 20_000, "adapters, not the model"
-    finetune(task, data, start, tmp_path / "parts", config, resume=True, cache=None)
-    one, other = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(one[name], other[name]) for name in one | other)
-
-
 def test_every_kind_of_task(start: Path, tmp_path: Path) -> None:
     write_heads_data(tmp_path)
     config = FinetuneConfig(**{**LORA, "epochs": 1, "batch_size": 8}, lora_targets="query, value", keep="all")
@@ -217,22 +169,8 @@ def test_vectors_and_rerankers(start: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [pytest.param("bart", marks=pytest.mark.campaign), "t5"])
 def test_texts_to_texts(family: str, tmp_path: Path) -> None:
-    words = "ash bay cod dew elm fig".split()
-    folder = tmp_path / "start"
-    folder.mkdir()
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    (folder / "vocab.txt").write_text("\n".join(names) + "\n")
-    BertTokenizer(folder / "vocab.txt", model_max_length=64).save_pretrained(folder)
-    shape: dict[str, Any] = {"vocab_size": len(names), "d_model": 16, "pad_token_id": 0, "eos_token_id": 3}
-    torch.manual_seed(0)
-    if family == "t5":
-        sizes: dict[str, Any] = {"d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
-        bertkit.T5ForConditionalGeneration(T5Config(**shape, **sizes)).save_pretrained(folder)
-    else:
-        towers = {"layers": 1, "ffn_dim": 24, "attention_heads": 2}
-        sizes = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in towers.items()}
-        ids = {"bos_token_id": 2, "decoder_start_token_id": 3, "max_position_embeddings": 64}
-        bertkit.BartForConditionalGeneration(BartConfig(**shape, **sizes, **ids)).save_pretrained(folder)
+    words = LISTED[:6]
+    folder = encoder_decoder(tmp_path / "start", words, family, width=16, ffn=24, layers=1, heads=2, longest=64)
     rows = "".join(json.dumps({"source": f"{a} {b}", "target": f"{b} {a}"}) + "\n" for a in words for b in words)
     for split in ("train", "dev"):
         (tmp_path / f"{split}.jsonl").write_text(rows)
@@ -281,22 +219,6 @@ def test_the_rate_is_ten_times_that_of_the_whole_model_and_no_more_than_was_ever
     head = "sequence" if isinstance(shape, BertConfig) else "text"
     found = FinetuneConfig(lora=8).resolved(model=shape, num_train_rows=100, head=head)
     assert found.learning_rate == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lora": 8, "freeze_encoder": True}, "lora cannot be combined with freeze_encoder.*choose one"),
-        ({"lora": 8, "protocol": "original"}, "lora cannot be combined with protocol 'original'"),
-        ({"lora_alpha": 8.0}, "lora_alpha needs lora"),
-        ({"lora_targets": "query"}, "lora_targets needs lora"),
-        ({"lora": 0}, "lora = 0"),
-        ({"lora": 8, "lora_dropout": 1.0}, "lora_dropout"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        FinetuneConfig(**settings)
 
 
 def test_an_unknown_layer_is_refused_before_anything_is_encoded(

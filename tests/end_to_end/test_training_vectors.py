@@ -1,9 +1,10 @@
-"""Sentence encoders from a file to a run folder, its scores, and what other software reads in it."""
+"""Training of vectors, dense and sparse, beyond what every kind of run shows."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +15,33 @@ from safetensors.torch import load_file
 
 from bertkit.batch import pack
 from bertkit.cli import main
-from bertkit.errors import ConfigError, DataError, TrainingError
+from bertkit.errors import DataError, TrainingError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.model.sentence_model import SentenceModel
-from bertkit.tasks import get_task
+from bertkit.tasks import check_task, get_task
 from bertkit.tasks.embeddings import mining
 from bertkit.tasks.embeddings.batches import epoch_batches
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.batch_plan import WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from embedding_data import rows_of, untrained, write_data, write_rows
+from kind_runs import Made
+from pipeline_helpers import Command
 
+KIND = "pairs"
 QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 6, "batch_size": 16, "patience": 0, "baseline": False}
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return untrained(tmp_path_factory.mktemp("start") / "model")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def more(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """Data of every kind."""
     folder = tmp_path_factory.mktemp("data")
-    for kind, dev in (("pairs", 16), ("triplets", 40), ("scored-pairs", 60)):
+    for kind, dev in (("triplets", 40), ("scored-pairs", 60)):
         write_data(folder / kind, kind, dev=dev)
+    (folder / "pairs").symlink_to(data)
     return folder
-
-
-@pytest.fixture(scope="module")
-def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs, learned by the command."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    options = "--learning-rate 5e-3 --epochs 6 --batch-size 16 --patience 0 --matryoshka 16,8 --quiet".split()
-    options += ["--query-prompt", "find find "]
-    where = ["--data", data / "pairs", "--model", start, "--out", out]
-    assert main(["finetune", "pairs", *map(str, where), *options]) == 0
-    return out
 
 
 def vectors_of(folder: Path, texts: list[str], width: int | None = None) -> np.ndarray:
@@ -61,22 +51,12 @@ def vectors_of(folder: Path, texts: list[str], width: int | None = None) -> np.n
     return found[:, :width].numpy()
 
 
-def test_pairs_are_learned_and_scored(run: Path, start: Path, data: Path) -> None:
-    told = json.loads((run / "metrics.json").read_text())
-    untouched = evaluate_run("pairs", data / "pairs", start)
-    assert untouched.scores["ndcg@10"] < 0.6
-    assert told["mean"]["ndcg@10"] > 0.9
-    assert told["baseline"]["metrics"]["ndcg@10"] == 0.0  # no word of an anchor is in its positive
-    assert told["protocol"]["loss"] == "in-batch"
-    assert told["protocol"]["matryoshka"] == [16, 8]
-    assert told["interval"][0] <= told["mean"]["ndcg@10"] <= told["interval"][1]
+def test_what_the_run_says_of_its_scores(made: Made) -> None:
+    assert evaluate_run("pairs", made.data, made.start).scores["ndcg@10"] < 0.6, "untouched"
+    told = made.told()
     assert told["seeds"][0]["label_entropy"] is None
-    again = evaluate_run("pairs", data / "pairs", run, write=False)
-    assert again.scores == pytest.approx(told["scores"], abs=1e-6)
     assert "find find" in json.dumps(told["protocol"])
-    card = (run / "README.md").read_text()
-    assert "pipeline_tag: feature-extraction" in card
-    assert "sentence-transformers" in card
+    assert np.mean([row["predicted"] for row in made.rows()]) > 0.6
 
 
 def test_short_vectors_say_as_much(run: Path) -> None:
@@ -108,16 +88,6 @@ def test_sentence_transformers_loads_the_run(run: Path) -> None:
     np.testing.assert_allclose(found, vectors_of(run, [f"find find {text}" for text in texts]), atol=1e-5)
 
 
-def test_prediction_of_a_file(run: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    assert main(["predict", "--model", str(run), str(data / "pairs/dev.csv"), "--out", str(out), "--quiet"]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(rows) == 16
-    assert np.mean([row["predicted"] for row in rows]) > 0.6
-    scored = [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
-    assert [row["predicted"] for row in rows] == pytest.approx([row["predicted"] for row in scored], abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("task", "settings", "least"),
     [
@@ -129,33 +99,12 @@ def test_prediction_of_a_file(run: Path, data: Path, tmp_path: Path) -> None:
     ],
 )
 def test_every_loss_learns(
-    task: str, settings: dict[str, Any], least: float, start: Path, data: Path, tmp_path: Path
+    task: str, settings: dict[str, Any], least: float, start: Path, more: Path, tmp_path: Path
 ) -> None:
-    result = finetune(get_task(task), data / task, start, tmp_path / "run", FinetuneConfig(**QUICK, **settings))
-    before = evaluate_run(task, data / task, start).scores[result.main_metric]
+    result = finetune(get_task(task), more / task, start, tmp_path / "run", FinetuneConfig(**QUICK, **settings))
+    before = evaluate_run(task, more / task, start).scores[result.main_metric]
     assert before < 0.6
     assert result.scores[result.main_metric] > least
-
-
-def weights(run: Path) -> bytes:
-    return (run / "model.safetensors").read_bytes()
-
-
-class Stop(Callback):
-    def on_step(self, trainer: AnyTrainer, record: Any) -> None:
-        if trainer.at.step == 3:
-            raise KeyboardInterrupt
-
-
-def test_a_stopped_run_goes_on_and_ends_alike(start: Path, data: Path, tmp_path: Path) -> None:
-    """With batches in parts, so that the second passes are replayed after the restart as well."""
-    config = FinetuneConfig(**{**QUICK, "epochs": 1, "max_tokens": 60, "max_train_rows": 100})
-    given = get_task("pairs"), data / "pairs", start
-    finetune(*given, tmp_path / "whole", config)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(*given, tmp_path / "parts", config, callbacks=[Stop()])
-    finetune(*given, tmp_path / "parts", config, resume=True)
-    assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
 
 
 class Spoil(Callback):
@@ -168,7 +117,7 @@ class Spoil(Callback):
 def test_a_batch_with_a_loss_that_is_not_finite_is_saved(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**QUICK, max_train_rows=40)
     with pytest.raises(TrainingError, match="Rows of the batch"):
-        finetune(get_task("pairs"), data / "pairs", start, tmp_path / "run", config, callbacks=[Spoil()])
+        finetune(get_task("pairs"), data, start, tmp_path / "run", config, callbacks=[Spoil()])
     (file,) = tmp_path.rglob("failed-step-*.safetensors")
     found = load_file(file)
     rows = json.loads(file.with_suffix(".json").read_text())["rows"]
@@ -194,7 +143,7 @@ def test_parts_change_rounding_only(data: Path, tmp_path: Path) -> None:
     runs = []
     for max_tokens in (30, 10_000):
         config = FinetuneConfig(**{**QUICK, "epochs": 1, "max_tokens": max_tokens, "max_train_rows": 150})
-        runs.append(finetune(get_task("pairs"), data / "pairs", start, tmp_path / str(max_tokens), config))
+        runs.append(finetune(get_task("pairs"), data, start, tmp_path / str(max_tokens), config))
     texts = ["aq ar as", "bv bw bx by", "cq"]
     one, other = (vectors_of(run.folder, texts) for run in runs)
     np.testing.assert_allclose(one, other, atol=2e-3)
@@ -207,7 +156,7 @@ def test_negatives_are_mined_once(
     """A call that is killed after some of the vectors goes on; one that has found them reads them again."""
     monkeypatch.setattr(mining, "PART", 50)
     config = FinetuneConfig(**{**QUICK, "epochs": 1, "mine_negatives": 2, "max_train_rows": 150, "max_tokens": 500})
-    given = get_task("pairs"), data / "pairs", run, tmp_path / "run", config
+    given = get_task("pairs"), data, run, tmp_path / "run", config
     computed: list[int] = []
     right = mining.VectorEngine.vectors
 
@@ -241,31 +190,10 @@ def test_negatives_are_mined_once(
     assert computed == [32, 32], "the texts of dev alone: the negatives must be read from the run folder"
 
 
-@pytest.mark.parametrize(
-    ("task", "settings", "message"),
-    [
-        ("pairs", {"batch_size": 1}, "one alone teaches nothing"),
-        ("pairs", {"loss": "cosent"}, "does not fit task pairs"),
-        ("scored-pairs", {"loss": "triplet"}, "does not fit task scored-pairs"),
-        ("scored-pairs", {"mine_negatives": 3}, "mine_negatives=3 has no effect"),
-        ("scored-pairs", {"symmetric": True}, "symmetric=True has no effect"),
-        ("pairs", {"matryoshka": "64,8"}, "vectors have 32 numbers"),
-        ("pairs", {"pooling": "cls"}, "pools by mean"),
-        ("pairs", {"freeze_encoder": True}, "trains the encoder"),
-        ("sst2", {"loss": "cosine"}, "loss='cosine' has no effect"),
-    ],
-)
-def test_settings_that_do_not_fit(
-    task: str, settings: dict[str, Any], message: str, start: Path, data: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        finetune(get_task(task), data / task, start, tmp_path / "run", FinetuneConfig(**{**QUICK, **settings}))
-
-
 def test_pairs_without_negatives_and_rows_that_are_all_alike(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**QUICK, loss="triplet")
     with pytest.raises(DataError, match=r"train.csv:2: no negative .*--mine-negatives"):
-        finetune(get_task("pairs"), data / "pairs", start, tmp_path / "run", config)
+        finetune(get_task("pairs"), data, start, tmp_path / "run", config)
     same = write_rows(tmp_path / "same.csv", [{"anchor": "aq", "positive": "av"}] * 20)
     with pytest.raises(DataError, match="too few to hold any out"):
         finetune(get_task("pairs"), same, start, tmp_path / "run", FinetuneConfig(**QUICK))
@@ -291,3 +219,37 @@ def test_a_file_without_dev_and_columns_of_other_names(
     capsys.readouterr()
     assert main(["evaluate", "pairs", "--data", str(file), "--model", str(tmp_path / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_rows"] == told["protocol"]["data"]["dev_rows"]
+
+
+# ---------------------------------------------------------------------------------------------------- sparse
+
+SPARSE = get_task("sparse-pairs")
+
+
+@pytest.fixture(scope="module")
+def sparse(kinds: Callable[[str], Made]) -> Made:
+    return kinds("sparse")
+
+
+def test_sparse_vectors_find_more(sparse: Made) -> None:
+    before = evaluate_run(SPARSE, sparse.data, sparse.start, write=False)
+    told = sparse.told()
+    assert told["scores"]["ndcg@10"] > before.scores["ndcg@10"] + 0.2
+    assert told["baseline"]["name"] == "BM25"
+
+
+def test_a_stronger_penalty_leaves_fewer_words(sparse: Made, tmp_path: Path) -> None:
+    changes = {"query_flops": 0.3, "document_flops": 0.3, "baseline": False}
+    settings = load_run_config(sparse.run).model_copy(update=changes)
+    strict = finetune(SPARSE, sparse.data, sparse.start, tmp_path / "strict", settings)
+    assert strict.scores["document_words"] < sparse.told()["scores"]["document_words"]
+
+
+def test_commands_with_sparse_vectors(sparse: Made, command: Command, tmp_path: Path) -> None:
+    code, out, _ = command("embed", "--sparse", "--model", sparse.run, "aq ar as", "--json", "-q")
+    assert code == 0
+    assert json.loads(out)["embedding"]
+    where = ["--data", sparse.data, "--model", sparse.start, "--out", tmp_path / "run", "-q"]
+    code, _, err = command("finetune", "sparse-pairs", *where, "--temperature", "0.1")
+    assert (code, "has no effect" in err) == (2, True)
+    assert check_task(SPARSE, sparse.data)[-1].startswith("the task survives")

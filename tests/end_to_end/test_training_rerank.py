@@ -1,4 +1,4 @@
-"""Rerankers from files to a run folder, its scores, the pipeline, the command, and other software that loads it."""
+"""Rerankers, beyond what every kind of run shows: the command, negatives, losses, other software that loads them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,13 @@ from bertkit.errors import DataError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.runs import open_run
 from bertkit.metrics.probabilities import sigmoid
-from bertkit.tasks.registry import task_from_dict
-from bertkit.tasks.rerank.task import RERANK
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from pipeline_helpers import save_tiny
+from kind_runs import Made
+from pipeline_helpers import Command
 
+KIND = "rerank"
 QUICK = {"learning_rate": 3e-3, "epochs": 3, "batch_size": 8, "max_length": 24}
-
-
-def write_queries(path: Path, count: int, seed: int) -> Path:
-    """A document that says something good of a film is relevant, which BM25 cannot know."""
-    generator = np.random.default_rng(seed)
-    with path.open("w") as file:
-        file.write("query,document,label\n")
-        for number in range(count):
-            fillers = [" ".join(generator.choice(["the", "film", "of", "scene"], 3)) for _ in range(3)]
-            for place, filler in enumerate(fillers):
-                said = "great" if place == number % 3 else "dull"
-                file.write(f"a film {1000 * seed + number},{said} {filler} {place},{int(place == number % 3)}\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ranking")
-    write_queries(folder / "train.csv", 80, seed=0)
-    write_queries(folder / "dev.csv", 30, seed=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("start"), initializer_range=0.05)
-
-
-@pytest.fixture(scope="module")
-def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    finetune("rerank", data, start, out, FinetuneConfig(**QUICK))
-    return out
 
 
 def read(path: Path) -> Any:
@@ -65,44 +32,26 @@ def rows_of(run: Path) -> list[Any]:
     return [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
 
 
-def test_the_run_folder_tells_all(run: Path) -> None:
-    told = read(run / "metrics.json")
-    assert told["main_metric"] == "ndcg@10"
-    assert told["mean"]["mrr@10"] >= 0.95, "a tiny model learns it"
+def test_the_baseline_beside_a_random_order(made: Made) -> None:
+    told = made.told()
     assert told["baseline"]["name"] == "BM25"
-    assert told["baseline"]["metrics"]["mrr@10"] < 0.9
     low, high = told["baseline"]["random_order_intervals"]["mrr@10"]
     assert low < (1 + 1 / 2 + 1 / 3) / 3 < high
-    assert told["interval"][0] <= told["mean"]["ndcg@10"] <= told["interval"][1]
-    assert told["protocol"]["rank_loss"] == "listwise"
     assert told["seeds"][0]["label_entropy"] == pytest.approx(np.log(3), abs=1e-4)
-    assert told["protocol"]["pooling"] == "cls"
-    rows = rows_of(run)
-    first = [row["gold"][row["predicted"][0]] for row in rows]
-    assert np.mean(first) == pytest.approx(told["scores"]["recall@1"])
-    assert "pipeline_tag: text-ranking" in (run / "README.md").read_text()
-    assert task_from_dict(read(run / "finetune.json")["task"]) == RERANK
+    assert "model - BM25" in evaluate_run("rerank", made.data, made.run, write=False).table
 
 
-def test_evaluation_pipeline_and_command_say_the_same(run: Path, data: Path, capsys: Any) -> None:
-    again = evaluate_run("rerank", data, run, write=False)
-    assert again.scores["ndcg@10"] == read(run / "metrics.json")["scores"]["ndcg@10"]
-    assert "model - BM25" in again.table
-    rows = rows_of(run)
-    pipe = pipeline("text-ranking", model=run, device="cpu")
-    asked = [{"query": row["query"], "documents": row["documents"]} for row in rows]
-    for ranked, row in zip(pipe(asked), rows, strict=True):
-        scores = {found["index"]: found["score"] for found in ranked}
-        assert [scores[n] for n in range(3)] == pytest.approx(sigmoid(np.array(row["logits"])).tolist(), abs=1e-4)
-    capsys.readouterr()
-    assert main(["rerank", "--model", str(run), "--device", "cpu", "--json", "--data", str(data / "dev.csv")]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_the_command_ranks_as_the_run_did(made: Made, command: Command) -> None:
+    rows, model = made.rows(), ("rerank", "--model", made.run, "--device", "cpu")
+    code, out, _ = command(*model, "--json", "--data", made.data / "dev.csv")
+    assert code == 0
+    told = [json.loads(line) for line in out.splitlines()]
     assert [[found["index"] for found in one["ranking"]] for one in told] == [row["predicted"] for row in rows]
-    options = ["rerank", "--model", str(run), "--device", "cpu", "--top-k", "1", asked[0]["query"]]
-    assert main([*options, *asked[0]["documents"]]) == 0
-    assert capsys.readouterr().out.rstrip().endswith(f"  {rows[0]['predicted'][0]}  {told[0]['ranking'][0]['text']}")
-    assert main(options) == 2
-    assert "no text" in capsys.readouterr().err
+    code, out, _ = command(*model, "--top-k", 1, rows[0]["query"], *rows[0]["documents"])
+    assert code == 0
+    assert out.rstrip().endswith(f"  {rows[0]['predicted'][0]}  {told[0]['ranking'][0]['text']}")
+    code, _, err = command(*model, "--top-k", 1, rows[0]["query"])
+    assert (code, "no text" in err) == (2, True)
 
 
 def test_a_file_is_predicted(run: Path, data: Path, tmp_path: Path) -> None:

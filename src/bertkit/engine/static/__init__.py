@@ -1,0 +1,1 @@
+"""Word vectors: tables of them, and a back-end of the engine without layers."""

@@ -1,0 +1,256 @@
+"""A text as a model reads it, word by word, and the one number of the model's answer that is to be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from bertkit.batch import Layout
+from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.config.config_file import checkpoint_folder
+from bertkit.engine.backend import Network
+from bertkit.engine.export_folder import is_export
+from bertkit.errors import InputError, TextError, did_you_mean, shorten
+from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.inference.pipelines import infer_task, pipeline
+from bertkit.insight.attributions import Attributor, Score
+from bertkit.metrics.probabilities import softmax
+from bertkit.metrics.tags import OUTSIDE
+from bertkit.model.int8_model import has_bytes
+from bertkit.model.models import HeadModel
+from bertkit.model.output import ModelOutput
+from bertkit.ragged import Floats
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.pieces import stripped
+from bertkit.tasks.spans.features import SpanSettings
+from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
+from bertkit.tokenization import PreTrainedTokenizer
+
+TEXTS, TAGS, ANSWERS = TASKS = ("text-classification", "token-classification", "question-answering")
+_NO_GRADIENTS = "{0} is {1}, which has no gradients; explain the model that it was made of"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word as the tokenizer sees words: ``text[start:end]`` of the first or the ``second`` text, and its tokens."""
+
+    text: str
+    start: int
+    end: int
+    second: bool
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is explained of an answer: a label, a tag of a word, a piece of a context.
+
+    label, predicted: the one that is explained, and the one that the model gives.
+    probability: of ``label``; None for a model whose output is a number.
+    word: number of the word that has the tag.
+    """
+
+    score: Score
+    label: str
+    predicted: str
+    probability: float | None
+    word: int | None = None
+
+
+class ExplainedText:
+    """A text, a pair, or a question with its context, in one row of a model. See :func:`bertkit.visualize.explain`."""
+
+    def __init__(self, pipe: Pipeline, text: str, second: str | None, *, truncation: bool, max_length: int | None):
+        self.pipe, self.tokenizer, self.text, self.second = pipe, pipe.tokenizer, text, second
+        _check_texts(pipe.task, text, second)
+        cut = "only_second" if pipe.task == ANSWERS else "longest_first"
+        limit = _limit_of(pipe, max_length)
+        pairs = None if second is None else [second]
+        rows = self.tokenizer.encode_ragged([text], pairs, max_length=limit, truncation=cut)
+        self.truncated = bool(rows.truncated[0])
+        if not truncation:
+            check_lengths(rows, limit, 0)
+        found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
+        self._parts = found.sequence_ids(0)
+        self._spans = [
+            stripped(text if part == 0 else second or "", *span) if part is not None else (0, 0)
+            for part, span in zip(self._parts, found["offset_mapping"], strict=True)
+        ]
+        self.words = self._read_words(found.word_ids(0))
+        if not self.words:
+            raise TextError(f"the text has no word to explain: {text!r:.60}")
+        self._ids, self._types = rows.ids.astype(np.int64), rows.token_type_ids.astype(np.int64)
+        self._special = np.array([part is None for part in self._parts])
+
+    def _read_words(self, numbers: Sequence[int | None]) -> list[Word]:
+        groups: dict[tuple[int, int], list[int]] = {}
+        for token, (part, number) in enumerate(zip(self._parts, numbers, strict=True)):
+            if part is not None:
+                groups.setdefault((part, -1 - token if number is None else number), []).append(token)
+        words = []
+        for (part, _), tokens in groups.items():
+            start, end = self._spans[tokens[0]][0], self._spans[tokens[-1]][1]
+            shown = ((self.second or "") if part else self.text)[start:end]
+            words.append(Word(shown, start, end, part == 1, tuple(tokens)))
+        return words
+
+    def attributor(self, score: Score) -> Attributor:
+        """What attributes a score to the tokens."""
+        return Attributor(self.pipe.model, self._ids, self._types, self._special, score)
+
+    def target(self, label: str | None, word: int | str | None) -> Target:
+        """What is to be explained: ``label``, or what the model gives, and of a tagger the tag of ``word``."""
+        if word is not None and self.pipe.task != TAGS:
+            raise InputError(f"word is for models that tag words; this one is for {self.pipe.task}: leave it out")
+        if self.pipe.task == ANSWERS:
+            return self._answer(label)
+        logits = _logits(self.attributor(lambda out, layout: _logits(out)).outputs()).float().cpu().numpy()
+        return self._tag(logits, label, word) if self.pipe.task == TAGS else self._class(logits, label)
+
+    def _class(self, logits_1C: Floats, label: str | None) -> Target:
+        config, labels = self.pipe.config, self.pipe.config.id2label
+        several = config.problem_type == "multi_label_classification"
+        decision = LabelDecision.of(self.pipe.decision, list(labels.values()))
+        is_number = config.num_labels == 1
+        shares_1C = np.asarray(decision.probabilities(logits_1C, several=several), np.float32)
+        chosen = None if several else decision
+        best = 0 if is_number else next(ranked_labels(logits_1C, shares_1C, len(labels), chosen, several=several))[0][0]
+        number = best if label is None else self._number_of(label)
+        share = None if is_number else float(shares_1C[0, number])
+        return Target(lambda out, layout: _logits(out)[:, number], labels[number], labels[best], share)
+
+    def _tag(self, logits_SC: Floats, label: str | None, word: int | str | None) -> Target:
+        labels = self.pipe.config.id2label
+        shares_WC = softmax(logits_SC[[each.tokens[0] for each in self.words]])
+        best_W = shares_WC.argmax(axis=1)
+        if word is None:
+            tagged = [place for place, best in enumerate(best_W.tolist()) if labels[best] != OUTSIDE]
+            if not tagged:
+                raise InputError(f"the model tags every word {OUTSIDE}; say which word's tag to explain with word=")
+            place = max(tagged, key=lambda each: float(shares_WC[each].max()))
+        else:
+            place = self._place_of(word)
+        best = int(best_W[place])
+        number, token = best if label is None else self._number_of(label), self.words[place].tokens[0]
+
+        def score(out: ModelOutput, layout: Layout) -> Tensor:
+            logits = _logits(out)
+            return logits[layout.first_rows(logits.device) + token, number]
+
+        return Target(score, labels[number], labels[best], float(shares_WC[place, number]), place)
+
+    def _answer(self, label: str | None) -> Target:
+        context = self.second or ""
+        read = context[: max(word.end for word in self.words if word.second)]
+        asked = {"question": self.text, "context": read}
+        (found,) = self.pipe(asked, max_seq_len=len(self._ids), align_to_words=False, top_k=1)
+        start, end, share = found["start"], found["end"], found["score"]
+        if label is not None and label != found["answer"]:
+            if not label.strip() or label not in read:
+                raise InputError(f"{label!r:.60} is no piece of the context, so it cannot be the answer to explain")
+            start, share = read.index(label), None
+            end = start + len(label)
+        inside = [
+            token
+            for token, (part, span) in enumerate(zip(self._parts, self._spans, strict=True))
+            if part == 1 and span[0] < end and start < span[1]
+        ]
+        first, last = (inside[0], inside[-1]) if inside else (0, 0)
+
+        def score(out: ModelOutput, layout: Layout) -> Tensor:
+            assert out.start_logits is not None
+            assert out.end_logits is not None
+            begins = layout.first_rows(out.start_logits.device)
+            return out.start_logits[begins + first] + out.end_logits[begins + last]
+
+        predicted = found["answer"] or "(no answer)"
+        return Target(score, label or predicted, predicted, share)
+
+    def _number_of(self, label: str) -> int:
+        numbers = {name: number for number, name in self.pipe.config.id2label.items()}
+        if label not in numbers:
+            near = did_you_mean(label, numbers)
+            raise InputError(f"the model has no label {label!r}{near}; it has {shorten(numbers, limit=12)}")
+        return numbers[label]
+
+    def _place_of(self, word: int | str) -> int:
+        """The place of a word that is given as it is written, or by its number from 1 on."""
+        same = [place for place, each in enumerate(self.words) if each.text == word]
+        if len(same) > 1:
+            places = ", ".join(str(place + 1) for place in same)
+            raise InputError(
+                f"{word!r} is in the text {len(same)} times, as the words {places}; give one of the numbers"
+            )
+        if same:
+            return same[0]
+        count = len(self.words)
+        if isinstance(word, str) and not word.isdecimal():
+            raise InputError(
+                f"the text has no word {word!r:.40}{did_you_mean(word, [each.text for each in self.words])}; its words "
+                f"are {shorten((each.text for each in self.words), limit=12)}"
+            )
+        if not 1 <= int(word) <= count:
+            raise InputError(f"there is no word {word}: the text has {count} words, counted from 1")
+        return int(word) - 1
+
+
+def open_model(
+    model: str | Path | Network, tokenizer: str | Path | PreTrainedTokenizer | None, device: Any
+) -> Pipeline:
+    """The pipeline of a model whose answers can be explained.
+
+    Raises:
+        InputError: a model in 8 bits, an exported one, an encoder-decoder, or one without a head for
+            :data:`TASKS`.
+    """
+    found: Any = resolve(model) if isinstance(model, str | Path) else model
+    if isinstance(found, Path):
+        if is_export(found):
+            raise InputError(_NO_GRADIENTS.format(model, "an exported model"))
+        if is_int8(checkpoint_folder(found)):
+            raise InputError(_NO_GRADIENTS.format(model, "a model in 8 bits"))
+    elif isinstance(found, HeadModel) and has_bytes(found):
+        raise InputError(_NO_GRADIENTS.format(f"the {type(found).__name__}", "a model in 8 bits"))
+    task = infer_task(found)
+    if task not in TASKS:
+        raise InputError(
+            f"the model's head is for {task}, so it gives no label, tag or answer that could be explained; train one "
+            "with 'bertkit finetune'"
+        )
+    pipe: Pipeline = pipeline(task, model, tokenizer, device, precision="fp32")
+    if not isinstance(pipe.model, HeadModel):
+        raise InputError(
+            f"{type(pipe.model).__name__} is an encoder-decoder; only the answers of encoders are explained"
+        )
+    return pipe
+
+
+def _limit_of(pipe: Pipeline, given: int | None) -> int:
+    """Most tokens of a text: as given, else as the model was trained, else what it reads."""
+    _, limit = pipe.read_limits(True, given)
+    if given is not None:
+        return limit
+    trained = pipe.decision.get("max_length") or (SpanSettings().max_length if pipe.task == ANSWERS else limit)
+    return min(trained, limit)
+
+
+def _check_texts(task: str, text: str, second: str | None) -> None:
+    if second is None and task == ANSWERS:
+        raise InputError("an answer has a question and a context: give both, the question first")
+    if second is not None and task == TAGS:
+        raise InputError("a tagger reads single texts, got two; leave one out")
+    for each in (text, second):
+        if each is not None and not isinstance(each, str):
+            raise InputError(f"a text must be a str, got {type(each).__name__}")
+        if each is not None and not each.strip():
+            raise TextError("a text is empty, so it has no word that could explain anything")
+
+
+def _logits(out: ModelOutput) -> Tensor:
+    assert out.logits is not None, "all heads for texts and tags have logits"
+    return out.logits

@@ -1,0 +1,1 @@
+"""Word vectors: learned from a corpus, or distilled from an encoder."""
