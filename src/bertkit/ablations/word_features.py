@@ -122,7 +122,7 @@ def fit(tagger: FeatureTagger, x_PLD: Tensor, labels_P: Tensor) -> None:
         optimizer.zero_grad()
         penalty = tagger.linear.weight.square().sum() / (2 * STRENGTH * len(labels_P))
         loss = F.cross_entropy(tagger(x_PLD), labels_P) + penalty
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     optimizer.step(objective)
