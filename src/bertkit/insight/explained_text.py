@@ -15,8 +15,8 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
-from bertkit.errors import InputError, TextError, did_you_mean, shorten
-from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean, shorten
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
 from bertkit.metrics.probabilities import softmax
@@ -71,14 +71,17 @@ class ExplainedText:
         self.pipe: Any = pipe
         self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
         _check_texts(pipe.task, text, second)
-        cut = "only_second" if pipe.task == ANSWERS else "longest_first"
-        limit = _limit_of(pipe, max_length)
-        pairs = None if second is None else [second]
-        rows = self.tokenizer.encode_ragged([text], pairs, max_length=limit, truncation=cut)
-        self.truncated = bool(rows.truncated[0])
-        if not truncation:
-            check_lengths(rows, limit, 0)
-        found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
+        limit, cut = _limit_of(pipe, max_length), "only_second" if pipe.task == ANSWERS else "longest_first"
+        found = self.tokenizer(text, second, return_offsets_mapping=True)
+        size = len(found["input_ids"])
+        self.truncated = size > limit
+        if self.truncated and not truncation:
+            raise TextError(
+                f"the text has {size:,} tokens, special tokens included; the limit is {limit:,}. Shorten it, or pass "
+                "truncation=True (on the command line: --truncate) to cut it"
+            )
+        if self.truncated:
+            found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
         self._parts = found.sequence_ids(0)
         self._spans = [
             stripped(text if part == 0 else second or "", *span) if part is not None else (0, 0)
@@ -87,7 +90,8 @@ class ExplainedText:
         self.words = self._read_words(found.word_ids(0))
         if not self.words:
             raise TextError(f"the text has no word to explain: {text!r:.60}")
-        self._ids, self._types = rows.ids.astype(np.int64), rows.token_type_ids.astype(np.int64)
+        self._ids = np.array(found["input_ids"], dtype=np.int64)
+        self._types = np.array(found.get("token_type_ids", [0] * len(self._ids)), dtype=np.int64)
         self._special = np.array([part is None for part in self._parts])
 
     def _read_words(self, numbers: Sequence[int | None]) -> list[Word]:
@@ -113,6 +117,8 @@ class ExplainedText:
         if self.pipe.task == ANSWERS:
             return self._answer(label)
         logits = _logits(self.attributor(lambda out, layout: _logits(out)).outputs()).float().cpu().numpy()
+        if not np.isfinite(logits).all():
+            raise CheckpointError("the model's logits are not finite (NaN or infinity): its weights are damaged")
         return self._tag(logits, label, word) if self.pipe.task == TAGS else self._class(logits, label)
 
     def _class(self, logits_1C: Floats, label: str | None) -> Target:

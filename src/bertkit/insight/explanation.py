@@ -150,7 +150,7 @@ class Explanation(Drawn):
             ]
             panels.append(f'<section aria-label="{name}"><h2>{name}</h2>\n{"".join(texts)}</section>')
         data: Json = {"words": [[word.text, word.gradients, word.occlusion] for word in self.words]}
-        name = html.escape(self.label)
+        name = html.escape(self.label if len(self.label) <= 60 else self.label[:59] + "…")
         body = (
             f"<style>\n{asset('explanation.css')}</style>\n<p>{html.escape(self.heading())}</p>\n"
             f'<p class="legend"><span class="word for" style="--share:1">for {name}</span> '

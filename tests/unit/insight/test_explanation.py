@@ -22,7 +22,7 @@ from bertkit import (
     pipeline,
     visualize,
 )
-from bertkit.errors import InputError, TextError
+from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.insight.explanation import Explainer, Explanation
 from bertkit.metrics.scores import spearman
 from pipeline_helpers import save_tiny
@@ -199,6 +199,12 @@ def test_an_answer(answerer: Path) -> None:
         visualize.explain(question, context, model=answerer, label="good")
     with pytest.raises(InputError, match="a question and a context"):
         visualize.explain(question, model=answerer)
+    with pytest.raises(InputError, match="cannot reach max_length=7"):
+        visualize.explain(question, context, model=answerer, max_length=7, truncation=True)
+    cut = visualize.explain(question, context, model=answerer, max_length=12, truncation=True)
+    assert (cut.truncated, len(cut.words)) == (True, 9)
+    with pytest.raises(TextError, match="the text has 18 tokens"):
+        visualize.explain(question, context, model=answerer, max_length=7)
 
 
 def test_no_answer_is_explained_by_the_first_token(answerer: Path, tmp_path: Path) -> None:
@@ -295,6 +301,14 @@ def test_models_that_cannot_be_explained(classifier: Path, tmp_path: Path) -> No
     family_folders.make("t5", tmp_path / "t5", tmp_path)
     with pytest.raises(InputError, match="has a head for text2text-generation"):
         visualize.explain(TEXT, model=tmp_path / "t5")
+
+
+def test_a_damaged_model(classifier: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(classifier)
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = torch.nan
+    with pytest.raises(CheckpointError, match="not finite"):
+        visualize.explain(TEXT, model=model, tokenizer=AutoTokenizer.from_pretrained(classifier))
 
 
 def test_what_is_shown(classifier: Path, tmp_path: Path) -> None:
