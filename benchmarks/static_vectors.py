@@ -87,7 +87,7 @@ def ours(folder: Path) -> Encode:
 
 
 def distill_ours(folder: Path) -> Path:
-    from bertkit.static import distill_words
+    from bertkit.training.word_vectors.distilled_words import distill_words
 
     distill_words(minilm_folder(), folder)
     return folder
