@@ -3,10 +3,11 @@
     python benchmarks/static_vectors.py --data ../shared/data --out benchmarks/results/static-vectors.md
 
 First what must be equal: bertkit and model2vec read the same folder to the same vectors, and vectors distilled by
-either score the same on STS-B (dev). Then the speed on the same ragged texts and the same cores, everything from texts to
-vectors, each with its own tokenizer: the systems alternate within each round; ratios are computed within each round and
-their median is reported. Without model2vec (pip install model2vec) it is left out. --words and --theirs are folders
-that were distilled before.
+either score the same on STS-B (dev).
+
+Then the speed on the same ragged texts and the same cores, everything from texts to vectors, each with its own
+tokenizer: the systems alternate within each round; ratios are computed within each round and their median is reported.
+Without model2vec (pip install model2vec) it is left out. --words and --theirs are folders that were distilled before.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def ours(folder: Path) -> Encode:
 
 
 def distill_ours(folder: Path) -> Path:
-    from bertkit.static import distill_words
+    from bertkit.training.word_vectors.distilled_words import distill_words
 
     distill_words(minilm_folder(), folder)
     return folder

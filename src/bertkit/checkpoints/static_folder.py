@@ -27,7 +27,7 @@ from bertkit.checkpoints.safetensors_format import (
 )
 from bertkit.checkpoints.sentence_files import PoolingFile
 from bertkit.checkpoints.sentence_folder import MODULES, SETTINGS, STATIC, SentenceParts, listed_modules, parts_of
-from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, first_module
 from bertkit.config.sentence_config import Normalize, SentenceConfig
 from bertkit.errors import CheckpointError, ConfigError, ResourceError, shorten
 from bertkit.ragged import Floats
@@ -188,16 +188,16 @@ def static_folder(path: Path) -> StaticFolder | None:
     elif not is_there(path / MODULES):
         return None
     if is_there(path / MODULES):
-        places = listed_modules(path / MODULES)
-        if not places or places[0].kind != STATIC:
+        if first_module(path / MODULES)[0] != STATIC:
             if said is None:
                 return None
-            raise CheckpointError(f"{path / MODULES} does not begin with a {STATIC}, as its config.json is of")
-        if wrong := [place.kind for place in places[1:] if place.kind in ("Transformer", "Pooling", STATIC)]:
+            raise CheckpointError(f"{path / MODULES} does not begin with a {STATIC}, which its config.json is of")
+        first, *others = listed_modules(path / MODULES)
+        if wrong := [place.kind for place in others if place.kind in ("Transformer", "Pooling", STATIC)]:
             raise CheckpointError(
                 f"{path / MODULES} has {', '.join(wrong)} after word vectors, which are pooled already"
             )
-        home = places[0].folder
+        home = first.folder
     return StaticFolder(path, home, said)
 
 

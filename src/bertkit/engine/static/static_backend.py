@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +37,7 @@ class StaticBackend:
     dtype = "float32"
     model_class = MODEL_CLASS
     #: The vectors of a pack stay in the processor's cache.
-    max_tokens = 2048
+    max_tokens = 4096
 
     def __init__(self, table_VD: Floats, unknown: int | None = None, *, folder: Path | None = None) -> None:
         self.folder, self.table = folder, table_VD
@@ -95,13 +96,16 @@ class StaticBackend:
         """The mean of the known tokens of each row ``(B, D)``; zeros for a row without any."""
         x_TD = self.table.take(pack.ids, axis=0)
         ends = np.array(pack.boundaries)
-        starts = np.minimum(ends[:-1] + skipped, ends[1:])
         known = np.zeros(len(pack.ids) + 1, np.int64)
         np.cumsum(self.known[pack.ids], out=known[1:])
-        counts_B = known[ends[1:]] - known[starts]
-        found_BD = np.empty((len(starts), x_TD.shape[1]), np.float32)
-        for sum_D, start, end in zip(found_BD, starts.tolist(), ends[1:].tolist(), strict=True):
-            np.add.reduce(x_TD[start:end], axis=0, out=sum_D)
+        counts_B = known[ends[1:]] - known[np.minimum(ends[:-1] + skipped, ends[1:])]
+        found_BD = np.empty((len(counts_B), x_TD.shape[1]), np.float32)
+        row = start = 0
+        for length, same in groupby(pack.lengths):  # rows are sorted by length: few calls of numpy
+            count = len(list(same))
+            rows_BSD = x_TD[start : start + count * length].reshape(count, length, x_TD.shape[1])
+            np.add.reduce(rows_BSD[:, skipped:], axis=1, out=found_BD[row : row + count])
+            row, start = row + count, start + count * length
         found_BD /= np.maximum(counts_B, 1)[:, None].astype(np.float32)
         return found_BD
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from bertkit import InputError, SentenceEncoder, pipeline
+from bertkit import AutoModel, InputError, SentenceEncoder, pipeline
 from bertkit.checkpoints.static_folder import inspect_static, static_folder
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import BertkitError, CheckpointError, ConfigError
@@ -126,7 +126,11 @@ def test_a_limit_that_the_folder_sets(tmp_path: Path) -> None:
 
 
 def test_what_word_vectors_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="first module is 'StaticEmbedding', word vectors without an encoder"):
+        AutoModel.from_pretrained(st_folder(tmp_path / "st", "0_StaticEmbedding"))
     folder = model2vec_folder(tmp_path / "m")
+    with pytest.raises(CheckpointError, match="word vectors, which have no layers"):
+        AutoModel.from_pretrained(folder)
     with pytest.raises(CheckpointError, match="word vectors, without an encoder or a head"):
         pipeline("text-classification", folder)
     with pytest.raises(InputError, match="pooled by their mean"):
