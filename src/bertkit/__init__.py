@@ -69,10 +69,15 @@ _ALIASES = {
     ).split()
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
-__all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES])]
+#: Modules of public names.
+_MODULES = ("static", "visualize")
+
+__all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"bertkit.{name}")
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")

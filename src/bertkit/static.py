@@ -14,8 +14,7 @@ bertkit.SentenceEncoder("fast").encode(texts)
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from bertkit.system.lazy_names import lazy_names
 
 #: Module to the public names in it.
 _NAMES = {
@@ -23,21 +22,8 @@ _NAMES = {
     "bertkit.training.word_vectors.distilled_words": "DistilledWords distill_words",
     "bertkit.training.word_vectors.learn_words": "learn_words",
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'bertkit.static' has no attribute {name!r}")
-    from bertkit.errors import needs_bertkit
-
-    with needs_bertkit(f"bertkit.static.{name}"):
-        value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __all__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -8,8 +8,7 @@ the modules here draw from numbers, and need no model.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from bertkit.system.lazy_names import lazy_names
 
 #: Module to the public names in it.
 _NAMES: dict[str, str] = {
@@ -25,21 +24,8 @@ _NAMES: dict[str, str] = {
     "bertkit.insight.head_statistics": "heads",
     "bertkit.insight.word_senses": "senses",
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'bertkit.visualize' has no attribute {name!r}")
-    from bertkit.errors import needs_bertkit
-
-    with needs_bertkit(f"bertkit.visualize.{name}"):
-        value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __all__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -21,7 +21,7 @@ def document(title: str, body: str, *, data: Json = None, script: str | None = N
         title: plain text, also the heading.
         body: HTML; whatever comes from users is escaped by the caller.
         data: what the script reads, from ``JSON.parse(document.getElementById("data").textContent)``.
-        script: the name of a file in ``assets/``.
+        script: the name of a file in ``assets/``; it comes after ``page.js``.
     """
     name, style = html.escape(title), asset("page.css")
     parts = [
@@ -34,7 +34,7 @@ def document(title: str, body: str, *, data: Json = None, script: str | None = N
         # "<" would end the element early if a text says "</script>".
         content = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         parts.append(f'<script type="application/json" id="data">{content}</script>')
-        parts.append(f"<script>\n{asset(script)}</script>")
+        parts.append(f"<script>\n{asset('page.js')}{asset(script)}</script>")
     return "\n".join([*parts, "</body>\n</html>\n"])
 
 

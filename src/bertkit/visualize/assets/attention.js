@@ -26,16 +26,6 @@ const state = {
 let pinned = null; // {side, at} of a word whose lines alone are shown
 const map = () => maps[state.map];
 
-function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, given] of Object.entries(properties)) {
-    if (name in made) made[name] = given;
-    else made.setAttribute(name, given);
-  }
-  made.append(...children);
-  return made;
-}
-
 /** Probabilities of one head, or of a mean, row by row. */
 function weights(layer, head) {
   const { rows, columns, layers, heads, bytes, rolled } = map();

@@ -4,16 +4,6 @@ const { names, rows } = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("heads");
 const columns = { layer: "layer", head: "head", ...names };
 
-function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, given] of Object.entries(properties)) {
-    if (name in made) made[name] = given;
-    else made.setAttribute(name, given);
-  }
-  made.append(...children);
-  return made;
-}
-
 function grid(key, name) {
   const most = Math.max(...rows.map((row) => row[key]));
   const numbers = [...new Set(rows.map((row) => row.head))];
