@@ -260,7 +260,8 @@ class _Runner:
             assert measure.task is not None
             data = self.data / measure.data
             task = task_of(measure.task, data)
-        config = FinetuneConfig(**{**measure.settings, "seed": seed, "baseline": False})
+        # No restarts: every arm has the same seeds, also where one learns nothing.
+        config = FinetuneConfig(**{"restarts": 0, **measure.settings, "seed": seed, "baseline": False})
         if features is not None:
             scored, weights = score_features(models, task, data, features, config)
             return scored.scores[task.main_metric], scored.bootstrap or [], weights

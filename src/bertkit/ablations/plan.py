@@ -245,10 +245,21 @@ def _check(plan: Plan) -> None:
                 network_class(plan.shape(name), plan.training(name))
             except BertkitError as error:
                 raise ConfigError(f"{where}: {error}") from None
+        for source in plan.sources(name):
+            if plan.arms[source].start is None:
+                _check_layers(where, arm, plan.shape(source).num_hidden_layers)
+            elif len(arm.of) > 1:
+                raise ConfigError(f"{where}: of = {list(arm.of)}: {source!r} has a tokenizer of its own; name one arm")
         if not plan.measured(name) and not any(name in other.of for other in plan.arms.values()):
             raise ConfigError(f"{where}: nothing is measured of this arm")
     for name, measure in plan.measures.items():
         _check_measure(plan, f"[measures.{name}]", name, measure)
+
+
+def _check_layers(where: str, arm: Arm, depth: int) -> None:
+    wrong = [layer for layer in (arm.features.layers if arm.features else ()) if not -depth - 1 <= layer <= depth]
+    if wrong:
+        raise ConfigError(f"{where}: layer {wrong[0]} of a model with {depth} layers; give 0 (embeddings) to {depth}")
 
 
 def _check_measure(plan: Plan, where: str, name: str, measure: Measure) -> None:

@@ -1,7 +1,7 @@
 """Tagging words from vectors that stay as they are (Devlin et al. 2019, section 5.3): only a linear layer is trained.
 
-Deviates from the paper, which puts two layers of BiLSTM on the vectors: with a linear layer the score is that of the
-vectors. Vectors are standardized first, so that layers of different scales can be mixed and learn at one rate.
+Deviates from the paper, which puts two layers of BiLSTM on the vectors: with a logistic regression the score is that of
+the vectors. They are standardized first, so that layers of different scales can be mixed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from bertkit.tasks.tokens.workflow import TokenWorkflow
 from bertkit.tasks.workflow import Predicted, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.generators import seeded
 
-#: Of the training of the linear layer: passes over the words, fewest steps, words in a step, rate, weight decay.
-EPOCHS, FEWEST_STEPS, BATCH, RATE, DECAY = 15, 1500, 256, 3e-3, 1e-3
+#: C of the logistic regression, as scikit-learn calls it, and its iterations at most.
+STRENGTH, MAX_ITERATIONS = 0.01, 200
 #: Tokens that a model reads at once.
 MAX_TOKENS = 4096
 
@@ -44,12 +43,18 @@ class FeatureTagger(nn.Module):
         self.mix = features.mix
         self.weights = nn.Parameter(torch.zeros(num_layers)) if self.mix == "weighted" else None
         self.linear = nn.Linear(num_layers * width if self.mix == "concatenated" else width, num_labels)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
 
     def forward(self, x_PLD: Tensor) -> Tensor:
+        if self.mix == "concatenated":
+            logits: Tensor = self.linear(x_PLD.flatten(1))
+            return logits
+        # The sum of the scores of each layer: those of the summed vectors, for a small fraction of the work.
+        scores_PLC = F.linear(x_PLD, self.linear.weight)
         if self.weights is not None:
-            x_PLD = x_PLD * len(self.weights) * self.weights.softmax(0)[:, None]
-        logits: Tensor = self.linear(x_PLD.flatten(1) if self.mix == "concatenated" else x_PLD.sum(1))
-        return logits
+            scores_PLC = scores_PLC * len(self.weights) * self.weights.softmax(0)[:, None]
+        return scores_PLC.sum(1) + self.linear.bias
 
 
 def score_features(
@@ -71,9 +76,8 @@ def score_features(
     labels_P = _labels(encoded[0])
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, held = (x - mean) / deviation, (held - mean) / deviation
-    with seeded(config.seed):
-        tagger = FeatureTagger(features, x.shape[1], x.shape[2], len(task.labels))  # type: ignore[attr-defined]
-        _train(tagger, x, labels_P)
+    tagger = FeatureTagger(features, x.shape[1], x.shape[2], len(workflow.task.labels))
+    fit(tagger, x, labels_P)
     with torch.inference_mode():
         outputs = tagger(held).numpy()
     scored = score_set(workflow, Predicted(sets[1], encoded[1], outputs, {}), "dev", settings=settings)
@@ -105,15 +109,20 @@ def _vectors(model: BertModel, workflow: TokenWorkflow, encoded: TokenWindows, l
     return found[torch.from_numpy(encoded.places)]
 
 
-def _train(tagger: FeatureTagger, x_PLD: Tensor, labels_P: Tensor) -> None:
+def fit(tagger: FeatureTagger, x_PLD: Tensor, labels_P: Tensor) -> None:
+    """Train to the minimum of the mean cross-entropy plus the squared weights of the linear layer over ``2 C P``.
+
+    That is the objective of scikit-learn's ``LogisticRegression``, which has no mixture of layers.
+    """
     kept = (labels_P != IGNORED).nonzero().squeeze(1)
-    steps_per_epoch = -(-len(kept) // BATCH)
-    epochs = max(EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
-    optimizer = torch.optim.AdamW(tagger.parameters(), lr=RATE, weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * steps_per_epoch)
-    for _ in range(epochs):
-        for at in kept[torch.randperm(len(kept))].split(BATCH):
-            optimizer.zero_grad()
-            F.cross_entropy(tagger(x_PLD[at]), labels_P[at]).backward()
-            optimizer.step()
-            schedule.step()
+    x_PLD, labels_P = x_PLD[kept], labels_P[kept]
+    optimizer = torch.optim.LBFGS(tagger.parameters(), max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        penalty = tagger.linear.weight.square().sum() / (2 * STRENGTH * len(labels_P))
+        loss = F.cross_entropy(tagger(x_PLD), labels_P) + penalty
+        loss.backward()
+        return loss
+
+    optimizer.step(objective)

@@ -44,9 +44,8 @@ class OneWay:
 
     def __call__(self, qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
         """As a :data:`~bertkit.model.attention.Kernel`."""
-        if varlen_fits(qkv_T3NH, p):
-            window = (-1, 0) if self.direction == "left-to-right" else (0, -1)
-            out_TNH = attend_varlen(qkv_T3NH, layout, p, window=window)
+        if self.direction == "left-to-right" and varlen_fits(qkv_T3NH, p):  # the other window is not documented
+            out_TNH = attend_varlen(qkv_T3NH, layout, p, window=(-1, 0))
             return out_TNH if rows is None else out_TNH.index_select(0, rows.rows)
         bias_1D = _distance_bias(layout.max_seqlen, self.direction, qkv_T3NH.device)
         return attend_bucketed(qkv_T3NH, layout, p, rows, bias_ND=bias_1D)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from ablation_plan import PLAN, write_data
 from bertkit.ablations import experiment
@@ -18,7 +19,7 @@ from bertkit.ablations.experiment import ablate
 from bertkit.ablations.hidden_words import hidden_word_scores
 from bertkit.ablations.plan import Features, load_plan, plan_names
 from bertkit.ablations.unit_results import UnitResult, compare
-from bertkit.ablations.word_features import FeatureTagger, _train
+from bertkit.ablations.word_features import FeatureTagger, fit
 from bertkit.cli import main
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.store.token_store import TokenStore
@@ -147,6 +148,7 @@ def test_when_the_time_is_over_it_stops_and_says_so(
         ('of = ["left", "right"]', 'of = ["lft"]', r"\[arms.joined\]: of = 'lft' is unknown"),
         ('of = ["left", "right"]', 'of = ["left"]\nstart = "m"', "an arm with of trains no model"),
         ('training = { objective = "next-word" }', "", r"\[arms.left\]: objective='mlm' does not fit .* left-to-right"),
+        ("layers = [-1]", "layers = [-1, 3]", r"\[arms.joined\]: layer 3 of a model with 2 layers"),
         ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
         ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
         ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
@@ -296,19 +298,31 @@ def test_hidden_words_are_guessed_from_what_a_model_may_see(whole: Path, directi
     np.testing.assert_allclose(found["loss"], losses, rtol=1e-4, atol=1e-4)
 
 
+def test_the_head_is_a_logistic_regression() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 2, 5, generator=draw)
+    labels = (x[:, 0, 1] + x[:, 1, 3] + torch.randn(400, generator=draw) > 0).long() + (x[:, 0, 0] > 1).long()
+    kept = labels.clone()
+    kept[:30] = -100
+    for mix, columns in (("concatenated", x.flatten(1)), ("summed", x.sum(1))):
+        tagger = FeatureTagger(Features(layers=(1, 2), mix=mix), 2, 5, 3)
+        fit(tagger, x, kept)
+        theirs = LogisticRegression(C=0.01, tol=1e-8, max_iter=1000).fit(columns[30:].numpy(), labels[30:].numpy())
+        with torch.inference_mode():
+            ours = tagger(x).softmax(1).numpy()
+        np.testing.assert_allclose(ours, theirs.predict_proba(columns.numpy()), atol=2e-3)
+
+
 def test_a_weighted_sum_finds_the_layer_that_knows() -> None:
-    torch.manual_seed(0)
-    x = torch.randn(600, 3, 8)
+    x = torch.randn(2000, 3, 8, generator=torch.Generator().manual_seed(0))
     labels = (x[:, 1, 2] > 0).long()
-    labels[:50] = -100
-    taggers = {}
+    right = {}
     for mix in ("weighted", "summed", "concatenated"):
-        taggers[mix] = FeatureTagger(Features(layers=(1, 2, 3), mix=mix), 3, 8, 2)
-        _train(taggers[mix], x, labels)
-    weights = taggers["weighted"].weights
-    assert weights is not None
-    assert weights.argmax() == 1
-    with torch.inference_mode():
-        right = {mix: float((tagger(x).argmax(1) == labels)[50:].float().mean()) for mix, tagger in taggers.items()}
-    assert right["concatenated"] > 0.93
-    assert right["weighted"] > right["summed"] + 0.03  # which two layers of noise disturb
+        tagger = FeatureTagger(Features(layers=(1, 2, 3), mix=mix), 3, 8, 2)
+        fit(tagger, x, labels)
+        with torch.inference_mode():
+            right[mix] = float((tagger(x).argmax(1) == labels).float().mean())
+        if tagger.weights is not None:
+            assert tagger.weights.softmax(0)[1] > 0.9
+    assert right["concatenated"] > 0.95
+    assert right["weighted"] > right["summed"] + 0.1  # which two layers of noise disturb

@@ -420,6 +420,8 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize explain t --model m": "max_length",
+    "visualize layers f --model m": "examples max_length",
     "visualize embeddings f --model m": "points max_length",
     "visualize anisotropy f --model m": "points",
     "visualize attention t --model m": "head max_length",

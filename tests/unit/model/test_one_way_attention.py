@@ -21,6 +21,8 @@ from bertkit.model.models import BertForNextSentencePrediction
 from bertkit.model.one_way_attention import OneWay, hidden_bias
 from bertkit.quantization.quantize import quantize
 from bertkit.tokenization import BertTokenizer
+from bertkit.training.distillation.distill_settings import PredictionDistillation, RelationDistillation, StateLoss
+from bertkit.training.distillation.taught_networks import check_pair
 
 SHAPE = BertConfig(
     vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
@@ -103,23 +105,6 @@ def test_the_kernel_is_the_plain_formula_with_its_gradient(direction, chosen) ->
     assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("direction", "window"), [("left-to-right", (-1, 0)), ("right-to-left", (0, -1))])
-def test_the_kernel_of_a_gpu_gets_the_window(direction, window, monkeypatch) -> None:
-    asked = []
-
-    def attend(qkv, layout, p, rows=None, *, window):
-        asked.append((rows, window))
-        return qkv[:, 0]
-
-    monkeypatch.setattr("bertkit.model.one_way_attention.varlen_fits", lambda qkv, p: True)
-    monkeypatch.setattr("bertkit.model.one_way_attention.attend_varlen", attend)
-    layout = Layout(LENGTHS)
-    qkv = torch.randn(sum(LENGTHS), 3, 2, 8)
-    rows = ChosenRows.first(layout, qkv.device)
-    assert torch.equal(OneWay(direction)(qkv, layout, 0.0, rows), qkv[rows.rows, 0])
-    assert asked == [(None, window)]
-
-
 def test_padded_batches_and_dropout_in_training_leave_the_other_side_hidden() -> None:
     model = one_way("left-to-right").train()
     ids = torch.randint(1, 50, (2, 9))
@@ -187,3 +172,11 @@ def test_a_head_on_the_first_token_is_refused_left_to_right() -> None:
     pooled = BertForSequenceClassification(SHAPE.replace(attention_direction="left-to-right", pooling="mean")).eval()
     a, b = (pooled(torch.tensor([[2, 7, 8, last]])).logits for last in (9, 10))
     assert not np.allclose(a.detach().numpy(), b.detach().numpy(), atol=0)
+
+
+def test_distillation_on_running_text_compares_models_that_read_both_ways() -> None:
+    one = SHAPE.replace(attention_direction="left-to-right")
+    for settings in (PredictionDistillation(), RelationDistillation(relation_heads=2), StateLoss()):
+        with pytest.raises(ConfigError, match="the teacher reads left-to-right"):
+            check_pair(SHAPE, one, settings)
+        check_pair(SHAPE, SHAPE, settings)  # control

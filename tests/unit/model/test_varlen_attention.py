@@ -41,6 +41,7 @@ from bertkit.model.kernels.varlen_attention import (
     has_varlen,
     varlen_fits,
 )
+from bertkit.model.one_way_attention import OneWay
 
 RAGGED = (5, 1, 9, 9, 30, 2)
 OPERATOR = "torch_attn._varlen_attn.default"
@@ -68,9 +69,9 @@ def by_contract(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k, window_s
     for (start_q, end_q), (start_k, end_k) in zip(spans_q, spans_k, strict=True):
         q, k, v = (x.transpose(0, 1) for x in (query[start_q:end_q], key[start_k:end_k], value[start_k:end_k]))
         mask = None
-        if left >= 0:
+        if max(left, right) >= 0:
             away = torch.arange(k.shape[1])[None] - torch.arange(q.shape[1])[:, None]
-            mask = (away >= -left) & (away <= right)
+            mask = (away >= (-left if left >= 0 else -k.shape[1])) & (away <= right)
         parts.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(0, 1))
     return torch.cat(parts)
 
@@ -113,6 +114,17 @@ def test_equals_the_reference_forward_and_backward(lengths, seed, data):
             out.mul(direction).sum().backward()
             results.append((out.detach(), leaf.grad))
     assert_close(results[1], results[0], rtol=0, atol=2e-5)
+
+
+def test_a_model_that_reads_left_to_right_asks_for_that_window(standing_in):
+    """The same by the kernel of a GPU and by buckets; right-to-left, which the kernel does not promise, by buckets."""
+    qkv, layout = torch.randn(sum(RAGGED), 3, 2, 8, generator=torch.Generator().manual_seed(0)), Layout(RAGGED)
+    rows = chosen(layout, 3, 20)
+    for direction in ("left-to-right", "right-to-left"):
+        in_fp32 = OneWay(direction)(qkv, layout, 0.0, rows)  # which the kernel does not take
+        assert_close(OneWay(direction)(qkv.half(), layout, 0.0, rows).float(), in_fp32, rtol=0, atol=1e-2)
+    assert standing_in == [torch.float16]
+    assert (in_fp32 - OneWay("left-to-right")(qkv, layout, 0.0, rows)).abs().max() > 0.1  # control
 
 
 def test_other_boundaries_would_be_seen(standing_in):

@@ -190,7 +190,11 @@ def check_pair(
     ours: BertConfig, theirs: BertConfig, settings: PredictionDistillation | RelationDistillation | StateLoss
 ) -> None:
     """Refuse (ConfigError, with all that is wrong) shapes of a student and its teacher that cannot be compared."""
-    faults: list[str] = []
+    faults = [
+        f"the {name} reads {shape.attention_direction}; models are compared on running text if they read both ways"
+        for name, shape in (("student", ours), ("teacher", theirs))
+        if shape.attention_direction != "both"
+    ]
     match settings:
         case PredictionDistillation():
             if settings.cosine_weight and ours.hidden_size != theirs.hidden_size:
@@ -210,11 +214,9 @@ def check_pair(
 def _not_plain(ours: BertConfig, theirs: BertConfig) -> list[str]:
     return [
         f"the {name} is of the {shape.model_type} family, whose attention is more than queries, keys and values, or "
-        "reads one way, or whose layers share weights; this method compares those of BERT and its like"
+        "whose layers share weights; this method compares those of BERT and its like"
         for name, shape in (("student", ours), ("teacher", theirs))
-        if shape.family.scores != "content"
-        or shape.attention_direction != "both"
-        or shape.num_stored_layers != shape.num_hidden_layers
+        if shape.family.scores != "content" or shape.num_stored_layers != shape.num_hidden_layers
     ]
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 import torch
-from bertkit.visualize.pictures import pretrain_curve
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertkit.data.examples.masking import MaskVocabulary
@@ -26,6 +25,8 @@ from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_report import Points, Report
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
+from bertkit.visualize.figures import image_of
+from bertkit.visualize.training_pictures import pretrain_curve
 from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after
 
@@ -106,7 +107,7 @@ def test_without_matplotlib_the_run_is_told_and_goes_on(stores, tmp_path, monkey
     def absent(*_args, **_kwargs):
         raise MissingExtraError("drawing pictures needs 'matplotlib.figure'")
 
-    monkeypatch.setattr("bertkit.visualize.pictures.require", absent)
+    monkeypatch.setattr("bertkit.visualize.figures.require", absent)
     pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=2, curve=True), model=SHAPE)
     assert capsys.readouterr().err.count("no loss.png") == 1
     assert not (tmp_path / "run" / "loss.png").exists()
@@ -179,15 +180,20 @@ def test_the_log_is_read_once(stores, tmp_path) -> None:
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_curve_has_the_line(tmp_path) -> None:
+def test_the_curve_has_the_line() -> None:
     """The pictures with the line at two heights differ; the same twice is the same."""
     records = [{"step": step, "loss": 5.0, "masked_lm_loss": 8 / step} for step in range(1, 30)]
     records.append({"event": "epoch", "step": 29, "dev_masked_lm_loss": 0.5, "dev_next_sentence_accuracy": 0.8})
-    pictures = [
-        pretrain_curve(records, tmp_path / f"{number}.png", unigram_entropy=height).read_bytes()
-        for number, height in enumerate((6.0, 6.0, 2.0))
-    ]
+    pictures = [image_of(pretrain_curve(records, unigram_entropy=height), "png") for height in (6.0, 6.0, 2.0)]
     assert pictures[0] == pictures[1] != pictures[2]
+
+
+def test_the_curve_of_a_model_that_reads_one_way_has_its_held_out_loss() -> None:
+    records = [{"step": step, "loss": 8 / step} for step in (1, 2)]
+    records.append({"event": "epoch", "step": 2, "dev_next_word_loss": 3.5, "dev_next_word_accuracy": 0.2})
+    losses, accuracies = pretrain_curve(records, unigram_entropy=6.0).axes
+    assert 3.5 in {float(y) for line in losses.lines for y in line.get_ydata()}
+    assert [list(line.get_ydata()) for line in accuracies.lines] == [[0.2]]
 
 
 def test_tensorboard_says_what_the_log_says_also_after_a_resume(stores, tmp_path, monkeypatch) -> None:
