@@ -208,9 +208,10 @@ def _index(x_ND: Floats, names: list[str], seed: int) -> float:
     from sklearn.metrics import adjusted_rand_score
 
     unit_ND = unit_vectors(x_ND)
-    if np.ptp(unit_ND, axis=0).max() < 1e-6:
+    different = min(len(set(names)), len(np.unique(unit_ND.round(6), axis=0)))
+    if different == 1:
         return 0.0
-    groups = KMeans(len(set(names)), n_init=_STARTS, random_state=seed).fit_predict(unit_ND)
+    groups = KMeans(different, n_init=_STARTS, random_state=seed).fit_predict(unit_ND)
     return float(adjusted_rand_score(names, groups))
 
 

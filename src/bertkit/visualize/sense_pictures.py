@@ -54,7 +54,7 @@ def _scores(axes: Axes, layers: Sequence[float], neighbours: float) -> None:
     axes.plot(range(len(layers)), layers, color=BLUE, marker="o", label="the word in its sentence")
     axes.axhline(neighbours, color=ORANGE, linestyle="--", label="the word vectors around it")
     axes.axhline(0.0, color=GREY, linestyle=":", linewidth=2, label="its own word vector")
-    axes.set_title("all words: adjusted Rand index", fontsize=10, loc="left")
+    axes.set_title("adjusted Rand index, mean of the words", fontsize=10, loc="left")
     axes.set_xlabel("layer (0: embeddings)", fontsize=9)
     axes.set_xticks(range(0, len(layers), max(1, len(layers) // 12)))
     axes.set_ylim(min(-0.05, *layers, neighbours), 1.0)

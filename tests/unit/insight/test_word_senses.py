@@ -87,6 +87,15 @@ def test_words_cut_in_pieces_and_other_word_vectors(folder: Path, tmp_path: Path
     assert senses(folder, file=own).words[0].sentences == 6
 
 
+@pytest.mark.filterwarnings("error")
+def test_sentences_of_the_word_alone(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.csv"
+    own.write_text("word,sense,sentence\nend,a,end\nend,a,End\nend,b,end\nend,b,the end\nend,c,END\nend,c,end\n")
+    found = senses(folder, file=own)
+    assert found.words[0].sentences == 6
+    assert all(-0.5 < score < 0.5 for score in (*found.words[0].layers, found.neighbours))
+
+
 def test_it_is_saved_and_repeated(folder: Path, file: Path, tmp_path: Path) -> None:
     found = senses(folder, file=file, seed=3)
     for ending in (".png", ".svg", ".html", ".json"):
