@@ -3,7 +3,7 @@
     python examples/maps_of_tweets.py [--model FOLDER|HUB-NAME] [--data FILE] [--rows 1500] [--out maps]
 
 The pictures that introductions to BERT draw of its embeddings, with numbers that say how far to trust them. A map keeps
-what differs most between the tweets, which is their topic rather than their sentiment: the neighbors of a tweet have
+what differs most between the tweets, which is their topic rather than their sentiment: the neighbours of a tweet have
 its label more often in the full space than on either map.
 
 --data is a table (.csv, .tsv, .jsonl, .parquet) with the columns text and sentiment, e.g. Tweet Sentiment Extraction.

@@ -372,3 +372,13 @@ def printed_by_transformers(module: ModuleType, folder: Path) -> dict[str, Any]:
     printed["hub.sequence"] = rows(hub.last_hidden_state, module.PRINTED["hub.sequence"])
     printed["hub.pooled"] = rows(hub.pooler_output, module.PRINTED["hub.pooled"])
     return printed
+
+
+def test_bank_has_other_vectors_in_other_senses(minilm: Path, tmp_path: Path) -> None:
+    module, out = example("bank_senses"), tmp_path / "bank.svg"
+    (same, other), found = module.main(["--model", str(minilm), "--out", str(out)])
+    assert same > other
+    assert max(found.layers) > 0.5
+    assert found.words[0].static == 0
+    assert found.neighbours < max(found.layers)
+    assert "river" in out.read_text()

@@ -87,7 +87,11 @@ def test_the_tour_runs(tmp_path):
     said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
     assert all(block in said for language, block in BLOCKS if language == "text")
     assert "['delivery']" in said
-    classified, untrained, searched, tagged, pretrained = printed
+    classified, untrained, searched, tagged, inside, pretrained = printed
+    assert inside.startswith("billing (predicted)")
+    assert {"why.html", "layers.json", "curves.html", "map.html", "attention.html"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
     assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
     bert, tfidf = map(float, re.search(r"accuracy +([\d.]+) +([\d.]+)", classified).groups())
     assert bert > 0.7 > 0.5 > tfidf

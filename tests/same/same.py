@@ -70,6 +70,8 @@ class Side:
             "PYTHONPATH": str(self.tree / "src"),
             "PYTHONSAFEPATH": "1",
             "OMP_NUM_THREADS": "1",
+            # Otherwise MKL's sums depend on where weights lie in memory, so on the length of the header before them.
+            "MKL_CBWR": "COMPATIBLE",
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "HF_HUB_OFFLINE": "1",
             "BERTKIT_NATIVE": "0",

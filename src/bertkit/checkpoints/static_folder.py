@@ -9,7 +9,7 @@ sentence-transformers has ``modules.json``, and ``embedding.weight`` in the fold
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from bertkit.checkpoints.safetensors_format import (
 )
 from bertkit.checkpoints.sentence_files import PoolingFile
 from bertkit.checkpoints.sentence_folder import MODULES, SETTINGS, STATIC, SentenceParts, listed_modules, parts_of
-from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES
+from bertkit.config.config_file import CONFIG, MAX_CONFIG_BYTES, first_module
 from bertkit.config.sentence_config import Normalize, SentenceConfig
 from bertkit.errors import CheckpointError, ConfigError, ResourceError, shorten
 from bertkit.ragged import Floats
@@ -129,6 +129,49 @@ class StaticFolder:
         return SentenceParts(config.model_copy(update={"max_length": limit}), weights)
 
 
+@dataclass(frozen=True, slots=True)
+class StaticReport:
+    """What ``bertkit inspect`` says of word vectors."""
+
+    path: str
+    tokens: int
+    dimensions: int
+    bytes: int
+    steps: tuple[str, ...]
+    skips_unknown: bool
+    max_length: int | None
+
+    def to_dict(self) -> dict[str, Json]:
+        """For JSON."""
+        return asdict(self)
+
+    def render(self) -> str:
+        """For people."""
+        after = "".join(f", then {step}" for step in self.steps)
+        unknown = "left out" if self.skips_unknown else "tokens as others"
+        limit = "none" if self.max_length is None else f"{self.max_length:,} tokens"
+        return (
+            f"word vectors  {self.path}\n{self.tokens:,} tokens, vectors of {self.dimensions} numbers, "
+            f"{self.bytes / 1e6:.1f} MB\na text: the mean of its tokens{after}; unknown words are {unknown}; limit: "
+            f"{limit}"
+        )
+
+
+def inspect_static(found: StaticFolder) -> StaticReport:
+    """What a folder of word vectors holds; errors as in loading it."""
+    table = found.read_table()
+    config = found.sentence_parts(table.shape[1]).config
+    return StaticReport(
+        str(found.folder),
+        len(table),
+        table.shape[1],
+        sum(file.stat().st_size for file in found.files),
+        tuple(type(step).__name__ for step in config.steps),
+        found.skips_unknown,
+        config.max_length,
+    )
+
+
 def static_folder(path: Path) -> StaticFolder | None:
     """The word vectors in a folder; None if it holds something else. CheckpointError for a damaged one."""
     if not path.is_dir():
@@ -145,16 +188,16 @@ def static_folder(path: Path) -> StaticFolder | None:
     elif not is_there(path / MODULES):
         return None
     if is_there(path / MODULES):
-        places = listed_modules(path / MODULES)
-        if not places or places[0].kind != STATIC:
+        if first_module(path / MODULES)[0] != STATIC:
             if said is None:
                 return None
-            raise CheckpointError(f"{path / MODULES} does not begin with a {STATIC}, as its config.json is of")
-        if wrong := [place.kind for place in places[1:] if place.kind in ("Transformer", "Pooling", STATIC)]:
+            raise CheckpointError(f"{path / MODULES} does not begin with a {STATIC}, which its config.json is of")
+        first, *others = listed_modules(path / MODULES)
+        if wrong := [place.kind for place in others if place.kind in ("Transformer", "Pooling", STATIC)]:
             raise CheckpointError(
                 f"{path / MODULES} has {', '.join(wrong)} after word vectors, which are pooled already"
             )
-        home = places[0].folder
+        home = first.folder
     return StaticFolder(path, home, said)
 
 

@@ -79,6 +79,10 @@ def inspect(
 
         verified = "the graphs and their weights have the checksums that export.json gives"
         return _shown(inspect_export(folder, verify=verify), common, verified if verify else "")
+    from bertkit.checkpoints.static_folder import inspect_static, static_folder
+
+    if (vectors := static_folder(folder)) is not None:
+        return _shown(inspect_static(vectors), common)
     if verify or against is not None:
         return _verify(model, against, common)
     from bertkit.checkpoints.int8_folder import is_int8

@@ -354,6 +354,11 @@ def _family(model_type: Json) -> Family:
             "translation, and 'embed'; a BART also for 'classify', 'answer', 'fill-mask' and the tasks of texts and "
             "of answers"
         )
+    if model_type == "model2vec":
+        raise ConfigError(
+            "model_type is 'model2vec': word vectors, which have no layers to train, export or look into; they are for "
+            "vectors of texts ('bertkit embed', 'similarity', 'search', 'cluster')"
+        )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, (*FAMILIES, *ENCODER_DECODERS)) if isinstance(model_type, str) else ""
         known = f"{', '.join(FAMILIES)}, and the encoder-decoders {', '.join(ENCODER_DECODERS)}"

@@ -39,14 +39,19 @@ def checkpoint_folder(path: Path) -> Path:
     return folder
 
 
-def _check_modules(file: Path) -> None:
+def first_module(file: Path) -> tuple[str, str]:
+    """The kind and the folder of the first entry of a ``modules.json``; empty where that says none."""
     try:
         listed = strict_json(read_regular(file, max_bytes=MAX_CONFIG_BYTES))
     except ValueError as error:
         raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
     first = listed[0] if isinstance(listed, list) and listed else None
     entry: dict[str, Json] = first if isinstance(first, dict) else {}
-    kind = str(entry.get("type")).rpartition(".")[2]
+    return str(entry.get("type")).rpartition(".")[2], str(entry.get("path", ""))
+
+
+def _check_modules(file: Path) -> None:
+    kind, place = first_module(file)
     if kind not in ("Transformer", "MLMTransformer"):
         several = "which sends queries and documents to models of their own. Give the folder of one of them"
         static = "word vectors without an encoder, which make vectors of texts ('bertkit embed'), and no more"
@@ -55,7 +60,7 @@ def _check_modules(file: Path) -> None:
             f"{file.parent} is a folder of sentence-transformers whose first module is {kind[:80]!r}, "
             f"{what.get(kind, 'which bertkit does not have')}; bertkit reads folders that begin with a Transformer"
         )
-    if place := str(entry.get("path", "")):
+    if place:
         raise CheckpointError(
             f"{file} has the encoder in {place[:80]!r}, as before release 2: load it with sentence-transformers and "
             "save it again, which puts it into the folder itself"

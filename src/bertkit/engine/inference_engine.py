@@ -85,12 +85,12 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class or its counterpart, of an exported folder, or of word vectors."""
+        """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors."""
         from bertkit.engine.export_folder import is_export
         from bertkit.engine.onnx_backend import OnnxBackend
 
         if (found := static_folder(path)) is not None:
-            from bertkit.engine.static.static_backend import StaticBackend
+            from bertkit.engine.static.static_backend import StaticBackend  # few need it
 
             return cls(StaticBackend.load(found, model_class, device, dtype, precision, threads))
         if is_export(path):

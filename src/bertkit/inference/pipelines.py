@@ -17,6 +17,7 @@ from bertkit.config.families import ENCODER_DECODERS
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.static.static_backend import load_static_tokenizer
 from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
 from bertkit.inference.pipeline_base import Pipeline, check_options
@@ -95,10 +96,9 @@ def pipeline(
             and T5 ``text2text-generation``, ``summarization``, ``translation`` (``translation_en_to_de`` ...). A BART
             is also for text classification, question answering and masks; both give vectors. A kind of
             :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
-        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, a folder of
-            word vectors (model2vec, ``StaticEmbedding``), or a model object. Loading is strict: a checkpoint without
-            the task's head is an error, never a random head. None: ``bertkit-tiny-en``, which comes with bertkit, for
-            the tasks of :data:`INCLUDED_DOES`; stderr says so.
+        model: a folder (also of word vectors), a Hub name, a run folder of ``bertkit finetune``, an exported folder, or
+            a model object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
+            None: ``bertkit-tiny-en``, the included model, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.
@@ -175,14 +175,9 @@ def _open(
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
-    found = static_folder(path)
-    if found is not None:
-        from bertkit.engine.static.static_backend import load_static_tokenizer
-
-        folder, words = path, tokenizer or load_static_tokenizer(found)
-    else:
-        folder = checkpoint_folder(path)
-        words = tokenizer or AutoTokenizer.from_pretrained(folder)
+    static = static_folder(path)
+    folder = path if static else checkpoint_folder(path)
+    words = tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
     made.read_folder(folder)
     return made

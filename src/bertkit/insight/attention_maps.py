@@ -92,13 +92,14 @@ class Attention(Drawn):
             return ["mean of all layers and heads"]
         return [f"layer {self.layer}, " + ("mean of the heads" if self.head is None else f"head {self.head}")]
 
-    @property
-    def _facts(self) -> str:
-        shown = self.maps[self.part]
-        layers, heads, rows, columns = shown.values.shape
-        sizes = f"{rows} tokens" if self.part != "cross" else f"{rows} tokens to {columns}"
-        kind = "" if len(self.maps) == 1 else f" of the {self.part}" if self.part != "cross" else " of decoder to input"
-        return f"attention{kind}: {layers} layers of {heads} heads, {sizes}"
+    def _facts(self, part: str) -> str:
+        layers, heads, rows, columns = self.maps[part].values.shape
+        sizes = f"{rows} tokens" if part != "cross" else f"{rows} tokens to {columns}"
+        return f"attention{self._kind(part)}: {layers} layers of {heads} heads, {sizes}"
+
+    def _kind(self, part: str) -> str:
+        """Whose attention it is, where there are several."""
+        return "" if len(self.maps) == 1 else " of decoder to input" if part == "cross" else f" of the {part}"
 
     def to_dict(self) -> dict[str, Any]:
         """The matrices of the picture, rounded to 6 places; ``maps`` has all layers."""
@@ -125,11 +126,13 @@ class Attention(Drawn):
         shown = self.maps[self.part]
         if self.view == "heads":
             lines = [[title, self._links(matrix)] for title, matrix in zip(self._titles, self.matrices, strict=True)]
-            heading = f"{self._facts}\nlayer {self.layer}, strongest links of each head between different words:"
+            heading = (
+                f"{self._facts(self.part)}\nlayer {self.layer}, strongest links of each head between different words:"
+            )
         else:
             (matrix,) = self.matrices
             lines = [[name, _strongest(row, shown.columns)] for name, row in zip(shown.rows, matrix, strict=True)]
-            heading = f"{self._facts}\n{self._titles[0]}: what each token attends to most"
+            heading = f"{self._facts(self.part)}\n{self._titles[0]}: what each token attends to most"
         return "\n".join([heading, *(f"  {line}" for line in aligned(lines))])
 
     def _links(self, matrix: Floats) -> str:
@@ -150,12 +153,12 @@ class Attention(Drawn):
             return lines_figure(self.matrices[0], self._titles[0], shown.rows, shown.columns)
         figure = matrices_figure(self.matrices, self._titles, shown.rows, shown.columns)
         if self.view == "heads":
-            figure.suptitle(f"layer {self.layer}", fontsize=10)
+            figure.suptitle(f"layer {self.layer}{self._kind(self.part)}", fontsize=10)
         return figure
 
     def page(self) -> str:
         begin = {"map": self.part, "view": self.view, "layer": self._top, "head": self.head, "all": self.layer is None}
-        return attention_page(self.title, self.maps, begin, self._facts)
+        return attention_page(self.title, self.maps, begin, "; ".join(map(self._facts, self.maps)))
 
 
 def attention(
@@ -277,8 +280,9 @@ def _side(reader: AttentionReader, text: str, text_pair: str | None, *, words: b
         last = len(places) - 1 - places[::-1].index(number)
         token, side = encoded.tokens[first], sides[first]
         surface = "" if side is None else (text, text_pair or "")[side][offsets[first][0] : offsets[last][1]].strip()
-        # \u0120 and \u2581 stand for spaces, and byte-level tokens for bytes: people read the text.
-        by_text = surface and (words or not token.isascii())
+        # \u0120 and \u2581 stand for spaces, and byte-level tokens for bytes: people read the text. One that is a token
+        # by itself has in some tokenizers the place of the letter that follows.
+        by_text = surface and (words or not (token.isascii() or token in "\u0120\u2581"))
         names.append(f"{'##' * (not words and token.startswith('##'))}{surface}" if by_text else token)
         texts.append(side)
     return _Side(tuple(names), tuple(texts), places)

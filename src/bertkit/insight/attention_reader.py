@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.config.any_config import is_encoder_decoder
+from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
+from bertkit.config.families import ENCODER_DECODERS
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
 from bertkit.engine.module_views import eval_view
@@ -75,7 +76,12 @@ class AttentionReader:
                     f"{path} is an exported model, whose graph does not give attention; use the model that it was "
                     "exported from"
                 )
-            if writes and is_encoder_decoder(config_path(path)):
+            config = read_any_config(config_path(path))
+            if (
+                writes
+                and config.model_type in ENCODER_DECODERS
+                and "T5EncoderModel" not in (config.architectures or ())
+            ):
                 tokenizer = tokenizer or AutoTokenizer.from_pretrained(checkpoint_folder(path))
                 model = AutoModel.from_pretrained(path)
         pipe = pipeline("feature-extraction", model, tokenizer, device)
@@ -88,6 +94,8 @@ class AttentionReader:
         else:
             tower = network.config.tower(decoder=False)
             self.num_layers, self.num_heads = tower.layers, tower.heads
+        if writes and isinstance(network, Seq2SeqModel) and not network.has_decoder:
+            raise InputError(f"{type(network).__name__} has no decoder, which would write a second text: give one text")
         if not self.num_layers:
             raise InputError(f"{model} has no layers, and so no attention; use a model with at least one")
         if max_length is not None and not is_whole(max_length, 3, pipe.max_length):

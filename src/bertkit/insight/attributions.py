@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 #: From the outputs of a batch to the number in question of each sequence, ``(K,)``.
 Score = Callable[[ModelOutput, Layout], Tensor]
 #: Tokens that are computed at once.
-TOKENS_AT_ONCE = 2048
+TOKENS_AT_ONCE = 1024
 #: Integration begins with so many steps, which are doubled until the error is small enough, up to so many.
 FIRST_STEPS, MOST_STEPS = 32, 512
 #: Largest error of completeness, as a share of what is to be explained.
@@ -101,8 +101,9 @@ class Attributor:
             ids_KS[row, list(tokens)] = mask
         with torch.no_grad():
             scores = [self.score(*self._run(part.flatten())) for part in ids_KS.split(self._at_once)]
-        found: Floats = torch.cat(scores).double().cpu().numpy()
-        return found[0] - found[1:]
+        found = torch.cat(scores).double().cpu()
+        falls: Floats = (found[0] - found[1:]).numpy()
+        return falls
 
     def outputs(self) -> ModelOutput:
         """Those of the text as it is."""

@@ -35,20 +35,20 @@ POINTS, VOTERS = 5000, 10
 class LabelScores:
     """How well the labels of other texts nearby tell a text's own: leaving one out, the most frequent of ten.
 
-    vectors, places: share of texts with the right label by neighbours among the vectors, and on the map.
+    accuracy, accuracy_on_map: share of texts with the right label by neighbours among the vectors, and on the map.
     majority: by always saying the most frequent label.
     """
 
     neighbours: int
-    vectors: float
-    places: float
+    accuracy: float
+    accuracy_on_map: float
     majority: float
 
     def render(self) -> str:
         """For people."""
         return (
-            f"label by the {self.neighbours} nearest texts: right for {100 * self.vectors:.1f} % in the full space, "
-            f"{100 * self.places:.1f} % on the map (most frequent label: {100 * self.majority:.1f} %)"
+            f"label by the {self.neighbours} nearest texts: right for {100 * self.accuracy:.1f} % in the full space, "
+            f"{100 * self.accuracy_on_map:.1f} % on the map (most frequent label: {100 * self.majority:.1f} %)"
         )
 
 
@@ -160,18 +160,11 @@ def embeddings(
     else:
         assert model is not None
         encoded = vectors_of(texts, model, **reading)
-        found, source = encoded.vectors, _source(encoded.vectors.shape[1], reading)
+        found, source = encoded.vectors, encoded.source
         notes += cut_notes(encoded.truncated)
     projection = project(found, method, perplexity=perplexity, seed=seed)
     scores = None if labels is None else _scores(unit_vectors(found), projection, labels)
     return EmbeddingMap(texts, labels, of, source, projection, scores, [*notes, *projection.notes])
-
-
-def _source(width: int, reading: ReadOptions) -> str:
-    layer, pooling = reading.get("layer"), reading.get("pooling", "model")
-    said = "" if pooling == "model" else f" ({pooling})"
-    where = "the model's vectors" if layer is None else f"vectors of layer {layer}"
-    return f"{where}{said} of {width} numbers"
 
 
 def _checked(vectors: npt.ArrayLike, count: int, reading: ReadOptions) -> Floats:
@@ -212,6 +205,6 @@ def _scores(
         return None
     number = {name: place for place, name in enumerate(names)}
     right = np.array([number[labels[row] or ""] for row in known])
-    voters = min(VOTERS, len(known) - 1)
+    voters = min(VOTERS, (len(known) - 1) // 2)  # if all others voted, those of other labels would win
     by_vectors, by_places = (neighbour_accuracy(x[known], right, voters) for x in (vectors, projection.places))
     return LabelScores(voters, by_vectors, by_places, float(np.bincount(right).max() / len(right)))

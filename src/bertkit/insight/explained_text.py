@@ -15,8 +15,8 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
-from bertkit.errors import InputError, TextError, did_you_mean, shorten
-from bertkit.inference.pipeline_base import Pipeline, check_lengths
+from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean, shorten
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
 from bertkit.metrics.probabilities import softmax
@@ -65,17 +65,23 @@ class Target:
 class ExplainedText:
     """A text, a pair, or a question with its context, in one row of a model. See :func:`bertkit.visualize.explain`."""
 
-    def __init__(self, pipe: Pipeline, text: str, second: str | None, *, truncation: bool, max_length: int | None):
-        self.pipe, self.tokenizer, self.text, self.second = pipe, pipe.tokenizer, text, second
+    def __init__(
+        self, pipe: Pipeline, text: str, second: str | None, *, truncation: bool, max_length: int | None
+    ) -> None:
+        self.pipe: Any = pipe
+        self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
         _check_texts(pipe.task, text, second)
-        cut = "only_second" if pipe.task == ANSWERS else "longest_first"
-        limit = _limit_of(pipe, max_length)
-        pairs = None if second is None else [second]
-        rows = self.tokenizer.encode_ragged([text], pairs, max_length=limit, truncation=cut)
-        self.truncated = bool(rows.truncated[0])
-        if not truncation:
-            check_lengths(rows, limit, 0)
-        found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
+        limit, cut = _limit_of(pipe, max_length), "only_second" if pipe.task == ANSWERS else "longest_first"
+        found = self.tokenizer(text, second, return_offsets_mapping=True)
+        size = len(found["input_ids"])
+        self.truncated = size > limit
+        if self.truncated and not truncation:
+            raise TextError(
+                f"the text has {size:,} tokens, special tokens included; the limit is {limit:,}. Shorten it, or pass "
+                "truncation=True (on the command line: --truncate) to cut it"
+            )
+        if self.truncated:
+            found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
         self._parts = found.sequence_ids(0)
         self._spans = [
             stripped(text if part == 0 else second or "", *span) if part is not None else (0, 0)
@@ -84,7 +90,8 @@ class ExplainedText:
         self.words = self._read_words(found.word_ids(0))
         if not self.words:
             raise TextError(f"the text has no word to explain: {text!r:.60}")
-        self._ids, self._types = rows.ids.astype(np.int64), rows.token_type_ids.astype(np.int64)
+        self._ids = np.array(found["input_ids"], dtype=np.int64)
+        self._types = np.array(found.get("token_type_ids", [0] * len(self._ids)), dtype=np.int64)
         self._special = np.array([part is None for part in self._parts])
 
     def _read_words(self, numbers: Sequence[int | None]) -> list[Word]:
@@ -106,10 +113,12 @@ class ExplainedText:
     def target(self, label: str | None, word: int | str | None) -> Target:
         """What is to be explained: ``label``, or what the model gives, and of a tagger the tag of ``word``."""
         if word is not None and self.pipe.task != TAGS:
-            raise InputError(f"word is for models that tag words; this one is for {self.pipe.task}: leave it out")
+            raise InputError(f"word= is for models that tag words, and this one is for {self.pipe.task}; leave it out")
         if self.pipe.task == ANSWERS:
             return self._answer(label)
         logits = _logits(self.attributor(lambda out, layout: _logits(out)).outputs()).float().cpu().numpy()
+        if not np.isfinite(logits).all():
+            raise CheckpointError("the model's logits are not finite (NaN or infinity): its weights are damaged")
         return self._tag(logits, label, word) if self.pipe.task == TAGS else self._class(logits, label)
 
     def _class(self, logits_1C: Floats, label: str | None) -> Target:
@@ -172,7 +181,7 @@ class ExplainedText:
         return Target(score, label or predicted, predicted, share)
 
     def _number_of(self, label: str) -> int:
-        numbers = {name: number for number, name in self.pipe.config.id2label.items()}
+        numbers: dict[str, int] = {name: number for number, name in self.pipe.config.id2label.items()}
         if label not in numbers:
             near = did_you_mean(label, numbers)
             raise InputError(f"the model has no label {label!r}{near}; it has {shorten(numbers, limit=12)}")
@@ -218,9 +227,10 @@ def open_model(
         raise InputError(_NO_GRADIENTS.format(f"the {type(found).__name__}", "a model in 8 bits"))
     task = infer_task(found)
     if task not in TASKS:
+        head = "has no head" if task == "feature-extraction" else f"has a head for {task}"
         raise InputError(
-            f"the model's head is for {task}, so it gives no label, tag or answer that could be explained; train one "
-            "with 'bertkit finetune'"
+            f"the model {head}, so it gives no label, tag or answer that could be explained; train one with "
+            "'bertkit finetune'"
         )
     pipe: Pipeline = pipeline(task, model, tokenizer, device, precision="fp32")
     if not isinstance(pipe.model, HeadModel):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.engine.backend import Network
-from bertkit.errors import InputError
+from bertkit.errors import InputError, counted
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.insight.attributions import MOST_STEPS, TOLERANCE
 from bertkit.insight.explained_text import ExplainedText, open_model
@@ -109,10 +109,10 @@ class Explanation(Drawn):
         """How good the explanation is, in a line."""
         bound = "" if self.complete else f", more than {100 * TOLERANCE:.0f} %"
         agreement = "not defined" if self.agreement is None else f"{self.agreement:.2f}"
+        error = f"{100 * self.completeness_error:.2f} % ({counted(self.steps, 'step')})"
         return (
-            f"with {self.baseline} in place of all words the logit is {self.baseline_score:.3f}; the gradients add up "
-            f"to the difference with an error of {100 * self.completeness_error:.2f} % ({self.steps} steps){bound}; agreement "
-            f"of the two methods (Spearman) {agreement}"
+            f"With {self.baseline} in place of all words the logit is {self.baseline_score:.3f}; the gradients add up "
+            f"to the difference with an error of {error}{bound}; agreement of the two methods (Spearman) {agreement}"
         )
 
     def render(self) -> str:
@@ -150,7 +150,7 @@ class Explanation(Drawn):
             ]
             panels.append(f'<section aria-label="{name}"><h2>{name}</h2>\n{"".join(texts)}</section>')
         data: Json = {"words": [[word.text, word.gradients, word.occlusion] for word in self.words]}
-        name = html.escape(self.label)
+        name = html.escape(self.label if len(self.label) <= 60 else self.label[:59] + "…")
         body = (
             f"<style>\n{asset('explanation.css')}</style>\n<p>{html.escape(self.heading())}</p>\n"
             f'<p class="legend"><span class="word for" style="--share:1">for {name}</span> '

@@ -35,13 +35,14 @@ Strings = npt.NDArray[np.str_]
 class LayerScore:
     """Accuracy on dev of a linear classifier on a layer (0: the embeddings), and of one of control labels.
 
-    margin: half of the 95 % interval of ``accuracy``.
+    low, high: the 95 % interval of ``accuracy`` (Wilson 1927), as if examples were independent.
     selectivity: what is left of the accuracy without the control's (Hewitt & Liang 2019).
     """
 
     layer: int
     accuracy: float
-    margin: float
+    low: float
+    high: float
     control: float
 
     @property
@@ -111,11 +112,14 @@ def probe(
     vectors_LND: Floats, examples: Examples, advance: Callable[[int], None] = lambda count: None
 ) -> list[LayerScore]:
     """Scores of each layer. Features are standardised on train, the classifier is a penalised logistic regression."""
+    from scipy.stats import binomtest
+
     scores = []
     for layer, x_ND in enumerate(vectors_LND[:, examples.kept]):
         accuracy, control = (_accuracy(x_ND, labels, examples.dev) for labels in (examples.labels, examples.controls))
-        margin = 1.96 * float(np.sqrt(accuracy * (1 - accuracy) / examples.dev.sum()))
-        scores.append(LayerScore(layer, accuracy, margin, control))
+        count = int(examples.dev.sum())
+        low, high = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+        scores.append(LayerScore(layer, accuracy, float(low), float(high), control))
         advance(1)
     return scores
 
@@ -150,13 +154,13 @@ def word_vectors(
     there = windows.first_pieces >= 0
     places = windows.places[windows.first_pieces[there]]
     rows = np.searchsorted(windows.rows.boundaries, places, side="right") - 1
+    begins = np.searchsorted(rows, np.arange(len(windows.rows) + 1))  # words are read in the order of the rows
     found: list[Floats] = []
-    order = np.argsort(rows, kind="stable")
-    begins = np.searchsorted(rows[order], np.arange(len(windows.rows) + 1))
-    for row, states_LSD in enumerate(reader.states(windows.rows, advance=advance)):
-        own = order[begins[row] : begins[row + 1]]
-        found.append(states_LSD[:, places[own] - windows.rows.boundaries[row]])
-    vectors = np.empty((found[0].shape[0], len(there), found[0].shape[2]), np.float32)
-    vectors[:, np.flatnonzero(there)[order]] = np.concatenate(found, axis=1)
-    vectors[:, ~there] = 0.0
+    is_new = np.diff(windows.row_texts, prepend=-1) > 0
+    for row, states_LSD in enumerate(reader.states(windows.rows)):
+        advance(int(is_new[row]))
+        own = places[begins[row] : begins[row + 1]] - windows.rows.boundaries[row]
+        found.append(states_LSD[:, own])
+    vectors = np.zeros((found[0].shape[0], len(there), found[0].shape[2]), np.float32)
+    vectors[:, there] = np.concatenate(found, axis=1)
     return vectors, there

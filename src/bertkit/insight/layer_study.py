@@ -62,11 +62,20 @@ class LayerStudy(Drawn):
     def render(self) -> str:
         lines = [f"{self.examples:,} {self.unit} for {' and '.join(self.models)}"]
         for name, scores in zip(self.models, self.probes, strict=False):
-            lines.append(f"linear probes of {name}: {self.labels} labels, train {self.train:,}, dev {self.dev:,}")
-            table = [("layer", "accuracy", "", "control", "selectivity")]
+            of = counted(self.labels, "label")
+            lines.append(f"linear probes of {name}: {of}, train {self.train:,}, dev {self.dev:,}")
+            table = [("layer", "accuracy", "(95 %)", "control", "selectivity")]
             for each in scores:
-                shown = f"{each.accuracy:.4f}", f"±{each.margin:.4f}", f"{each.control:.4f}", f"{each.selectivity:+.4f}"
-                table.append((str(each.layer), *shown))
+                interval = f"{each.low:.3f} to {each.high:.3f}"
+                table.append(
+                    (
+                        str(each.layer),
+                        f"{each.accuracy:.4f}",
+                        interval,
+                        f"{each.control:.4f}",
+                        f"{each.selectivity:+.4f}",
+                    )
+                )
             lines += aligned(table)
         if self.majority is not None:
             lines.append(f"most frequent label: {self.majority:.4f}")
@@ -117,7 +126,8 @@ def layers(
         labels: one a text, None for a text without; of sentences a list with a tag for each word. None: no probes.
         model: folder, name on the Hub, run folder, or a model object.
         other: a second model, whose layers are compared with those of the first, instead of those with each other.
-        tokenizer, other_tokenizer: needed for model objects.
+        tokenizer: needed for a model object.
+        other_tokenizer: the same for ``other``.
         pooling: how a text gets its vector from those of its tokens; see :class:`bertkit.SentenceEncoder`.
         examples: of more texts, or words, so many are sampled.
         seed: of the sample, of train and dev, and of the control labels.
@@ -138,17 +148,7 @@ def layers(
         if each is not None
     ]
     names = tuple(_name_of(each) for each in (model, other) if each is not None)
-    notes, found = list(given.notes), []
-    there = np.ones(len(given.owners), np.bool_)
-    for reader in readers:
-        vectors, known, told = given.vectors(reader)
-        there &= known
-        found.append(vectors)
-        notes += [note for note in told if note not in notes]
-    if not there.all():
-        notes.append(f"{int((~there).sum()):,} words without a word piece are left out")
-    kept = np.flatnonzero(there)
-    found = [vectors[:, kept] for vectors in found]
+    found, kept, notes = given.read(readers)
     divided = given.divided(kept, seed)
     probes = [] if divided is None else [_probed(vectors, divided) for vectors in found]
     compared = np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(len(kept))[:MOST_COMPARED])
@@ -200,7 +200,9 @@ class _Given:
         if in_words and labels is not None:
             wrong = next((n for n, tags in enumerate(labels) if len(tags) != sizes[n]), None)
             if wrong is not None:
-                raise InputError(f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags")
+                raise InputError(
+                    f"sentence {wrong} (counted from 0) has {sizes[wrong]} words and {len(labels[wrong])} tags"
+                )
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(texts))
         enough = np.cumsum(sizes[drawn]) - sizes[drawn] < most
         rows = np.sort(drawn[enough]).tolist()
@@ -224,6 +226,21 @@ class _Given:
             rows = reader.encode(self.texts, truncation=True)
             vectors = reader.vectors(rows, advance=bar.advance)
         return vectors, np.ones(len(rows), np.bool_), cut_notes(rows.truncated)
+
+    def read(self, readers: Sequence[LayerReader]) -> tuple[list[Floats], Ints, list[str]]:
+        """The vectors by each model of the examples that have any, which these are, and what is to be said."""
+        notes, found = list(self.notes), []
+        there = np.ones(len(self.owners), np.bool_)
+        for reader in readers:
+            vectors, known, told = self.vectors(reader)
+            there &= known
+            found.append(vectors)
+            notes += [note for note in told if note not in notes]
+        if not there.all():
+            left = counted(int((~there).sum()), "word")
+            notes.append(f"left out, for want of a word piece: {left}")
+        kept = np.flatnonzero(there)
+        return [vectors[:, kept] for vectors in found], kept, notes
 
     def divided(self, kept: Ints, seed: int) -> Examples | None:
         """Train and dev of the examples that are kept; None without labels."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from bertkit.inference.pipeline_base import check_lengths
 from bertkit.inference.pipeline_inputs import Item
 from bertkit.inference.pipeline_results import Embedding
 from bertkit.inference.pipelines import pipeline
-from bertkit.inference.retrieval.text_vectors import Encoded
 from bertkit.model.models import BertModel
 from bertkit.ragged import Flags, Floats, Ragged
 from bertkit.system.console import Progress
@@ -71,7 +70,7 @@ class LayerReader:
         try:
             encoder: Any = self.pipe.model
         except InputError as error:
-            raise NoLayersError(str(error)) from None
+            raise NoLayersError(f"{error}, and so without layers; use the model that it was made from") from None
         if not isinstance(encoder, BertModel):
             raise NoLayersError(
                 f"{type(encoder).__name__} is an encoder-decoder, whose layers are not shown one by one; its vectors "
@@ -159,8 +158,16 @@ def token_reader(model: str | Path | Network, options: ReadOptions) -> LayerRead
     return LayerReader(model, words, pooling="mean", device=device, max_length=limit)
 
 
-def vectors_of(texts: Sequence[str], model: str | Path | Network, **options: Unpack[ReadOptions]) -> Encoded:
-    """A vector of each text, one at least, and which texts were cut."""
+class TextVectors(NamedTuple):
+    """vectors: ``(N, D)``. truncated: which texts were cut, ``(N,)``. source: what the vectors are, for people."""
+
+    vectors: Floats
+    truncated: Flags
+    source: str
+
+
+def vectors_of(texts: Sequence[str], model: str | Path | Network, **options: Unpack[ReadOptions]) -> TextVectors:
+    """A vector of each text, one at least."""
     layer, pooling, limit = options.get("layer"), options.get("pooling", "model"), options.get("max_length")
     words, device = options.get("tokenizer"), options.get("device")
     with Progress(len(texts), label="encoding", unit="texts") as bar:
@@ -168,11 +175,19 @@ def vectors_of(texts: Sequence[str], model: str | Path | Network, **options: Unp
             reader = LayerReader(model, words, pooling=pooling, device=device, max_length=limit)
             number = reader.layer(layer)
             rows = reader.encode(texts, truncation=True)
-            return Encoded(reader.vectors(rows, [number], advance=bar.advance)[0], rows.truncated)
+            (vectors,) = reader.vectors(rows, [number], advance=bar.advance)
+            return TextVectors(vectors, rows.truncated, _source(f"vectors of layer {number}", pooling, vectors))
         pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model, words, device)
         pipe.parts(pooling)  # refuses what gives no vector of a text
         found: list[Embedding] = []
         for vector in pipe(iter(texts), pooling=pooling, truncation=True, max_length=limit, progress=False):
             found.append(vector)
             bar.advance()
-    return Encoded(np.stack(found), np.array([vector.truncated for vector in found], np.bool_))
+    vectors = np.stack(found).view(np.ndarray)
+    truncated = np.array([vector.truncated for vector in found], np.bool_)
+    return TextVectors(vectors, truncated, _source("the model's vectors", pooling, vectors))
+
+
+def _source(what: str, pooling: Pooling, vectors_ND: Floats) -> str:
+    how = "" if pooling == "model" else f" ({pooling})"
+    return f"{what}{how} of {vectors_ND.shape[1]} numbers"

@@ -75,6 +75,7 @@ class Anisotropy(Drawn):
 
     title: ClassVar[str] = "How narrow the space of the vectors is"
     of: int
+    source: str
     width: int
     fitted: int
     measured: int
@@ -85,7 +86,12 @@ class Anisotropy(Drawn):
 
     def to_dict(self) -> dict[str, Any]:
         texts = {"texts": self.fitted + self.measured, "of": self.of, "fitted_on": self.fitted}
-        facts = {"measured_on": self.measured, "width": self.width, "even_effective_dimension": self.even}
+        facts = {
+            "vectors": self.source,
+            "measured_on": self.measured,
+            "width": self.width,
+            "even_effective_dimension": self.even,
+        }
         parts = {"layers": [asdict(each) for each in self.layers], "spaces": [asdict(each) for each in self.spaces]}
         return {**texts, **facts, **parts, "notes": self.notes}
 
@@ -105,7 +111,7 @@ class Anisotropy(Drawn):
             )
             for each in self.spaces
         ]
-        even = f"{self.width} numbers a vector; {self.even:.1f} dimensions would be used if no direction was preferred"
+        even = f"{self.source}; {self.even:.1f} dimensions would be used if no direction was preferred"
         table = [("layer", "tokens", "texts")]
         table += [(str(each.layer), f"{each.tokens:.3f}", f"{each.texts:.3f}") for each in self.layers]
         layers = ["mean cosine of random pairs:", *aligned(table)] if self.layers else []
@@ -182,7 +188,7 @@ def anisotropy(
     if half <= 2 * width:
         notes.append(f"whitening is taken from {half:,} texts, which are few for {width} numbers")
     even = 1.0 / (1.0 / width + 1.0 / (len(measured) - 1))
-    return Anisotropy(of, width, half, len(measured), even, layers, spaces_of(fitted, measured), notes)
+    return Anisotropy(of, encoded.source, width, half, len(measured), even, layers, spaces_of(fitted, measured), notes)
 
 
 def spaces_of(fitted_ND: npt.NDArray[Any], measured_ND: npt.NDArray[Any]) -> list[Space]:

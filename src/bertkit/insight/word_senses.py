@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bertkit.engine.backend import Network
 from bertkit.engine.static.word_vectors import WordVectors, split_words
-from bertkit.errors import InputError
+from bertkit.errors import InputError, counted
 from bertkit.insight.layer_vectors import LayerReader, token_reader
 from bertkit.insight.sense_sentences import SenseSentence, read_sense_sentences
 from bertkit.metrics.vector_similarity import unit_vectors
@@ -104,12 +104,10 @@ class SenseScores(Drawn):
 
     def render(self) -> str:
         best, width = self.best_layer, max(len(each.word) for each in self.words)
-        senses, sentences = (
-            sum(numbers) for numbers in zip(*((len(w.senses), w.sentences) for w in self.words), strict=True)
-        )
+        senses, sentences = sum(len(each.senses) for each in self.words), sum(each.sentences for each in self.words)
+        amounts = f"{counted(len(self.words), 'word')}, {counted(senses, 'sense')}, {counted(sentences, 'sentence')}"
         lines = [
-            f"{len(self.words)} words, {senses} senses, {sentences:,} sentences: adjusted Rand index of "
-            "k-means and senses (1: the same groups, 0: chance)",
+            f"{amounts}: adjusted Rand index of k-means and senses (1: the same groups, 0: as by chance)",
             f"the word's own vector        {0:6.3f}",
             f"mean of the words around it  {self.neighbours:6.3f}  ({self.static_vectors})",
         ]

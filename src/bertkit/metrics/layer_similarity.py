@@ -1,13 +1,13 @@
 """How similar the representations of the same examples are in two layers, of one model or of two.
 
-Linear CKA (Kornblith et al. 2019), which no rotation and no scaling of a space changes, and nothing linear that is not
-either. By the unbiased estimate of HSIC (Song et al. 2012), as in Nguyen et al. 2021: the usual one calls layers similar
-for having more numbers than there are examples. Letters of the array shapes: L layers, N examples, D numbers.
+Linear CKA (Kornblith et al. 2019), which a rotation or another size of a space does not change, by the unbiased
+estimate of HSIC (Song et al. 2012), as in Nguyen et al. 2021: by the usual one all layers are similar that have more
+numbers than there are examples. Letters of the array shapes: L and M layers, N examples, D numbers of a vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 FEWEST = 4
 
 
-def layer_similarity(first: Sequence[npt.ArrayLike], second: Sequence[npt.ArrayLike]) -> Floats:
+def layer_similarity(first: Iterable[npt.ArrayLike], second: Iterable[npt.ArrayLike]) -> Floats:
     """Linear CKA of each of L layers with each of M others, all ``(N, D)`` of the same examples: ``(L, M)``.
 
     At most 1; unrelated layers are near 0, perhaps a little below. NaN for a layer in which all examples are the same.

@@ -46,8 +46,7 @@ def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokeni
         each.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         each.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
         _add_tokens(each, vocabulary)
-    if template.ends:
-        engine.post_processor = _around_text(vocabulary, template)
+    engine.post_processor = _around_text(vocabulary, template)
     return engine, bare
 
 

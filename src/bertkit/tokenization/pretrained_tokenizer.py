@@ -30,8 +30,8 @@ from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.templates import BARE, Template, assemble, kept_lengths
-from bertkit.tokenization.vocabulary import BRACKETED, AddedToken, SpecialTokens, TokenTable
+from bertkit.tokenization.templates import Template, assemble, kept_lengths
+from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 
 class PreTrainedTokenizer(Decoder):
@@ -68,6 +68,7 @@ class PreTrainedTokenizer(Decoder):
         """Build the engines: everything that a pickle does not hold."""
         self._vocabulary = vocabulary
         engine, self._bare, self._fast = self._engines()
+        engine = engine if self.template.ends else self._bare
         self._around = vocabulary.id_of(vocabulary.cls_token), vocabulary.id_of(vocabulary.sep_token)
         Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
 
@@ -136,23 +137,6 @@ class PreTrainedTokenizer(Decoder):
     def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the class that a folder or file describes, replaced by ``overrides``."""
         return {**read_tokenizer(path, cls.kind), **overrides}
-
-    @classmethod
-    def without_special_tokens(cls, file: Path, model_max_length: int) -> Self:
-        """The tokenizer of word vectors: rows are texts alone, and special tokens that the file lacks are the unknown.
-
-        Raises:
-            CheckpointError: the file is damaged, holds another kind of tokenizer, or has no unknown token.
-        """
-        arguments = cls._read(file, {})
-        vocab = arguments["vocab"]
-        known = {*(vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab))}
-        known |= {token.content for token in arguments["added_tokens"]}
-        usual = {**BRACKETED, **cls.special_names} if cls.special_names else BRACKETED
-        named = {name: str(arguments.get(name, token)) for name, token in usual.items()}
-        unknown = named["unk_token"]
-        special = {name: token if token in known else unknown for name, token in named.items()}
-        return cls(**{**arguments, **special, "template": BARE, "model_max_length": model_max_length})
 
     def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
         """Write the vocabulary in its original format, ``tokenizer.json``, and the settings, for transformers as well.

@@ -6,6 +6,8 @@ Drawn with matplotlib's object interface: no window, no global state, nothing th
 from __future__ import annotations
 
 import io
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import ConfigError, require
+from bertkit.errors import ConfigError, require, shorten
 from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +35,8 @@ COLORS = (BLUE, ORANGE, GREEN, GREY, BLACK, "#56B4E9", "#E69F00", "#CC79A7", "#F
 NEEDED_FOR = "drawing pictures"
 #: Endings of the files that a figure can be written to.
 IMAGE_ENDINGS = (".png", ".svg", ".pdf")
+#: What matplotlib says of a character that its font does not have.
+_NO_GLYPH = re.compile(r"Glyph (\d+) ")
 
 
 def empty_figure(width: float, height: float) -> Figure:
@@ -102,8 +107,17 @@ def image_of(figure: Figure, form: str) -> bytes:
     """A figure as the bytes of a file; the same figure gives the same bytes."""
     buffer, dated = io.BytesIO(), {"svg": "Date", "pdf": "CreationDate"}
     # Without a fixed salt the names in an SVG are random; text stays text, which can be searched and read aloud.
-    with require("matplotlib", extra="plots", needed_for=NEEDED_FOR).rc_context(
-        {"svg.hashsalt": "bertkit", "svg.fonttype": "none"}
-    ):
+    style = {"svg.hashsalt": "bertkit", "svg.fonttype": "none"}
+    matplotlib = require("matplotlib", extra="plots", needed_for=NEEDED_FOR)
+    with warnings.catch_warnings(record=True) as told, matplotlib.rc_context(style):
+        warnings.simplefilter("always")
         figure.savefig(buffer, format=form, metadata={dated[form]: None} if form in dated else None)
+    missing = []
+    for each in told:
+        if sign := _NO_GLYPH.match(str(each.message)):
+            missing.append(chr(int(sign[1])))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if missing and form != "svg":  # whose text the viewer's own fonts show
+        say(f"the font of pictures lacks {shorten(sorted(set(missing)))}; .svg and .html show such letters")
     return buffer.getvalue()

@@ -23,7 +23,8 @@ class Curve(NamedTuple):
 
     name: str
     accuracy: Floats
-    margin: Floats
+    low: Floats
+    high: Floats
     control: Floats
 
 
@@ -49,17 +50,19 @@ def layers_figure(curves: Sequence[Curve], majority: float | None, heat: HeatMap
 def _draw_curves(axes: Axes, curves: Sequence[Curve], majority: float | None) -> None:
     for curve, color, mark in zip(curves, (BLUE, ORANGE), ("o", "s"), strict=False):
         layers, name = np.arange(len(curve.accuracy)), f"{_short(curve.name)}: " if len(curves) > 1 else ""
-        low, high = curve.accuracy - curve.margin, curve.accuracy + curve.margin
-        axes.fill_between(layers, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(layers, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
         axes.plot(layers, curve.accuracy, color=color, marker=mark, label=f"{name}labels")
         axes.plot(layers, curve.control, color=color, marker=mark, linestyle="--", alpha=0.7, label=f"{name}control")
     if majority is not None:
         axes.axhline(majority, color=GREY, linestyle=":", label="most frequent label")
     axes.set_xlabel("layer (0: embeddings)")
     axes.set_ylabel("accuracy of a linear probe on dev")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylim(bottom=0.0, top=1.02)
-    axes.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3 if len(curves) == 1 else 2)
+    axes.set_xticks(_ticks(max(len(curve.accuracy) for curve in curves)))
+    lowest = min([each.min() for curve in curves for each in (curve.low, curve.control)])
+    axes.set_ylim(bottom=max(0.0, np.floor(10 * min(lowest, 0.9 if majority is None else majority)) / 10), top=1.02)
+    axes.legend(
+        frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3 if len(curves) == 1 else 2
+    )
 
 
 def _draw_heat(figure: Figure, axes: Axes, heat: HeatMap) -> None:
@@ -69,14 +72,18 @@ def _draw_heat(figure: Figure, axes: Axes, heat: HeatMap) -> None:
     same = heat.down == heat.across
     axes.set_xlabel("layer" if same else f"layer of {_short(heat.across)}")
     axes.set_ylabel("layer" if same else f"layer of {_short(heat.down)}")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+    axes.set_yticks(_ticks(heat.values.shape[0]))
+    axes.set_xticks(_ticks(heat.values.shape[1]))
     if max(heat.values.shape) <= MOST_NUMBERS:
         for (row, column), value in np.ndenumerate(heat.values):
             shown = "-" if np.isnan(value) else "1" if value > 0.995 else f"{max(value, 0.0):.2f}"[1:]
             color = "white" if value > 0.6 else "black"
             axes.text(column, row, shown, ha="center", va="center", fontsize=8, color=color)
     figure.colorbar(image, ax=axes, shrink=0.8, label="similarity (CKA)")
+
+
+def _ticks(count: int) -> list[int]:
+    return list(range(0, count, 1 + count // 20))
 
 
 def _short(name: str) -> str:

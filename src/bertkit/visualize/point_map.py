@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+YELLOW = "#F0E442"
 #: Colors and markers of groups, the most frequent first: told apart by either. What is in no group is grey.
 STYLES = (
     (BLUE, "o"),
@@ -31,7 +32,7 @@ STYLES = (
     ("#E69F00", "v"),
     ("#56B4E9", "P"),
     (BLACK, "X"),
-    ("#F0E442", "*"),
+    (YELLOW, "*"),
 )
 #: Characters of a text in a page, of a group's name, and points up to which each has its name beside it.
 MOST_CHARACTERS, MOST_NAME, MOST_NAMED = 400, 28, 250
@@ -92,28 +93,30 @@ class PointMap:
         size = 64 if count <= 100 else 30 if count <= 1000 else 12
         for link in self.links:
             axes.plot(*self.places[list(link)].T, color="#c8c8c8", linewidth=0.9, zorder=1)
-        rest = self.groups.numbers < 0
-        if rest.any():
-            color, name = (GREY, self.groups.others) if self.groups.names else (BLUE, None)
-            self._scatter(axes, rest, color, "o", size * 0.6, None if name is None else f"{name} ({rest.sum():,})")
         for number, (name, amount) in enumerate(zip(self.groups.names, self.groups.sizes, strict=True)):
             color, marker = STYLES[number]
             self._scatter(axes, self.groups.numbers == number, color, marker, size, f"{_short(name)} ({amount:,})")
+        rest = self.groups.numbers < 0
+        if rest.any():
+            others = f"{self.groups.others} ({rest.sum():,})" if self.groups.names else None
+            self._scatter(axes, rest, GREY if others else BLUE, "o", size * 0.6, others)
         if self.names and count <= MOST_NAMED:
             self._write_names(axes)
-        axes.set_title("\n".join(plain(line) for line in self.remarks), loc="left", fontsize=8)
+        figure.suptitle("\n".join(plain(line) for line in self.remarks), x=0.01, ha="left", fontsize=9)
         if axes.get_legend_handles_labels()[1]:
-            figure.legend(loc="outside right upper", frameon=False, fontsize=9, markerscale=max(1.0, 5 / size**0.5))
+            legend = figure.legend(loc="outside right center", frameon=False, fontsize=9)
+            for handle in filter(None, legend.legend_handles):
+                handle.set(sizes=[45])  # which can be told apart, however small the points are
         return figure
 
     def _scatter(
         self, axes: Axes, chosen: npt.NDArray[np.bool_], color: str, marker: str, size: float, name: str | None
     ) -> None:
         label = None if name is None else plain(name)
-        # No border around small points, which would hide their color.
-        width = 0.4 if size >= 20 else 0.0
+        # No border around small points, which would hide their color, unless that is light.
+        width = 0.4 if size >= 20 else 0.2 if color == YELLOW else 0.0
         x, y = self.places[chosen].T
-        points = axes.scatter(x, y, s=size, c=color, marker=marker, alpha=0.8, label=label, zorder=2)
+        points = axes.scatter(x, y, s=size, c=color, marker=marker, alpha=0.8, label=label, zorder=2 + (color != GREY))
         points.set(edgecolors="#333333", linewidths=width)
 
     def _write_names(self, axes: Axes) -> None:
@@ -129,7 +132,7 @@ class PointMap:
                 if not any(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in taken):
                     taken.append(box)
                     where = place / scale + low
-                    axes.annotate(plain(name), where, (dx, dy), textcoords="offset points", fontsize=8, zorder=3)
+                    axes.annotate(plain(name), where, (dx, dy), textcoords="offset points", fontsize=8, zorder=4)
                     break
 
     def page(self, title: str, what: str) -> str:

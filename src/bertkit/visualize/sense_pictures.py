@@ -42,7 +42,7 @@ def _points(
         color, marker = STYLES[number % len(STYLES)]
         own = points[numbers == number]
         axes.scatter(
-            *own.T, s=60, c=color, marker=marker, alpha=0.8, edgecolors="#333333", linewidths=0.4, label=plain(name)
+            own[:, 0], own[:, 1], s=60, c=color, marker=marker, alpha=0.8, edgecolors="#333333", label=plain(name)
         )
     axes.set_title(plain(title), fontsize=10, loc="left")
     axes.tick_params(labelsize=8)

@@ -209,7 +209,6 @@ def test_settings_that_contradict_each_other() -> None:
     [
         ("Router", "", "first module is 'Router', which sends queries and documents to models of their own"),
         ("Asym", "", "first module is 'Asym', which sends queries"),
-        ("StaticEmbedding", "0_StaticEmbedding", "first module is 'StaticEmbedding', word vectors without an encoder"),
         ("CLIPModel", "", "first module is 'CLIPModel', which bertkit does not have"),
         ("Transformer", "0_Transformer", "has the encoder in '0_Transformer', as before release 2"),
     ],

@@ -78,7 +78,8 @@ def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, caps
     lines = page.splitlines()
     assert all(line.startswith("    ") and len(line) <= 80 for line in lines)
     whole = help_page(name, monkeypatch, capsys)
-    if f"bertkit {name} TASK" not in whole:  # where the options are on the pages of the tasks
+    # Elsewhere the options are on the pages of the tasks, or of the actions.
+    if f"bertkit {name} TASK" not in whole and name not in cli.ACTIONS:
         shown = set(re.findall(r"--[\w-]+", whole.partition("\u256d")[2]))
         used = re.findall(r"--[\w-]+", " ".join(line for line in lines if f"bertkit {name} " in line))
         assert set(used) - {"--", "--nproc-per-node"} <= shown
@@ -419,12 +420,17 @@ COUNTS = {
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",
     "topics f --model m": "k words",
+    "visualize explain t --model m": "max_length",
+    "visualize layers f --model m": "examples max_length",
     "visualize embeddings f --model m": "points max_length",
     "visualize anisotropy f --model m": "points",
     "visualize attention t --model m": "head max_length",
     "visualize heads t --model m": "max_texts max_length",
     "visualize errors r": "top",
     "vocab c --out o": "workers size",
+    "word-vectors distill --model m --out o": "dimensions",
+    "word-vectors nearest w --vectors v": "top_k max_words",
+    "word-vectors train c --out o": "window min_count max_vocabulary epochs",
 }
 
 

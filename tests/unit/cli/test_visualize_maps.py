@@ -61,7 +61,7 @@ def test_lines_of_text_and_a_picture_of_a_sample(capsys: pytest.CaptureFixture[s
     pytest.importorskip("matplotlib")
     code, out, err = run(capsys, work, "embeddings @plain.txt --model @m --points 7 --layer -1 -o @map.png")
     assert (code, (work / "map.png").read_bytes()[:4]) == (0, b"\x89PNG"), err
-    assert out.startswith(f"7 texts of {len(ROWS)}: vectors of layer -1 of 32 numbers")
+    assert out.startswith(f"7 texts of {len(ROWS)}: vectors of layer 2 of 32 numbers")
 
 
 def test_pieces_of_arguments_and_of_a_file(capsys: pytest.CaptureFixture[str], work: Path) -> None:

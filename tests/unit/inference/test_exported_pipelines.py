@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import bertkit
-from bertkit import pipeline
+from bertkit import pipeline, visualize
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.cli import main
 from bertkit.engine.onnx_backend import OnnxBackend
@@ -152,6 +152,17 @@ def same(found: Any, expected: Any) -> None:
         assert found == pytest.approx(expected, abs=1e-4)
     else:
         assert found == expected
+
+
+def test_an_export_is_drawn_like_its_model_but_shows_no_layers(folders: dict[str, tuple[Path, Path]]) -> None:
+    model, export = folders["vectors"]
+    maps = [visualize.embeddings(WORDS, model=folder) for folder in (model, export)]
+    np.testing.assert_allclose(maps[1].projection.places, maps[0].projection.places, atol=1e-3)
+    told = "is an exported model: a graph, without a model object, and so without layers; use the model"
+    with pytest.raises(InputError, match=told):
+        visualize.embeddings(WORDS, model=export, layer=1)
+    space = visualize.anisotropy(WORDS, export)
+    assert (space.layers, told in space.notes[0]) == ([], True)
 
 
 @pytest.mark.usefixtures("packs")

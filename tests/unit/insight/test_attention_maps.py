@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,15 @@ import torch
 import transformers
 
 import family_folders
-from bertkit import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, BertTokenizer, visualize
+from bertkit import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    T5EncoderModel,
+    visualize,
+)
 from bertkit.engine.closeness import Closeness
 from bertkit.engine.export_folder import MANIFEST
 from bertkit.errors import ConfigError, InputError, ResourceError, TextError
@@ -88,6 +98,10 @@ def test_folders_with_other_tokenizers_are_read(family: str, tmp_path: Path) -> 
     np.testing.assert_allclose(found.maps["encoder"].values, expected, atol=CLOSE)
     assert "the" in found.maps["encoder"].rows
     assert not any(set(name) & {"\u0120", "\u2581"} for name in found.maps["encoder"].rows if len(name) > 1)
+    # A space that is a token by itself stays one: some tokenizers say that it stands where the next letter does.
+    texts = zip(found.maps["encoder"].rows, found.maps["encoder"].row_texts, strict=True)
+    shown = [name for name, text in texts if text is not None and name not in ("\u0120", "\u2581")]
+    assert "".join(shown).replace("##", "") == "theriver"
     joined = visualize.attention("the river", model=tmp_path / "model", words=True)
     assert [name for name, text in zip(joined.maps["encoder"].rows, joined.maps["encoder"].row_texts, strict=True)
             if text is not None] == ["the", "river"]  # fmt: skip
@@ -115,7 +129,36 @@ def test_what_a_decoder_attends_to_is_that_of_transformers(family: str, tmp_path
     kept = [name for name, text in zip(words.maps["cross"].rows, words.maps["cross"].row_texts, strict=True) if text]
     assert kept == ["the", "winter"]
     np.testing.assert_allclose(words.maps["cross"].values.sum(-1), 1, atol=1e-5)
+    to_first, pieces = words.maps["cross"].values[..., 0], found.maps["cross"].values[..., 0]  # of one piece
+    second = words.maps["cross"].rows.index("winter")
+    assert second + 1 == len(words.maps["cross"].rows)
+    np.testing.assert_allclose(to_first[..., :second], pieces[..., :second], atol=CLOSE)
+    np.testing.assert_allclose(to_first[..., second], pieces[..., second:].mean(-1), atol=CLOSE)
+    assert to_first.shape[-1] == second + 1
     assert visualize.attention("the", "winter", model=tmp_path / "model", view="rollout").part == "encoder"
+
+
+def test_the_encoder_of_a_t5_reads_one_text(tmp_path: Path) -> None:
+    family_folders.make("t5", tmp_path / "model", tmp_path)
+    T5EncoderModel.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "encoder")
+    tokenizer = family_folders.tokenizer("t5", tmp_path)
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    alone, whole = (visualize.attention("the river", model=tmp_path / name) for name in ("encoder", "model"))
+    np.testing.assert_array_equal(alone.matrices, whole.matrices)
+    for model in (tmp_path / "encoder", T5EncoderModel.from_pretrained(tmp_path / "model")):
+        with pytest.raises(InputError, match=r"T5EncoderModel has no decoder, .* give one text"):
+            visualize.attention("the river", "the", model=model, tokenizer=tokenizer)
+
+
+def test_a_model_that_reads_one_way_attends_to_nothing_ahead(tokenizer: BertTokenizer) -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "attention_direction": "left-to-right"}
+    model = BertModel(BertConfig(vocab_size=len(VOCABULARY), **sizes))
+    found = visualize.attention(TEXT, model=model, tokenizer=tokenizer).maps["encoder"]
+    assert np.triu(found.values, 1).max() == 0
+    np.testing.assert_allclose(found.values.sum(-1), 1, atol=1e-5)
+    heads = visualize.heads([TEXT], model=model, tokenizer=tokenizer)
+    assert heads.values["next"].max() == 0
+    assert np.isfinite(heads.values["entropy"]).all()
 
 
 def test_models_in_training_mode_and_in_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,3 +310,27 @@ def test_an_unknown_ending_is_refused_before_anything_is_written(folder: Path, t
     with pytest.raises(ConfigError, match="the name must end in"):
         found.save(tmp_path / "heads.gif")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.campaign
+def test_real_weights_attend_as_in_transformers(minilm: Path, shared: Path) -> None:
+    """MiniLM on sentences and pairs, and the sum over layers and heads that ``heads`` makes of them."""
+    with lzma.open(shared / "data" / "imdb" / "test.jsonl.xz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"][:400] for line in islice(lines, 40)]
+    tokenizer = BertTokenizer.from_pretrained(minilm)
+    theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager")
+    largest, entropies, count = 0.0, np.zeros((6, 12)), 0
+    for number, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
+        pair = (first, second) if number % 2 else (first, None)
+        expected = stacked(eager(theirs, **tokenizer(*pair, return_tensors="pt")).attentions)
+        found = visualize.attention(*pair, model=minilm).maps["encoder"].values
+        largest = max(largest, float(np.abs(found - expected).max()))
+        entropies += -(expected * np.log(np.maximum(expected, 1e-30))).sum((-2, -1), dtype=np.float64)
+        count += expected.shape[-1]
+    print(f"largest difference of {count} rows in 72 heads: {largest:.1e}")
+    assert largest < 1e-5
+    pairs = [
+        {"text": a, "text_pair": b} if n % 2 else a
+        for n, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True))
+    ]
+    np.testing.assert_allclose(visualize.heads(pairs, model=minilm).values["entropy"], entropies / count, rtol=1e-4)

@@ -22,7 +22,7 @@ from bertkit import (
     pipeline,
     visualize,
 )
-from bertkit.errors import InputError, TextError
+from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.insight.explanation import Explainer, Explanation
 from bertkit.metrics.scores import spearman
 from pipeline_helpers import save_tiny
@@ -157,7 +157,7 @@ def test_words_that_are_not_there(tagger: Path, classifier: Path) -> None:
             explainer.explain("the film is the end of it", word=word)
     with pytest.raises(InputError, match="reads single texts, got two"):
         explainer.explain("the film", "it was bad")
-    with pytest.raises(InputError, match="word is for models that tag words"):
+    with pytest.raises(InputError, match="word= is for models that tag words"):
         visualize.explain(TEXT, model=classifier, word=1)
 
 
@@ -199,6 +199,12 @@ def test_an_answer(answerer: Path) -> None:
         visualize.explain(question, context, model=answerer, label="good")
     with pytest.raises(InputError, match="a question and a context"):
         visualize.explain(question, model=answerer)
+    with pytest.raises(InputError, match="cannot reach max_length=7"):
+        visualize.explain(question, context, model=answerer, max_length=7, truncation=True)
+    cut = visualize.explain(question, context, model=answerer, max_length=12, truncation=True)
+    assert (cut.truncated, len(cut.words)) == (True, 9)
+    with pytest.raises(TextError, match="the text has 18 tokens"):
+        visualize.explain(question, context, model=answerer, max_length=7)
 
 
 def test_no_answer_is_explained_by_the_first_token(answerer: Path, tmp_path: Path) -> None:
@@ -208,7 +214,8 @@ def test_no_answer_is_explained_by_the_first_token(answerer: Path, tmp_path: Pat
     found = visualize.explain("is it good ?", "it was bad", model=tmp_path)
     assert found.label == "(no answer)"
     model, tokenizer = BertForQuestionAnswering.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-    out = model.eval()(**tokenizer("is it good ?", "it was bad", return_tensors="pt"))
+    with torch.no_grad():
+        out = model.eval()(**tokenizer("is it good ?", "it was bad", return_tensors="pt"))
     assert found.score == pytest.approx(float(out.start_logits[0, 0] + out.end_logits[0, 0]), abs=1e-4)
 
 
@@ -281,7 +288,7 @@ def test_long_and_empty_texts(classifier: Path) -> None:
 
 def test_models_that_cannot_be_explained(classifier: Path, tmp_path: Path) -> None:
     words = save_tiny(tmp_path / "words", BertForMaskedLM)
-    with pytest.raises(InputError, match=r"head is for fill-mask.*bertkit finetune"):
+    with pytest.raises(InputError, match=r"has a head for fill-mask.*bertkit finetune"):
         visualize.explain(TEXT, model=words)
     for name, what in (("export.json", "an exported model"), ("quantization.json", "a model in 8 bits")):
         folder = tmp_path / name.removesuffix(".json")
@@ -292,8 +299,16 @@ def test_models_that_cannot_be_explained(classifier: Path, tmp_path: Path) -> No
         with pytest.raises(InputError, match=f"{what}, which has no gradients; explain the model"):
             visualize.explain(TEXT, model=folder)
     family_folders.make("t5", tmp_path / "t5", tmp_path)
-    with pytest.raises(InputError, match="head is for text2text-generation"):
+    with pytest.raises(InputError, match="has a head for text2text-generation"):
         visualize.explain(TEXT, model=tmp_path / "t5")
+
+
+def test_a_damaged_model(classifier: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(classifier)
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = torch.nan
+    with pytest.raises(CheckpointError, match="not finite"):
+        visualize.explain(TEXT, model=model, tokenizer=AutoTokenizer.from_pretrained(classifier))
 
 
 def test_what_is_shown(classifier: Path, tmp_path: Path) -> None:

@@ -143,6 +143,16 @@ def test_every_view_is_drawn_the_same_twice(view: str, ending: str, tmp_path: Pa
     assert len(first) > 2000
 
 
+@pytest.mark.filterwarnings("error")
+def test_characters_that_the_font_lacks_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = made(("[CLS]", "\u5317", "\u4eac", "\u5317", "[SEP]"))
+    shown.save(tmp_path / "a.png")
+    said = "the font of pictures lacks '\u4eac', '\u5317'; .svg and .html show such letters\n"
+    assert capsys.readouterr().err == said
+    assert "\u5317" in shown.save(tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert capsys.readouterr().err == ""
+
+
 def statistics() -> HeadStatistics:
     names = "next previous itself cls sep same punctuation distance entropy relative_entropy".split()
     draw = np.random.default_rng(0)

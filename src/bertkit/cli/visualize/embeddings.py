@@ -24,7 +24,8 @@ Method = Annotated[
     Literal["pca", "tsne", "umap"], Parameter(help="How the plane is found; umap needs the extra 'umap'.")
 ]
 Perplexity = Annotated[
-    float | None, Parameter(help="Of t-SNE: about how many neighbors a point has; default: 30, or fewer of few points.")
+    float | None,
+    Parameter(help="Of t-SNE: about how many neighbours a point has; default: 30, or fewer of few points."),
 ]
 
 
@@ -76,7 +77,7 @@ def embeddings(
 
     Texts are colored by label. Shows how much of the vectors the map keeps: the
     share of variance of the principal components, its trustworthiness (1: the
-    neighbors of a text on the map are its neighbors in the full space too), and how
+    neighbours of a text on the map are its neighbours in the full space too), and how
     often the ten nearest texts have a text's label, in the full space and on the map.
     The page (.html) can be searched, and shows each text. Long texts are cut.
 

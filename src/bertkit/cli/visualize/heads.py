@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, Model, Pairs, Source, Texts, Truncate, read_pairs, read_texts, with_texts
 from bertkit.cli.visualize.picture_options import MaxTokens, Out, check_out, show
+
+if TYPE_CHECKING:
+    from bertkit.inference.pipeline_inputs import Item
 
 
 def heads(
@@ -36,8 +41,15 @@ def heads(
     check_out(out)
     from bertkit.insight.head_statistics import heads as heads_of
 
-    options = {"max_texts": max_texts, "truncation": truncate, "max_length": max_length, "device": common.device}
-    given = (read_pairs if pairs else read_texts)(text, source)
+    given: Iterator[Item] = iter(read_pairs(text, source) if pairs else read_texts(text, source))
+    statistics = partial(
+        heads_of,
+        model=model,
+        max_texts=max_texts,
+        truncation=truncate,
+        max_length=max_length,
+        device=common.device,
+    )
     # One result for all texts: errors name the line of a text.
-    [(_, found)] = with_texts(given, lambda texts: [heads_of(texts, model=model, **options)])
+    [(_, found)] = with_texts(given, lambda texts: [statistics(texts)])
     show(found, out, common)

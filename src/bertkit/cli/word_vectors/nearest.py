@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
 from bertkit.cli.word_vectors.vector_options import MaxWords, Vectors, open_vectors, show_neighbors
+from bertkit.system.console import say
 
 
 def nearest(
@@ -30,4 +31,8 @@ def nearest(
         bertkit word-vectors nearest bank --vectors glove.6B.100d.txt --top-k 5
     """
     common.begin_without_torch()
-    show_neighbors(open_vectors(vectors, max_words).nearest(word, top_k), common)
+    known = open_vectors(vectors, max_words)
+    found = known.nearest(word, top_k)
+    if word not in known:
+        say(f"{word!r} is not among the {len(known):,} words; its vector is the mean of its pieces")
+    show_neighbors(found, common)

@@ -5,7 +5,9 @@ Neither order nor context plays a part (model2vec; ``StaticEmbedding`` of senten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +20,9 @@ from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.ragged import Floats, Ints
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.auto_tokenizer import class_of
+from bertkit.tokenization.formats.tokenizer_folder import read_tokenizer
+from bertkit.tokenization.templates import BARE
+from bertkit.tokenization.vocabulary import BRACKETED
 
 #: Tokens of the longest text; a sum has no limit of its own.
 MAX_LENGTH = 1_000_000
@@ -32,7 +37,7 @@ class StaticBackend:
     dtype = "float32"
     model_class = MODEL_CLASS
     #: The vectors of a pack stay in the processor's cache.
-    max_tokens = 2048
+    max_tokens = 4096
 
     def __init__(self, table_VD: Floats, unknown: int | None = None, *, folder: Path | None = None) -> None:
         self.folder, self.table = folder, table_VD
@@ -91,13 +96,16 @@ class StaticBackend:
         """The mean of the known tokens of each row ``(B, D)``; zeros for a row without any."""
         x_TD = self.table.take(pack.ids, axis=0)
         ends = np.array(pack.boundaries)
-        starts = np.minimum(ends[:-1] + skipped, ends[1:])
         known = np.zeros(len(pack.ids) + 1, np.int64)
         np.cumsum(self.known[pack.ids], out=known[1:])
-        counts_B = known[ends[1:]] - known[starts]
-        found_BD = np.empty((len(starts), x_TD.shape[1]), np.float32)
-        for sum_D, start, end in zip(found_BD, starts.tolist(), ends[1:].tolist(), strict=True):
-            np.add.reduce(x_TD[start:end], axis=0, out=sum_D)
+        counts_B = known[ends[1:]] - known[np.minimum(ends[:-1] + skipped, ends[1:])]
+        found_BD = np.empty((len(counts_B), x_TD.shape[1]), np.float32)
+        row = start = 0
+        for length, same in groupby(pack.lengths):  # rows are sorted by length: few calls of numpy
+            count = len(list(same))
+            rows_BSD = x_TD[start : start + count * length].reshape(count, length, x_TD.shape[1])
+            np.add.reduce(rows_BSD[:, skipped:], axis=1, out=found_BD[row : row + count])
+            row, start = row + count, start + count * length
         found_BD /= np.maximum(counts_B, 1)[:, None].astype(np.float32)
         return found_BD
 
@@ -115,5 +123,17 @@ class StaticBackend:
 
 
 def load_static_tokenizer(found: StaticFolder) -> PreTrainedTokenizer:
-    """The tokenizer of word vectors: it adds no special tokens, and those that the vocabulary lacks are the unknown."""
-    return class_of(found.home / TOKENIZER).without_special_tokens(found.home / TOKENIZER, MAX_LENGTH)
+    """The tokenizer of word vectors: rows are texts alone, and special tokens that the file lacks are the unknown one.
+
+    Raises:
+        CheckpointError: the file is damaged, holds another kind of tokenizer, or has no unknown token.
+    """
+    file = found.home / TOKENIZER
+    kind = class_of(file)
+    arguments = read_tokenizer(file, kind.kind)
+    vocab = arguments["vocab"]
+    known = {*(vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab))}
+    known |= {token.content for token in arguments["added_tokens"]}
+    named = {name: arguments.get(name, token) for name, token in (kind.special_names or BRACKETED).items()}
+    special = {name: token if token in known else named["unk_token"] for name, token in named.items()}
+    return kind(**{**arguments, **special, "template": BARE, "model_max_length": MAX_LENGTH})

@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -72,7 +72,8 @@ def _read(
         width = width or line.count(" ")
         word, *parts = line.rsplit(" ", width) if width else (line,)
         where = f"{path}:{number}"
-        if len(parts) != width or not width or not word or width > MAX_WIDTH:
+        too_many = " " in word and _is_number(word.rpartition(" ")[2])
+        if len(parts) != width or not width or not word or width > MAX_WIDTH or too_many:
             raise DataError(
                 f"{where}: expected a word and {width or 'its'} numbers, got {line.count(' ')} after the first blank: "
                 f"{line[:60]!r}"
@@ -108,7 +109,7 @@ def _lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise DataError(f"no file {str(path)!r} with word vectors")
     with open_regular(path) as raw:
-        stream: IO[bytes] = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw)
         number = 0
         while line := stream.readline(MAX_LINE + 1):
             number += 1
@@ -127,9 +128,10 @@ def write_vectors(path: Path, words: Sequence[str], vectors_VD: Floats) -> None:
     if wrong := next((word for word in words if not word or len(word.split()) != 1 or word != word.strip()), None):
         raise DataError(f"the word {wrong!r:.60} has white space, which separates words from numbers in {path.name}")
     with new_file(path) as draft, draft.open("wb") as raw:
-        stream: IO[bytes] = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        stream = cast("IO[bytes]", packed)
         stream.write(f"{len(words)} {vectors_VD.shape[1]}\n".encode())
         for word, row in zip(words, vectors_VD.tolist(), strict=True):
             stream.write(f"{word} {' '.join(f'{value:.6g}' for value in row)}\n".encode())
-        if stream is not raw:
-            stream.close()
+        if packed is not raw:
+            packed.close()

@@ -150,7 +150,8 @@ class WordVectors:
         if self._tokenizer is not None:
             pieces = self._tokenizer.tokenize(word)
             if pieces and all(piece in self._rows for piece in pieces):
-                return self.vectors[[self._rows[piece] for piece in pieces]].mean(axis=0)
+                mean: Floats = self.vectors[[self._rows[piece] for piece in pieces]].mean(axis=0)
+                return mean
         raise InputError(f"{word!r} is not among the {len(self):,} words{self._spelled_like(word)}")
 
     def _spelled_like(self, word: str) -> str:

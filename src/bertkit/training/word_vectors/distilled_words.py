@@ -137,15 +137,15 @@ def zipf_weights(count: int, sif: float | None) -> npt.NDArray[np.float32]:
     if sif is None:
         return np.ones(count, np.float32)
     shares = 1 / np.arange(2.0, count + 2)
-    return (sif / (sif + shares / shares.sum())).astype(np.float32)
+    weights: npt.NDArray[np.float32] = (sif / (sif + shares / shares.sum())).astype(np.float32)
+    return weights
 
 
 def _alone(used: Ints, tokenizer: PreTrainedTokenizer) -> Ragged:
     """Rows of one token each, between special tokens."""
-    template = tokenizer.template
-    parts = [[tokenizer.cls_token_id]] * template.begins + [[0]] + [[tokenizer.sep_token_id]] * template.ends
-    row = np.concatenate(parts).astype(np.int32)
+    place = int(tokenizer.template.begins)
+    row = np.insert(tokenizer.encode_ragged([""]).ids, place, 0)
     ids_BS = np.tile(row, (len(used), 1))
-    ids_BS[:, int(template.begins)] = used
+    ids_BS[:, place] = used
     sizes = np.full(len(used), len(row))
     return Ragged(ids_BS.ravel(), boundaries_of(sizes), np.zeros(ids_BS.size, np.int8), sizes)
