@@ -180,3 +180,11 @@ def test_distillation_on_running_text_compares_models_that_read_both_ways() -> N
         with pytest.raises(ConfigError, match="the teacher reads left-to-right"):
             check_pair(SHAPE, one, settings)
         check_pair(SHAPE, SHAPE, settings)  # control
+
+
+def test_transformers_does_not_load_a_model_that_it_would_compute_otherwise(tmp_path) -> None:
+    transformers = pytest.importorskip("transformers")
+    one_way("right-to-left").save_pretrained(tmp_path)
+    for cls in (transformers.AutoModel, transformers.BertModel):
+        with pytest.raises((ValueError, OSError)):
+            cls.from_pretrained(tmp_path)
