@@ -155,7 +155,7 @@ def test_duplicates(run: Any, model: str, tmp_path: Path) -> None:
     assert found[0]["places"] == ["d.txt:1", "d.txt:3"]
     assert [each["kind"] for each in found[1:]] == ["similar"] * 3
     assert len(run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--limit", "1").splitlines()) == 2
-    assert "threshold must be a cosine" in run("duplicates", "d.txt", "--model", model, "--threshold", "2", code=2)
+    assert "--threshold 2.0 is not a cosine" in run("duplicates", "d.txt", "--model", model, "--threshold", "2", code=2)
 
 
 @pytest.mark.parametrize("command", ["cluster", "topics", "duplicates"])

@@ -162,8 +162,8 @@ def test_pairs_are_those_of_brute_force(monkeypatch: pytest.MonkeyPatch) -> None
     *_, cosines, total = similar_pairs(vectors, -0.999, 12)
     assert total == 35 * 34 / 2
     np.testing.assert_allclose(cosines, every[:12], atol=1e-6)
-    for threshold, limit in ((1.5, 1), (-1.0, 1), (0.5, 0)):
-        with pytest.raises(InputError, match="threshold must be a cosine"):
+    for threshold, limit, told in ((1.5, 1, "1.5 is not a cosine"), (-1.0, 1, "is not a cosine"), (0.5, 0, "limit=0")):
+        with pytest.raises(InputError, match=told):
             similar_pairs(vectors, threshold, limit)
 
 
