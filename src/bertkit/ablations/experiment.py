@@ -101,6 +101,8 @@ def ablate(
             if missing and plan.corpus is not None:
                 runner.shared.prepare()
             for number, (arm, seed) in enumerate(missing, start=1):
+                if clock.is_over:  # in the last steps of something, which then was finished instead
+                    break
                 say(f"{number} of {len(missing)}: {arm}, seed {seed}")
                 runner.run(arm, seed)
         if clock.is_over:
@@ -175,6 +177,8 @@ def _stopping_after(seconds: float | None) -> Iterator[_Clock]:
 
     timer = threading.Timer(seconds, stop)
     timer.daemon = True
+    # A process in the background of a script ignores SIGINT otherwise.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.start()
     try:
         yield clock
@@ -183,6 +187,7 @@ def _stopping_after(seconds: float | None) -> Iterator[_Clock]:
             raise
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,12 @@ def test_when_the_time_is_over_it_stops_and_says_so(
     plan, out = written(tmp_path), tmp_path / "out"
     monkeypatch.setattr(experiment, "pretrain", lambda *args, **options: time.sleep(600))
     command = ["ablate", str(plan), "--out", str(out), "--data", str(data), "--shared", str(whole / "shared")]
-    assert main([*command, "--max-time", "1s"]) == 0
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        assert main([*command, "--max-time", "1s"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
     captured = capsys.readouterr()
     assert "the time is over; the same command resumes" in captured.err
     assert "0 of 8 runs (arm and seed) are finished" in captured.out
