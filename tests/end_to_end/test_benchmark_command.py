@@ -117,7 +117,7 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         (("--against", "none", "--rounds", 0), 2, "--rounds must be a whole number from 1, got 0"),
         (("--against", "none", "--threads", 0), 2, "--threads must be a whole number from 1, got 0"),
         (("--device", "cuda"), 2, "--device cuda has no effect"),
-        (("--out", tmp_path / "speed.pdf"), 2, "the name must end in .png"),
+        (("--out", tmp_path / "speed.gif"), 2, "the name must end in .png"),
         (("--against", "none", "--precision", "int8"), 2, "precision int8: it needs the model in 8 bits"),
         (("--int8", classifier), 2, "is not in 8 bits; make it with: bertkit quantize"),
         (("--peers-python", tmp_path / "python"), 2, "is not a Python interpreter that runs here"),

@@ -175,7 +175,12 @@ TRAINING = {
     "analyze": ["A text.", "--model", "encoder"],
     "distill": ["vectors", "--teacher", "encoder", "--data", str(DATA / "corpus.txt")],
     "shrink": ["encoder", "--keep-layers", "0"],
+    "visualize": ["training", str(RUNS / "text")],
+    "word-vectors": ["train", str(DATA / "corpus.txt"), "--out", "words.vec"],
+    "ablate": ["masking"],
 }
+#: Those of them that write nothing, or only where it is asked for.
+WITHOUT_OUT = set("evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split())
 
 
 @pytest.mark.parametrize("command", TRAINING)
@@ -183,13 +188,7 @@ def test_other_commands_say_what_to_install(
     lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
 ) -> None:
     out = str(tmp_path / "new.jsonl")
-    where = (
-        [out]
-        if command == "convert"
-        else []
-        if command in ("evaluate", "benchmark", "generate", "search", "cluster", "topics", "duplicates", "analyze")
-        else ["--out", out]
-    )
+    where = [out] if command == "convert" else [] if command in WITHOUT_OUT else ["--out", out]
     given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
     done = lite(command, *given, *where)
     assert (done.returncode, done.stdout) == (5, "")

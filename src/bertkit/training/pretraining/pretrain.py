@@ -23,7 +23,6 @@ from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import counted
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
 from bertkit.optim import (
@@ -276,9 +275,9 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
 
     def name(store: TokenStore) -> str:  # its content identifies it, not its location
         counts, sha256 = store.manifest.counts, sha256_file(store.path / MANIFEST)
-        return (
-            f"{counted(counts.num_documents, 'document')}, {counted(counts.num_tokens, 'token')}, sha256 {sha256[:16]}"
-        )
+        # As earlier versions wrote it, whatever the numbers are: runs are recognized by it.
+        parts = f"{counts.num_documents:,}", "documents,", f"{counts.num_tokens:,}", "tokens, sha256", sha256[:16]
+        return " ".join(parts)
 
     return {
         "config": config.model_dump(),

@@ -76,9 +76,7 @@ def training_data(
         if isinstance(vocabulary, DenoisingVocabulary):
             denoising = _denoising(config, phase.max_seq_length, config.seed, config.noise)
             return DenoisingData(store, vocabulary, denoising, **options)
-        masking = Masking(
-            config.masking, config.masked_lm_prob, phase.max_predictions, config.mask_share, config.random_share
-        )
+        masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions, *config.replaced)
         return PretrainData(store, vocabulary, _rules(config, phase.max_seq_length, config.seed, masking), **options)
 
     if len(config.phases) == 1:

@@ -102,9 +102,12 @@ class PretrainConfig(Settings):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     masking: Unit = Field("token", description="what is masked at a time")
     masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are targets")
-    mask_share: float = Field(0.8, ge=0, le=1, description="share of the targets replaced by [MASK]")
-    random_share: float = Field(
-        0.1, ge=0, le=1, description="share of the targets replaced by a random token; the rest stays as it is"
+    # None, and not the shares of the paper: runs of earlier versions, which had no choice, can be resumed.
+    mask_share: float | None = Field(
+        None, ge=0, le=1, description="share of the targets replaced by [MASK]; default: 0.8"
+    )
+    random_share: float | None = Field(
+        None, ge=0, le=1, description="share replaced by a random token, the rest stays as it is; default: 0.1"
     )
     max_predictions_per_seq: int | None = Field(
         None, ge=1, description="maximum targets of an example; default: no limit"
@@ -150,6 +153,14 @@ class PretrainConfig(Settings):
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
 
     @property
+    def replaced(self) -> tuple[float, float]:
+        """Shares of the targets that are replaced by [MASK], and by a random token."""
+        return (
+            0.8 if self.mask_share is None else self.mask_share,
+            0.1 if self.random_share is None else self.random_share,
+        )
+
+    @property
     def num_steps(self) -> int:
         """Maximum optimizer steps."""
         if self.max_steps is not None:
@@ -189,12 +200,13 @@ class PretrainConfig(Settings):
                 f"schedule {self.schedule!r} counts steps; with a time budget (max_seconds, --max-time) use linear or "
                 "trapezoid"
             )
-        if self.mask_share + self.random_share > 1 + 1e-9:
+        if sum(self.replaced) > 1 + 1e-9:
             raise ConfigError(
-                f"mask_share={self.mask_share} and random_share={self.random_share} must be at most 1 together; the "
-                "paper has 0.8 and 0.1"
+                "mask_share={} and random_share={} must be at most 1 together; the paper has 0.8 and 0.1".format(
+                    *self.replaced
+                )
             )
-        if self.protocol == "original" and (self.mask_share, self.random_share) != (0.8, 0.1):
+        if self.protocol == "original" and self.replaced != (0.8, 0.1):
             raise ConfigError("protocol 'original' masks as the paper does; leave out mask_share and random_share")
         if self.protocol == "original" and (self.objective != "mlm+nsp" or self.masking == "span"):
             raise ConfigError(
