@@ -99,9 +99,10 @@ def confusion(run: str | Path, split: str = "dev") -> Confusion:
     workflow, rows = scored_rows(run, split)
     several = isinstance(rows[0]["gold"], list)
     probable = "probabilities" in rows[0]
-    labels = sorted({str(label) for row in rows for label in (row["gold"], row["predicted"])}) if not several else []
-    known = [label for label in getattr(workflow.task, "labels", None) or labels if label in labels or several]
-    labels = [*known, *(label for label in labels if label not in known)]
+    labels = workflow.label_names
+    if not several:  # those that occur
+        found = {str(label) for row in rows for label in (row["gold"], row["predicted"])}
+        labels = [*filter(found.__contains__, labels), *sorted(found - set(labels))]
     matrix, shown = (None, labels) if several else counts_of_rows(rows, labels)
     return Confusion(split, len(rows), shown, matrix, bins_of_rows(rows) if probable else None)
 

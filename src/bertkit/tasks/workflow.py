@@ -312,6 +312,11 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """What the protocol block says of this kind of task in particular."""
         return {}
 
+    @property
+    def label_names(self) -> list[str]:
+        """The labels that :meth:`label_rows` may have, in their order, as far as they are known."""
+        return []
+
     def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
         """``gold`` and ``predicted`` label of all that was labelled, from the same files; None where none has labels.
 

@@ -260,6 +260,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "thresholds_tuned": own.tune_thresholds,
         }
 
+    @property
+    def label_names(self) -> list[str]:
+        return list(self.task.labels or ())
+
     def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
         return None if self.task.labels is None else list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
 

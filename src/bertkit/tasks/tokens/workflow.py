@@ -220,6 +220,10 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             limits="Longer texts are read in overlapping windows of {max_length} word pieces; nothing is cut off.",
         )
 
+    @property
+    def label_names(self) -> list[str]:
+        return [OUTSIDE, *self.task.types]
+
     def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
         """The type of each word, without its place in an entity."""
         lines = (folder / f"{prefix}predictions-{name}.conll").read_text(encoding="utf-8").split("\n")
