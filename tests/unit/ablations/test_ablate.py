@@ -29,6 +29,8 @@ from bertkit.model.models import BertForMaskedLM, BertForPreTraining
 from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
+pytestmark = pytest.mark.slow
+
 #: The same plan without fine-tuning.
 WORDS = PLAN[: PLAN.index("[measures.tags]")]
 

@@ -16,6 +16,8 @@ from bertkit import BertForSequenceClassification, BertForTokenClassification
 from bertkit.cli import main
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 LABELS = {"id2label": {0: "bad", 1: "good"}, "num_labels": 2}
 TAGS = {"id2label": {0: "O", 1: "B-X", 2: "I-X"}, "num_labels": 3}
 Run = Callable[..., tuple[int, str, str]]

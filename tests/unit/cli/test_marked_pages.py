@@ -12,6 +12,8 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.model.models import BertForQuestionAnswering, BertForTokenClassification
 from bertkit.tokenization import BertTokenizer
 
+pytestmark = pytest.mark.slow
+
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] ann lee flew to rome who where ?".split()
 
 

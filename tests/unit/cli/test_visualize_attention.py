@@ -11,6 +11,8 @@ from bertkit import BertForMaskedLM, visualize
 from bertkit.cli import main
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXT = "the film is good"
 
 

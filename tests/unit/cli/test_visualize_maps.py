@@ -12,6 +12,8 @@ from bertkit import SentenceEncoder
 from bertkit.cli import main
 from pipeline_helpers import WORDS, save_tiny
 
+pytestmark = pytest.mark.slow
+
 ROWS = [(f"the {word} film is {'good' if number % 2 else 'bad'}", number % 2) for number, word in enumerate(WORDS)]
 
 

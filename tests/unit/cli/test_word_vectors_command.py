@@ -11,6 +11,8 @@ import pytest
 from bertkit import cli
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:

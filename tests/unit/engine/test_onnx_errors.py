@@ -8,6 +8,8 @@ from onnx import TensorProto, helper
 
 from bertkit.engine.onnx_backend import reason_of
 
+pytestmark = pytest.mark.slow
+
 
 def graph(ir_version: int) -> bytes:
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]

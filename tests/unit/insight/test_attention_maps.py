@@ -34,6 +34,8 @@ from bertkit.quantization import quantize
 from family_helpers import SHAPES, pair
 from pipeline_helpers import VOCABULARY, WORDS, save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXT = "the film is good and not very bad to great end"
 #: Of probabilities in float32, beside those of another order of sums.
 CLOSE = 2e-6

@@ -17,6 +17,8 @@ from bertkit.errors import ConfigError, InputError, MissingExtraError
 from bertkit.insight.layer_vectors import LayerReader
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 GOOD, BAD = "good great very not dull", "bad dull not very a"
 TEXTS = [f"the {word} film was {other}" for word in GOOD.split() for other in "good great not".split()]
 TEXTS += [f"{word} to the end {other} !" for word in BAD.split() for other in "bad dull scene".split()]

@@ -27,6 +27,8 @@ from bertkit.insight.explanation import Explainer, Explanation
 from bertkit.metrics.scores import spearman
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 captum_attr = pytest.importorskip("captum.attr")
 
 TEXT = "the film is not bad , and very great !"

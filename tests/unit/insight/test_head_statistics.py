@@ -17,6 +17,8 @@ from bertkit.errors import TextError
 from bertkit.insight import head_statistics
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film, the end.", "good", "is it not good? not very - but good!", "the scene", "a dull start in the film"]
 PAIRS = [("the film.", "the end"), ("good", "not good!")]
 SHARES = ("next", "previous", "itself", "cls", "sep", "same", "punctuation")

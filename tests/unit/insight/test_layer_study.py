@@ -22,6 +22,8 @@ from bertkit.insight.layer_study import LayerStudy
 from bertkit.insight.layer_vectors import LayerReader
 from pipeline_helpers import WORDS, save_tiny
 
+pytestmark = pytest.mark.slow
+
 NEUTRAL = [word for word in WORDS if word.isalpha() and word not in ("good", "bad")]
 
 

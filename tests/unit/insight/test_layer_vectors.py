@@ -17,6 +17,8 @@ from bertkit.tokenization.features import featurize_texts
 from pipeline_helpers import save_tiny
 from sentence_folders import pooling, sentence_folder
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film is good", "bad", "a very great scene , and not dull !", "", "the end is the start of it ."] * 3
 NEAR = {"atol": 2e-5, "rtol": 1e-5}
 

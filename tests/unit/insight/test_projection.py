@@ -14,6 +14,8 @@ from bertkit.insight.projection import Method, check_method, project
 from bertkit.metrics.map_quality import neighbour_accuracy
 from bertkit.ragged import Floats
 
+pytestmark = pytest.mark.slow
+
 
 def clouds(count: int = 90) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Points in three directions, and the number of each one's direction."""

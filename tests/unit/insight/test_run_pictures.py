@@ -25,6 +25,8 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.visualize.error_pictures import Slice
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = FinetuneConfig(**{**QUICK, "epochs": 2})
 
 

@@ -17,6 +17,8 @@ from bertkit.errors import InputError
 from bertkit.insight import token_map
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film is good", "is the end good", "a dull scene"]
 
 

@@ -17,6 +17,8 @@ from bertkit.insight.layer_vectors import LayerReader
 from bertkit.insight.vector_space import mean_cosine, spaces_of
 from pipeline_helpers import WORDS, save_tiny
 
+pytestmark = pytest.mark.slow
+
 
 def texts(count: int = 120) -> list[str]:
     draws = np.random.default_rng(0)

@@ -20,6 +20,8 @@ from bertkit.static import WordVectors
 from bertkit.visualize import senses
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 ROWS = """word,sense,sentence
 film,work,The film is good
 film,work,a very great film !

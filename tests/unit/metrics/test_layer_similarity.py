@@ -9,6 +9,8 @@ import pytest
 from bertkit.errors import InputError
 from bertkit.metrics.layer_similarity import layer_similarity
 
+pytestmark = pytest.mark.slow
+
 Floats = npt.NDArray[np.float64]
 GENERATOR = np.random.default_rng(0)
 #: Three layers of different widths: the second has much of the first, the third nothing.

@@ -11,6 +11,8 @@ from bertkit.errors import InputError
 from bertkit.metrics import map_quality
 from bertkit.metrics.map_quality import neighbour_accuracy, trustworthiness
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("block", [7, 1 << 20])
 @pytest.mark.parametrize(("count", "width", "neighbours"), [(12, 3, 5), (80, 20, 1), (150, 8, 30)])

@@ -24,6 +24,8 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.distillation.distill_settings import PredictionDistillation, RelationDistillation, StateLoss
 from bertkit.training.distillation.taught_networks import check_pair
 
+pytestmark = pytest.mark.slow
+
 SHAPE = BertConfig(
     vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
     max_position_embeddings=40,

@@ -18,6 +18,8 @@ from bertkit.visualize import attention_pictures
 from bertkit.visualize.attention_pictures import AttentionMap, lines_figure, matrices_figure, page_data
 from browser_helpers import CHROMIUM, browser
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("[CLS]", "the", "<b>&film</script>", "$x$", "[SEP]")
 
 

@@ -11,6 +11,8 @@ import pytest
 from bertkit.visualize.point_map import STYLES, Groups, PointMap, groups_of
 from browser_helpers import CHROMIUM, browser
 
+pytestmark = pytest.mark.slow
+
 
 def spread(count: int, groups: Groups, **more: list[str]) -> PointMap:
     places = np.random.default_rng(0).normal(size=(count, 2))

@@ -18,6 +18,8 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import BertkitError, CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["[PAD]", "[UNK]", "the", "cat", "sat", "##s", "mat", ",", "dog"]
 WIDTH = 6
 TABLE = np.random.default_rng(0).normal(size=(len(WORDS), WIDTH)).astype(np.float32)

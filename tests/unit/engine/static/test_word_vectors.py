@@ -12,6 +12,8 @@ from bertkit import BertTokenizer, errors
 from bertkit.engine.static.word_vectors import split_words
 from bertkit.static import WordVectors
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["king", "queen", "man", "woman", "apple", "."]
 VECTORS = np.array([[2, 1, 0], [2, -1, 0.1], [0.1, 1, 0], [0.1, -1, 0], [0, 0.1, 3], [0.3, 0.1, -1]], np.float32)
 

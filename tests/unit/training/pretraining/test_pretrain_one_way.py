@@ -16,6 +16,8 @@ from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from pretrain_helpers import CLS, FIRST, SEP, batch_of, pretrain_data, random_tokens
 from pretrain_runs import SETTINGS, SHAPE
 
+pytestmark = pytest.mark.slow
+
 LEFT, RIGHT = SHAPE.replace(attention_direction="left-to-right"), SHAPE.replace(attention_direction="right-to-left")
 
 

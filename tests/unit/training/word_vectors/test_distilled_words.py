@@ -19,6 +19,8 @@ from bertkit.static import WordVectors, distill_words
 from bertkit.training.word_vectors.distilled_words import principal_components, used_tokens, zipf_weights
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film is good", "bad", "a very great scene , and not dull !", "", "☃ the end"]
 
 

@@ -12,6 +12,8 @@ from bertkit import errors
 from bertkit.static import WordVectors, learn_words
 from bertkit.training.word_vectors import word_corpus
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
