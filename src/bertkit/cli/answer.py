@@ -16,7 +16,6 @@ from bertkit.cli.placed import Placed
 from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
-from bertkit.visualize.html_text import MarkedTexts
 
 if TYPE_CHECKING:
     from bertkit.tasks.spans.task import SpanExample
@@ -91,7 +90,11 @@ def answer(
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
     """
     questions = _questions(question, where)
-    marked = MarkedTexts("Answers") if out is not None and out.suffix == ".html" else None
+    marked = None
+    if out is not None and out.suffix == ".html":
+        from bertkit.visualize.html_text import MarkedTexts
+
+        marked = MarkedTexts("Answers")
     if out is not None:
         if where.file is None and marked is None:
             raise ConfigError(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.visualize.html_text import Mark, bars, marked_text
+if TYPE_CHECKING:
+    from bertkit.visualize.html_text import Mark
 
 
 class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
@@ -61,6 +62,8 @@ class Entities(list[dict[str, Any]]):
 
     def marks(self) -> list[Mark]:
         """Where they are, with their types."""
+        from bertkit.visualize.html_text import Mark
+
         kinds = (entity.get("entity_group") or entity["entity"] for entity in self)
         return [Mark(one["start"], one["end"], kind, one["score"]) for one, kind in zip(self, kinds, strict=True)]
 
@@ -68,6 +71,8 @@ class Entities(list[dict[str, Any]]):
         return Entities, (list(self), self.text)
 
     def _repr_html_(self) -> str:
+        from bertkit.visualize.html_text import marked_text
+
         return marked_text(self.text, self.marks())
 
 
@@ -80,12 +85,16 @@ class FoundAnswer(dict[str, Any]):
 
     def marks(self) -> list[Mark]:
         """Where it is; nowhere if there is no answer."""
+        from bertkit.visualize.html_text import Mark
+
         return [Mark(self["start"], self["end"], "answer", self["score"])]
 
     def __reduce__(self) -> Any:
         return FoundAnswer, (dict(self), self.context)
 
     def _repr_html_(self) -> str:
+        from bertkit.visualize.html_text import marked_text
+
         found = "" if self["answer"] else "<p><em>no answer</em></p>"
         return found + marked_text(self.context, self.marks())
 
@@ -94,4 +103,6 @@ class Ranked(list[dict[str, Any]]):
     """Labels or guesses with their scores, as a list of dictionaries; a notebook shows bars."""
 
     def _repr_html_(self) -> str:
+        from bertkit.visualize.html_text import bars
+
         return bars([(str(each.get("label", each.get("token_str"))), each["score"]) for each in self])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError, counted
 from bertkit.insight.layer_vectors import LayerReader
+from bertkit.metrics.intervals import wilson_interval
 from bertkit.ragged import Flags, Floats, Ints
 from bertkit.tasks.tokens.features import windows_of_words
 
@@ -112,14 +113,12 @@ def probe(
     vectors_LND: Floats, examples: Examples, advance: Callable[[int], None] = lambda count: None
 ) -> list[LayerScore]:
     """Scores of each layer. Features are standardised on train, the classifier is a penalised logistic regression."""
-    from scipy.stats import binomtest
-
     scores = []
     for layer, x_ND in enumerate(vectors_LND[:, examples.kept]):
         accuracy, control = (_accuracy(x_ND, labels, examples.dev) for labels in (examples.labels, examples.controls))
         count = int(examples.dev.sum())
-        low, high = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
-        scores.append(LayerScore(layer, accuracy, float(low), float(high), control))
+        low, high = wilson_interval(round(accuracy * count), count)
+        scores.append(LayerScore(layer, accuracy, low, high, control))
         advance(1)
     return scores
 

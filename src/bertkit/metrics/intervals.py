@@ -89,6 +89,14 @@ def interval_of(
     return [low - reach, high] if low == bounds[1] else [low, high + reach]
 
 
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share, ``right`` of ``count``, as if they were independent (Wilson 1927)."""
+    share, z2 = right / count, statistics.NormalDist().inv_cdf(1.0 - TAIL) ** 2
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count**2))) / (1 + z2 / count)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def middle_of(values: Sequence[float]) -> tuple[float, float]:
     """Where the middle 95 % of values begin and end."""
     ordered = sorted(values)

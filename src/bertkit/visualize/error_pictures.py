@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.metrics.intervals import wilson_interval
 from bertkit.visualize.figures import BLUE, GREY, ORANGE, new_figure, plain
+from bertkit.visualize.html_text import table
 from bertkit.visualize.page import document
 
 if TYPE_CHECKING:
@@ -37,11 +39,8 @@ class Slice:
     @classmethod
     def of(cls, name: str, right: npt.NDArray[np.bool_], whole: Slice | None = None) -> Self:
         """The slice of rows that were predicted right or not, one or more."""
-        count, share, z2 = len(right), float(right.mean()), 1.959964**2
-        middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-        half = float(np.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count**2)))) / (1 + z2 / count)
-        low, high = max(0.0, middle - half), min(1.0, middle + half)
-        return cls(name, count, share, low, high, whole is not None and high < whole.accuracy)
+        low, high = wilson_interval(int(right.sum()), len(right))
+        return cls(name, len(right), float(right.mean()), low, high, whole is not None and high < whole.accuracy)
 
     @property
     def text(self) -> str:
@@ -72,28 +71,15 @@ def errors_page(
     title: str, summary: str, tables: Mapping[str, Sequence[Mapping[str, object]]], slices: Sequence[Slice]
 ) -> str:
     """A page with a table of the slices and one of each list of rows."""
-    parts = [f"<p>{html.escape(summary)}</p>", "<h2>Slices</h2>", _slice_table(slices)]
+    lines = [(s.name, f"{s.num_rows:,}", s.text, "below all rows" if s.is_weak else "") for s in slices]
+    columns = ("slice", "rows", "accuracy (95 %)", "")
+    parts = [f"<p>{html.escape(summary)}</p>", "<h2>Slices</h2>", table(columns, lines, most=None)]
     for name, rows in tables.items():
-        parts += [f"<h2>{html.escape(name)}</h2>", _row_table(rows)]
+        parts.append(f"<h2>{html.escape(name)}</h2>")
+        if rows:
+            names = [column.replace("_", " ") for column in rows[0]]
+            shown = table(names, [tuple(row.values()) for row in rows], digits=3, most=None)
+            parts.append(f"<figure>{shown}</figure>")
+        else:
+            parts.append("<p>None.</p>")
     return document(title, "\n".join(parts))
-
-
-def _slice_table(slices: Sequence[Slice]) -> str:
-    lines = (
-        f"<tr><td>{html.escape(each.name)}</td><td>{each.num_rows:,}</td><td>{html.escape(each.text)}</td>"
-        f"<td>{'below all rows' if each.is_weak else ''}</td></tr>"
-        for each in slices
-    )
-    return f"<table><tr><th>slice</th><th>rows</th><th>accuracy (95 %)</th><th></th></tr>{''.join(lines)}</table>"
-
-
-def _row_table(rows: Sequence[Mapping[str, object]]) -> str:
-    if not rows:
-        return "<p>None.</p>"
-    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in rows[0])
-    shown = (
-        [f"{value:.3f}" if isinstance(value, float) else html.escape(str(value)) for value in row.values()]
-        for row in rows
-    )
-    body = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in row)}</tr>" for row in shown)
-    return f"<figure><table><tr>{head}</tr>{body}</table></figure>"

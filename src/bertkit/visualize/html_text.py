@@ -100,21 +100,15 @@ def bars(rows: Sequence[tuple[str, float]]) -> str:
     return f"<table>{''.join(lines)}</table>{_more(len(rows))}"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of plain values; numbers with four digits."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, digits: int = 4, most: int | None = MOST_ROWS
+) -> str:
+    """A table of plain values, numbers with so many digits; of more rows than ``most`` the first ones."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    lines = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows[:MOST_ROWS])
-    return f"<table><tr>{head}</tr>{lines}</table>{_more(len(rows))}"
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else html.escape(str(value))
+    cells = ([f"{v:.{digits}f}" if isinstance(v, float) else html.escape(str(v)) for v in row] for row in rows[:most])
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+    return f"<table><tr>{head}</tr>{lines}</table>{'' if most is None else _more(len(rows))}"
 
 
 def _more(count: int) -> str:
     return f"<p>and {count - MOST_ROWS:,} more</p>" if count > MOST_ROWS else ""
-
-
-def preformatted(text: str) -> str:
-    """A report for a terminal, as it is."""
-    return f"<pre>{html.escape(text)}</pre>"

@@ -34,7 +34,6 @@ from bertkit.metrics.fusion import fused
 from bertkit.metrics.nearest import nearest
 from bertkit.ragged import Floats, Ints
 from bertkit.system.paths import user_path
-from bertkit.visualize.html_text import table
 
 #: Hits of each of two searches that are fused: at least so many, and so many times what is asked for.
 FUSED, FUSED_TIMES = 100, 5
@@ -44,6 +43,8 @@ class Hits(list["Hit"]):
     """The texts that were found for a query, the nearest first; a notebook shows a table."""
 
     def _repr_html_(self) -> str:
+        from bertkit.visualize.html_text import table
+
         return table(("score", "id", "text", "source"), [(hit.score, hit.id, hit.text, hit.source) for hit in self])
 
 
