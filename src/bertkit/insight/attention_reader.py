@@ -19,7 +19,6 @@ from bertkit.engine.export_folder import is_export
 from bertkit.engine.module_views import eval_view
 from bertkit.errors import InputError, ResourceError
 from bertkit.inference.pipeline_base import check_lengths
-from bertkit.inference.pipeline_inputs import is_whole
 from bertkit.inference.pipelines import pipeline
 from bertkit.model.auto import AutoModel
 from bertkit.model.models import BertModel
@@ -98,9 +97,8 @@ class AttentionReader:
             raise InputError(f"{type(network).__name__} has no decoder, which would write a second text: give one text")
         if not self.num_layers:
             raise InputError(f"{model} has no layers, and so no attention; use a model with at least one")
-        if max_length is not None and not is_whole(max_length, 3, pipe.max_length):
-            raise InputError(f"max_length must be from 3 to {pipe.max_length} for this model, got {max_length!r}")
-        self.max_length = min(MOST_TOKENS, pipe.max_length) if max_length is None else max_length
+        _, limit = pipe.read_limits(True, max_length)
+        self.max_length = min(MOST_TOKENS, limit) if max_length is None else limit
 
     @property
     def decodes(self) -> bool:

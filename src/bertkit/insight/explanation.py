@@ -49,7 +49,7 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class Explanation(Drawn):
-    """What of a text speaks for a label, a tag or an answer, and what against it, in the unit of the logits.
+    """Which words of a text speak for a label, a tag or an answer, and which against it, in logits.
 
     label: what is explained; predicted: what the model gives.
     probability: that of ``label``; None where a model gives a number, and for another answer than its own.

@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 
 
 def difference_picture(rows: Sequence[Interval], *, title: str, base: str) -> Figure:
-    """A point and its 95 % interval a row, the first on top, against a line at 0."""
+    """A point with its 95 % interval for each row, the first row on top, and a line at 0."""
     figure, axes = new_figure(WIDTH, _FRAME + _ROW * max(1, len(rows)))
     axes.axvline(0.0, color=GREY, linestyle="--", linewidth=1.2)
     for place, (_, difference, interval) in enumerate(rows):

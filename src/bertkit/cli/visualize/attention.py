@@ -19,8 +19,8 @@ def attention(
     view: Annotated[
         Literal["heads", "lines", "average", "rollout"],
         Parameter(
-            help="A matrix for each head of a layer; lines between words, of one head or of the mean; the mean over "
-            "heads; or a layer's attention followed down to the input (rollout)."
+            help="heads: a matrix for each head of a layer; lines: lines between words, for one head or the mean of "
+            "all; average: the mean over the heads; rollout: attention followed down to the input."
         ),
     ] = "heads",
     layer: Annotated[
