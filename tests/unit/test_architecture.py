@@ -28,6 +28,7 @@ def functions(path):
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_file_is_small_typed_and_documented(path):
     text = path.read_text(encoding="utf-8")
@@ -41,6 +42,7 @@ def test_file_is_small_typed_and_documented(path):
         assert all(a.annotation is not None for a in arguments if a.arg not in ("self", "cls")), where
 
 
+@pytest.mark.slow
 def test_functions_are_short():
     lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for path in FILES for node in functions(path))
     assert lengths[len(lengths) * 95 // 100] <= 45
@@ -54,6 +56,7 @@ def test_bert_is_read_in_five_short_files():
 NOUNS = re.compile(r" ((bad|labelled|training|more) )?(rows|texts|labels|examples|documents|files|steps|seeds)\b")
 
 
+@pytest.mark.slow
 def test_numbers_and_nouns_agree():
     """Where a message begins or a bracket opens with a count, :func:`bertkit.errors.counted` says "1 row"."""
     found = []
@@ -78,6 +81,7 @@ def test_counted(number, noun, said):
     assert counted(number, noun) == said
 
 
+@pytest.mark.slow
 def test_one_place_makes_trainers():
     makers = {"Trainer", "LoopOptions"}
     calls = [

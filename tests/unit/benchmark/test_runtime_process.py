@@ -57,6 +57,7 @@ def test_a_process_that_ends_leaves_its_last_words(script: Callable[[str], Launc
     prepare(script(READY), PEER)
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended(script: Callable[[str], Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_process, "ANSWER_S", 0.5)
     monkeypatch.setattr(runtime_process, "PREPARE_S", 0.5)
@@ -67,6 +68,7 @@ def test_a_process_that_hangs_is_ended(script: Callable[[str], Launch], monkeypa
         process.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_waiting_at_once(script: Callable[[str], Launch], tmp_path: Path) -> None:
     script(HANGS)
     start = time.monotonic()

@@ -249,6 +249,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_bad_input(case: str, folder: Path) -> None:
     assert BertForPreTraining.from_pretrained(folder)  # control: before, it loads

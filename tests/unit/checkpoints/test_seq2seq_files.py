@@ -130,6 +130,7 @@ def test_shards(folder: Path) -> None:
     assert all(torch.equal(found[name], values) for name, values in expected.items())
 
 
+@pytest.mark.slow
 def test_a_bias_of_words_that_no_file_needs(folder: Path, tmp_path: Path) -> None:
     """It is 0 in every BART; the files of the bare model, and of some mBARTs, leave it out."""
     change(folder, lambda file: file["final_logits_bias"].fill_(0.5))

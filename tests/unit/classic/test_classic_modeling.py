@@ -204,6 +204,7 @@ def test_the_first_step_learns_nothing_and_bad_gradients_are_refused() -> None:
             optimization.create_optimizer(module, 0.1, steps, warmup)
 
 
+@pytest.mark.slow
 def test_processors_read_the_published_files(shared: Path, tmp_path: Path) -> None:
     glue = shared / "data" / "glue"
     processor = run_classifier.MrpcProcessor()

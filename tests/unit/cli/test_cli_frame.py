@@ -203,6 +203,7 @@ def test_what_may_be_repeated_has_its_name(monkeypatch: pytest.MonkeyPatch, caps
     assert "bertkit vocab --out PATH [OPTIONS] [CORPUS...]" in help_page("vocab", monkeypatch, capsys)
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_imports_no_torch() -> None:
     script = (
         "import sys, bertkit\n"

@@ -98,6 +98,7 @@ def test_bart_loses_nothing(sizes: list[int], seed: int, how: Denoising) -> None
             assert all((np.diff(np.array(kept)[numbers == number]) > 0).all() for number in set(numbers.tolist()))
 
 
+@pytest.mark.slow
 def test_proportions_of_t5() -> None:
     """15 % of the tokens in spans of 3 on average; all divisions of 3 spans are equally likely."""
     lengths: list[int] = []
@@ -139,6 +140,7 @@ def test_proportions_of_bart() -> None:
         assert lengths[length] / total == pytest.approx(share, abs=0.01)
 
 
+@pytest.mark.slow
 def test_sentences_in_any_order() -> None:
     """All six orders of three sentences, equally often."""
     seen: Counter[tuple[int, ...]] = Counter()

@@ -67,6 +67,7 @@ def same(ours, theirs):
     return ours == theirs if isinstance(theirs, str | bool) else ours == pytest.approx(theirs, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_each_head_answers_as_its_own_pipeline(place, tmp_path):
     texts = [*TEXTS, LONG]
     pairs = [("it is good", "very good"), ("it is great", "very sad")]

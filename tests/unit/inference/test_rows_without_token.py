@@ -48,6 +48,7 @@ def _logits(folder: Path, text: str) -> tuple[torch.Tensor, torch.Tensor]:
         return transformers.BertForMaskedLM.from_pretrained(folder)(**encoded).logits[0], encoded["input_ids"][0]
 
 
+@pytest.mark.slow
 def test_a_mask_is_filled_by_tokens_alone(folder: Path, source: Path) -> None:
     pipe = pipeline("fill-mask", model=source)
     found: Any = pipe(TEXTS, top_k=ROWS)

@@ -68,6 +68,7 @@ def test_several_texts_each_and_further_settings(folder: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.slow
 def test_every_setting_of_generation_is_a_keyword(folder: Path) -> None:
     pipe = pipeline("text2text-generation", model=folder, max_new_tokens=8)
     drawn = {"do_sample": True, "seed": 1}
@@ -142,6 +143,7 @@ def test_bad_input(folder: Path, minilm: Path) -> None:
         assert pipe("a b c " * 40, truncation=True) == pipe("a b c " * 39, truncation=True)
 
 
+@pytest.mark.slow
 def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the pipeline of transformers does, one token for each mask; for more tokens there is text2text-generation."""
     if "t5" in str(folder):
@@ -170,6 +172,7 @@ def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         pipeline("fill-mask", model=folder, precision="bf16")
 
 
+@pytest.mark.slow
 def test_what_is_for_encoders_only(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence that says what to use instead."""
     (tmp_path / "texts.txt").write_text("".join(f"Text number {number} of a list.\n" for number in range(120)))
@@ -211,6 +214,7 @@ def with_tasks(folder: Path, out: Path, **tasks: Any) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Path, tmp_path: Path) -> None:
     german = {"prefix": "translate English to German: ", "max_length": 9, "min_length": 5, "num_beams": 3}
     tasks = {"translation_en_to_de": german, "translation_en_to_fr": {"prefix": "to French: "}}
@@ -238,6 +242,7 @@ def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Pa
         pipeline("summarization", model=damaged)
 
 
+@pytest.mark.slow
 def test_a_stream_writes_what_a_call_writes(folder: Path) -> None:
     pipe = pipeline(model=folder, max_new_tokens=20, min_new_tokens=20)
     several = 0
@@ -258,6 +263,7 @@ def test_a_stream_writes_what_a_call_writes(folder: Path) -> None:
         pipe.stream(TEXTS[0], do_smple=True)
 
 
+@pytest.mark.slow
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def run(*argv: str) -> tuple[int, str, str]:
         code = main(["generate", "--model", str(folder), *argv])

@@ -16,6 +16,7 @@ from bertkit.metrics.intervals import (
 )
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_value_as_often_as_it_says() -> None:
     """Accuracy of 200 coin tosses at 0.8: 95 % intervals of 300 samples hold 0.8 in about 95 % of them."""
     generator = np.random.default_rng(0)
@@ -65,6 +66,7 @@ def test_other_scores_without_width_have_none() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_that_say_the_same_are_drawn_together() -> None:
     """Every text four times is no more evidence than once: the interval holds the truth as often as it says."""
     generator = np.random.default_rng(0)

@@ -209,6 +209,7 @@ def test_a_fingerprint_tells_where_models_differ(bart: Any, tmp_path: Path, caps
     ]
 
 
+@pytest.mark.slow
 def test_the_files_of_a_tokenizer(shared: Path, tmp_path: Path) -> None:
     from tokenizer_families import family_contestants
 

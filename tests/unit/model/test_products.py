@@ -105,6 +105,7 @@ def test_torch_s_own_product_where_it_is_as_good(case):
     assert out.dtype == {"small": torch.float32, "double": torch.float64, "autocast": torch.bfloat16}[case]
 
 
+@pytest.mark.slow
 def test_torch_func_and_compiled_code():
     x, weight, bias, _ = layer((400, 64, 64))
     slope = torch.func.grad(lambda w: linear(x, w, bias).square().sum())(weight)

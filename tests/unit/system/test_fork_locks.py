@@ -132,6 +132,7 @@ def test_a_tokenizer_that_was_learning_words_gives_their_ids_in_a_forked_child()
     assert encodes()
 
 
+@pytest.mark.slow
 def test_every_lock_of_bertkit_is_one_of_these() -> None:
     kinds = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"}
     found = []

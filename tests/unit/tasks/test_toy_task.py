@@ -44,6 +44,7 @@ def commands(*argvs: Sequence[str | Path]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_new_kind_from_its_folder(tmp_path: Path) -> None:
     """Its options in the help, its settings in the run folder; fine-tuning, evaluation and prediction."""
     start, data, run = tiny_start(tmp_path / "start"), tmp_path / "data", tmp_path / "run"

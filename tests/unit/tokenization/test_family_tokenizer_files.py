@@ -199,6 +199,7 @@ def test_word_piece_classes(shared: Path, tmp_path: Path, name: str) -> None:
     assert type(bertkit.AutoTokenizer.from_pretrained(tmp_path)) is type(ours)
 
 
+@pytest.mark.slow
 def test_the_class_is_found_by_what_is_there(saved: tuple[str, Any, Path]) -> None:
     family, ours, folder = saved
     (folder / "tokenizer_config.json").unlink()
@@ -352,6 +353,7 @@ def test_model_files_of_another_layout(shared: Path, tmp_path: Path) -> None:
         AlbertTokenizer(vocab_file(shared, "uncased"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "message"),
     [

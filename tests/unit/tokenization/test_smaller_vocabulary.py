@@ -27,6 +27,7 @@ def tokenizer_of(shared, family):
     return BertTokenizer(vocab_file(shared, "uncased")) if family == "bert" else family_contestants(shared, family).ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", *CUT])
 def test_words_that_stay_are_split_as_before(shared, tmp_path, family):
     old = tokenizer_of(shared, family)

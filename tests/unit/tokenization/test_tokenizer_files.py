@@ -464,6 +464,7 @@ except ResourceError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [10, 500])  # none; for vocab.txt and not for tokenizer.json
 def test_a_full_disk_leaves_the_old_tokenizer(room: int, tmp_path: Path) -> None:
     """A limit on file sizes makes the system refuse the write in the middle, as a full disk does."""

@@ -52,6 +52,7 @@ def epoch(data: DenoisingData, number: int = 0) -> list[Example]:
     return [example for step in steps for example in examples(data.micro_batches(step))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", VOCABULARIES)
 def test_an_epoch_is_the_corpus(objective: str) -> None:
     """Put back, the texts of the examples are the corpus, every token once."""
@@ -104,6 +105,7 @@ def test_what_cannot_be_made_is_refused() -> None:
         small.micro_batches(0)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_of_a_tokenizer(shared: Path) -> None:
     t5: Any = family_contestants(shared, "t5").ours
     found = DenoisingVocabulary.of(t5)

@@ -71,6 +71,7 @@ def agrees(found: TokenStore, tokens: ToyTokens = TOKENS) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_mapped_store_reads_the_same(store: Path) -> None:
     found = large(store)
     assert agrees(found)
@@ -112,6 +113,7 @@ def test_the_file_has_the_ids_as_they_are(store: Path) -> None:
     assert np.fromfile(store / NAME, "<u2", TOKENS.num_tokens).tolist() == everything(TOKENS)
 
 
+@pytest.mark.slow
 def test_large_vocabularies_are_mapped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pretrain_helpers
 
@@ -165,6 +167,7 @@ def test_a_damaged_copy_is_written_again(store: Path, how: str, capfd: pytest.Ca
     assert ("the checksum of block 0 is wrong; it is rewritten" in said) == (how == "ids")
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_never_gives_wrong_ids(store: Path) -> None:
     large(store).make_random_access()
     whole = (store / NAME).read_bytes()
@@ -180,6 +183,7 @@ def test_a_flipped_bit_never_gives_wrong_ids(store: Path) -> None:
         assert np.array_equal(found.sentence_boundaries, TOKENS.sentence_boundaries), place
 
 
+@pytest.mark.slow
 def test_a_copy_of_another_store_is_replaced(store: Path, tmp_path: Path) -> None:
     other = random_tokens(24, 40)
     write_store(other, tmp_path / "other", documents_a_group=3)
@@ -236,6 +240,7 @@ def test_a_folder_that_cannot_be_written(store: Path, cache: Path, how: str) -> 
     store.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_no_place_at_all(store: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     close_folder(store, "occupied")
     cache.write_text("a file where a folder should be")
@@ -261,6 +266,7 @@ def digest(tokens: ToyTokens) -> str:
     return sha256(tokens.tokens(0, len(tokens.sentence_boundaries) - 1).tobytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_it_is_written(store: Path, cache: Path) -> None:
     out, err = run_worker(store, limit=TOKENS.num_tokens).communicate(timeout=60)
     assert out.split() == ["False", digest(TOKENS)]

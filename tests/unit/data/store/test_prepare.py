@@ -189,6 +189,7 @@ def test_killed_twenty_times(corpus: Path, tokenizer: BertTokenizer, store: Path
 # Looking
 
 
+@pytest.mark.slow
 def test_the_report_counts(store: Path) -> None:
     report = inspect_store(store, num_samples=4)
     opened = TokenStore(store)

@@ -102,6 +102,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs_is_ended_with_its_children(
     no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_compiler_that_hangs_is_ended_with_its_children(
     assert not [*asked_anew.iterdir()]
 
 
+@pytest.mark.slow
 def test_the_next_compiler_is_tried(
     compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -334,6 +336,7 @@ def test_junk_of_a_compiler_is_not_kept(
     assert not [*asked_anew.iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [("float factor = 1.0f / sqrtf(", "float factor = 1.01f / sqrtf("), ("last = (int)(", "last = -1 + (int)(")],

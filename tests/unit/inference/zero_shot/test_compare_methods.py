@@ -56,6 +56,7 @@ def compared(data: Path, models: list[Path], labels: Any = "dull, good, bad", on
     return compare_methods(csv_task(data, labels=words.names), data, models, words, on_error=on_error, **more)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_pipelines(models: dict[str, Path], data: Path) -> None:
     found = compared(data, [models["nli"], models["encoder"], models["mlm"]])
     methods = [(each.method, each.model.rpartition("/")[2]) for each in found.methods]
@@ -108,6 +109,7 @@ def test_what_a_model_cannot_do_is_said(models: dict[str, Path], data: Path) -> 
     assert "note: " in found.render()
 
 
+@pytest.mark.slow
 def test_templates_go_to_the_methods_they_fit(models: dict[str, Path], data: Path) -> None:
     plain = compared(data, [models["mlm"]])
     both = compared(data, [models["mlm"]], templates=["it is {}", "{mask} {text}"])

@@ -118,6 +118,7 @@ def test_a_row_does_not_depend_on_the_others(model: Any, settings: dict[str, Any
     assert len(lengths) > 1
 
 
+@pytest.mark.slow
 def test_sampling_follows_the_probabilities(model: Any) -> None:
     """First tokens of 4,000 samples beside the softmax that the settings leave; the same seed, the same tokens."""
     ids, mask = prompts(rows=1)

@@ -20,6 +20,7 @@ from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.workflow import workflow_of
 
 
+@pytest.mark.slow
 def test_codah_equals_the_lines_of_its_files(shared: Path) -> None:
     for split, count in (("train", 1665), ("dev", 556)):
         rows = workflow_of(CODAH).read(shared / "data" / "codah", split)

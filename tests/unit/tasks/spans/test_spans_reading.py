@@ -311,6 +311,7 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
     json.dumps(report.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_baseline_is_above_chance_and_repeatable(shared):
     examples = workflow_of(SQUAD).read(shared / "data" / "squad", "dev")
     train, dev = hold_out(examples, 0.05, seed=0)

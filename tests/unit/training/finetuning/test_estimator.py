@@ -75,6 +75,7 @@ def fitted(start: str) -> BertClassifier:
     return quick(start).fit(*data(160, 0))
 
 
+@pytest.mark.slow
 def test_it_learns_and_predicts(fitted: BertClassifier) -> None:
     X, y = data(80, 1)
     assert fitted.score(X, y) > 0.9
@@ -192,6 +193,7 @@ def test_missing_values_of_tables_are_named(start: str) -> None:
         quick(start).fit(arrow.chunked_array([["a", "b"], [None]]), ["x", "y", "x"])
 
 
+@pytest.mark.slow
 def test_columns_of_arrow_in_chunks(start: str, fitted: BertClassifier) -> None:
     arrow = pytest.importorskip("pyarrow")
     X, y = data(160, 0)
@@ -228,6 +230,7 @@ def test_the_same_seed_is_the_same_model_whatever_the_callers_generators(start: 
     assert not np.allclose(other, logits[0])
 
 
+@pytest.mark.slow
 def test_fits_in_threads_are_those_of_one_after_another_and_leave_the_callers_generators(start: str) -> None:
     """A process has one generator, from which dropout draws: threads must not draw from each other's seeds."""
     texts, labels = data(48, 1)
@@ -366,6 +369,7 @@ def test_texts_that_are_cut_are_told(start: str) -> None:
         model.predict(["good " * 50])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("bad", "good"), (7, -3), (2.0, 5.0), (True, False)])
 def test_a_saved_classifier_predicts_the_same(start: str, labels: tuple[Any, Any], tmp_path: Path) -> None:
     X, y = data(48, 0, labels)

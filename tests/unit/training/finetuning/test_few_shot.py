@@ -146,6 +146,7 @@ def test_a_run_with_a_dev_file_is_an_ordinary_classifier(start: Path, tmp_path: 
         finetune(csv_task(data), data, start, tmp_path / "run", FEW)
 
 
+@pytest.mark.slow
 def test_without_a_dev_file_scores_are_of_rows_that_were_not_seen(start: Path, tmp_path: Path) -> None:
     rows = [(text, label) for (text, _), (_, label) in zip(labelled_texts(60, 0), labelled_texts(60, 9), strict=True)]
     data = table(tmp_path / "random.csv", rows)  # labels that no text tells
@@ -225,6 +226,7 @@ def test_one_text_a_label_works_and_says_what_cannot_be_known(start: Path, tmp_p
     assert can_cross_validate(csv_examples(["a", "b", "c", "d", "e"], [0, 0, 1, 1, 2]))
 
 
+@pytest.mark.slow
 def test_a_part_without_pairs_is_no_error(start: Path, tmp_path: Path) -> None:
     """Two labels have two texts each, but left out, one part has a text of both."""
     texts = ["a good film", "the sad day", "a bad end", "the good day", "a sad film", "the bad film"]
@@ -260,6 +262,7 @@ def test_without_a_dev_file_nothing_is_held_out(start: Path, tmp_path: Path) -> 
         finetune(csv_task(data), data, start, tmp_path / "run", FEW.model_copy(update={"dev_share": 0.3}))
 
 
+@pytest.mark.slow
 def test_pairs_of_texts_are_read_together(start: Path, tmp_path: Path) -> None:
     rows = [(text, other, int(one == two)) for (text, one), (other, two) in zip(
         labelled_texts(16, 0), labelled_texts(16, 1), strict=True)]  # fmt: skip

@@ -239,6 +239,7 @@ def test_the_worst_come_first_and_what_is_right_is_left_out() -> None:
     assert len(worst_rows(rows, np.array([1.0, 2.0, 0.5, 3.0, 0.1]), 2)) == 2
 
 
+@pytest.mark.slow
 def test_a_run_tells_median_interval_and_worst_examples(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**QUICK, seeds=3, worst=7, restarts=0)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)

@@ -59,6 +59,7 @@ def dead_seeds(monkeypatch: pytest.MonkeyPatch, seeds: set[int]) -> list[tuple[i
     return asked
 
 
+@pytest.mark.slow
 def test_the_next_seed_takes_the_place_of_a_dead_one(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_fit_learns_and_keeps_the_best_epoch() -> None:
     assert not fit.model.training
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
     runs = [fit_classifier(tiny_model(), toy_task(), TRAIN, None, toy_config(), seed=seed).model for seed in (4, 4, 5)]
     first, second, other = (weights(model) for model in runs)
@@ -79,6 +80,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
     assert any(not torch.equal(value, other[name]) for name, value in first.items())
 
 
+@pytest.mark.slow
 def test_settings_reach_the_optimizer() -> None:
     for protocol, rate in (("sane", 3e-3 / 3), ("original", 0.0)):
         records: list[dict[str, float]] = []
@@ -159,6 +161,7 @@ def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:
         assert len(done.epochs) == epochs
 
 
+@pytest.mark.slow
 def test_the_original_protocol_keeps_the_last_weights() -> None:
     """Though an earlier epoch was better on dev: here all its labels are turned round, so that learning is punished."""
     turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)

@@ -138,6 +138,7 @@ def test_each_task_counts_with_the_metrics_that_glue_counts() -> None:
     assert found.macro_average(with_wnli=False) == pytest.approx(6.0 / 8)
 
 
+@pytest.mark.slow
 def test_the_macro_average_is_over_tasks_and_their_metrics(whole: Path) -> None:
     told = json.loads((whole / "run/glue.json").read_text())
     sst2, stsb, mnli = (told["tasks"][name]["mean"] for name in ("sst2", "stsb", "mnli"))

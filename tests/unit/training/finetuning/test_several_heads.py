@@ -68,6 +68,7 @@ def runs(place):
     return {"shared": shared, "frozen": frozen}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shared", "frozen"])
 def test_each_head_is_a_model_of_its_own(place, runs, kind, tmp_path):
     run, result = place / kind, runs[kind]
@@ -165,6 +166,7 @@ class _Stop(Callback):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_bit_for_bit(place, runs, monkeypatch):
     """Also where a head had no step yet when it stopped."""
     from bertkit.training.finetuning import several_heads
