@@ -80,6 +80,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"bertkit.{name}")
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
+        if not name.startswith("_"):
+            _refuse_habit(name)
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
     from bertkit.errors import needs_bertkit
 
@@ -87,6 +89,15 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_MODULE_OF[target]), target)
     globals()[name] = value
     return value
+
+
+def _refuse_habit(name: str) -> None:
+    # An AttributeError would be replaced by Python's own words about the import.
+    from bertkit.habit_table import habits
+
+    habit = habits().get(("import", name))
+    if habit is not None:
+        raise ImportError(f"bertkit has no {name!r}; write {habit.ours}", name="bertkit")
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from cyclopts import UnknownOptionError
 
 from bertkit.cli.task_options import EXAMPLES, RARE
 from bertkit.errors import did_you_mean
+from bertkit.habit_table import habits
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -38,28 +39,6 @@ EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
     --model-class --opset --check --format --engine --beside --held-out --peers-python --id""".split()
 )
-#: Options of other tools -> ours, suggested to commands that have it.
-OTHER_NAMES = {
-    "--lr": "--learning-rate",
-    "--batch": "--batch-size",
-    "--bs": "--batch-size",
-    "--per-device-train-batch-size": "--batch-size",
-    "--num-epochs": "--epochs",
-    "--num-train-epochs": "--epochs",
-    "--max-len": "--max-length",
-    "--max-seq-length": "--max-length",
-    "--model-name-or-path": "--model",
-    "--output": "--out",
-    "--output-dir": "--out",
-    "--train-file": "--data",
-    "--text-column": "--text",
-    "--label-column": "--label",
-    "--vocab-size": "--size",
-    "--gpu": "--device",
-    "--scale": "--temperature",
-    "--hard-negatives": "--mine-negatives",
-    "--matryoshka-dims": "--matryoshka",
-}
 
 
 class HelpPage:
@@ -146,9 +125,9 @@ def explain(error: CycloptsError, options: Collection[str]) -> str:
     if not re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", given, re.DOTALL):
         return f"{given!r} begins with '-' like an option; put such texts after --, as in: -- {given!r}."
     name = given.partition("=")[0]
-    ours = OTHER_NAMES.get(name.replace("_", "-"))
-    if ours in options:
-        return f"Unknown option: {name}. Did you mean {ours}?"
+    habit = habits().get(("command", name.replace("_", "-")))
+    if habit is not None and habit.ours in options:
+        return f"Unknown option: {name}. Did you mean {habit.ours}?"
     return f"Unknown option: {name}{did_you_mean(name, options)}."
 
 

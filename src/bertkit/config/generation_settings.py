@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.habit_table import remedy
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import FileSettings, Settings
 
@@ -102,7 +103,9 @@ class GenerationSettings(FileSettings, GenerationOptions):
         for name in given:
             if name not in type(self).model_fields:
                 known = tuple(type(self).model_fields)
-                raise ConfigError(f"generate has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+                raise ConfigError(
+                    f"generate has no {name!r}{remedy('generate', name, known)}; it takes {', '.join(known)}"
+                )
         values = self.model_dump()
         if "max_length" in given and "max_new_tokens" not in given:
             values["max_new_tokens"] = None

@@ -20,7 +20,8 @@ from bertkit.config.families import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean
+from bertkit.errors import CheckpointError, InputError, TextError
+from bertkit.habit_table import remedy
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
@@ -216,7 +217,7 @@ def check_options(given: Iterable[str], known: Collection[str], task: str) -> No
     for name in given:
         if name not in known:
             raise InputError(
-                f"a {task} pipeline has no option {name!r}{did_you_mean(name, known)}; it takes: {', '.join(known)}"
+                f"a {task} pipeline has no option {name!r}{remedy('pipeline', name, known)}; it takes: {', '.join(known)}"
             )
 
 

@@ -26,7 +26,8 @@ from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
-from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
+from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.habit_table import remedy
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import class_name, spec_of
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
@@ -185,7 +186,9 @@ def refuse_unknown(names: Iterable[str]) -> None:
         if name in OTHER_KEYWORDS or (name in BertConfig.model_fields and name not in known):
             raise InputError(f"from_pretrained has no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
         if name not in known:
-            raise InputError(f"from_pretrained has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+            raise InputError(
+                f"from_pretrained has no {name!r}{remedy('from_pretrained', name, known)}; it takes {', '.join(known)}"
+            )
 
 
 def float_type(options: LoadOptions) -> torch.dtype:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, Padding, pack_padded
-from bertkit.errors import InputError, did_you_mean
+from bertkit.errors import InputError
+from bertkit.habit_table import remedy
 from bertkit.model.output import ModelOutput
 from bertkit.model.pretrained_model import PretrainedModel
 
@@ -130,7 +131,7 @@ class PackedModel(PretrainedModel):
                 continue
             if name not in self.targets:
                 raise InputError(
-                    f"{type(self).__name__} takes no {word!r}{did_you_mean(word, self.targets)}; "
+                    f"{type(self).__name__} takes no {word!r}{remedy('forward', word, self.targets)}; "
                     f"it takes {', '.join(self.targets) or 'no targets'}"
                 )
             if not isinstance(target, Tensor):

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from bertkit.errors import ConfigError, did_you_mean
+from bertkit.errors import ConfigError
+from bertkit.habit_table import remedy
 
 #: Findings that a message names; a file with a list of junk has one for each of its values.
 _MAX_FINDINGS = 10
@@ -66,7 +67,7 @@ def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
     for finding in error.errors(include_url=False)[:_MAX_FINDINGS]:
         field = ".".join(str(part)[:80] for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
-            clauses.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
+            clauses.append(f"unknown field {field!r}{remedy('settings', field, fields)}")
         elif finding["type"] == "value_error":
             clauses.append(str(finding["ctx"]["error"]))
         else:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from bertkit.errors import InputError, counted, did_you_mean
+from bertkit.errors import InputError, counted
+from bertkit.habit_table import remedy
 from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -129,7 +130,7 @@ class PreTrainedTokenizer(Decoder):
         known |= SharedArguments.__annotations__.keys() - {"template"}
         for name in overrides:
             if name not in known:
-                raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
+                raise InputError(f"{cls.__name__} has no argument {name!r}{remedy('tokenizer', name, sorted(known))}")
         path = resolve(name_or_path, files=cls.kind.files, revision=revision)
         return cls(**cls._read(path, overrides))
 
