@@ -216,9 +216,8 @@ def check_options(given: Iterable[str], known: Collection[str], task: str) -> No
     """Refuse (InputError) a keyword that a pipeline does not have."""
     for name in given:
         if name not in known:
-            raise InputError(
-                f"a {task} pipeline has no option {name!r}{remedy('pipeline', name, known)}; it takes: {', '.join(known)}"
-            )
+            near = remedy("pipeline", name, known)
+            raise InputError(f"a {task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")
 
 
 @contextmanager
