@@ -17,7 +17,7 @@ from bertkit.insight.run_comparison import compare_runs, mcnemar, paired_rows
 from kind_runs import Made
 from pipeline_helpers import Command
 
-SCORED_BY_ROWS = ("texts", "tags", "choices", "answers", "answers or none")
+SCORED_BY_ROWS = ("texts", "labels by a bart", "tags", "choices", "answers", "answers or none")
 
 
 def changed_copy(run: Path, folder: Path, change: Callable[[dict[str, Any], int], None]) -> Path:
@@ -47,7 +47,7 @@ def test_the_score_of_the_rows_is_that_of_the_run(name: str, kinds: Callable[[st
 
 
 def test_changed_answers_are_counted_and_listed(kinds: Callable[[str], Made], tmp_path: Path, command: Command) -> None:
-    run = kinds("texts").run
+    run = kinds("labels by a bart").run
     rows = [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
     right = [row["gold"] == row["predicted"] for row in rows]
 
@@ -70,16 +70,13 @@ def test_changed_answers_are_counted_and_listed(kinds: Callable[[str], Made], tm
 
 
 def test_rows_of_one_run_alone_are_counted(kinds: Callable[[str], Made], tmp_path: Path) -> None:
-    run = kinds("texts").run
-    other = changed_copy(run, tmp_path / "other", lambda row, number: row.update(text=f"{row['text']}{number // 30}"))
-    file = other / "predictions-dev.jsonl"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)))
+    run = kinds("labels by a bart").run
     with pytest.raises(ConfigError, match="no predictions of 'test'"):
-        compare_runs(run, other, "test")
+        compare_runs(run, run, "test")
     shared = changed_copy(run, tmp_path / "shared", lambda row, number: row.update(text="x") if number == 0 else None)
     found = compare_runs(run, shared)
     assert found.unpaired == (1, 1)
-    assert "1 of the first and 1 of the second" in found.render()
+    assert "1 of the first alone, 1 of the second alone" in found.render()
 
 
 def test_runs_of_different_kinds_are_refused(kinds: Callable[[str], Made]) -> None:

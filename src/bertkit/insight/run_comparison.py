@@ -121,7 +121,7 @@ class RunComparison(Rendered):
         ]
         if any(self.unpaired):
             lines.append(
-                f"  left out: {self.unpaired[0]:,} rows of the first alone, {self.unpaired[1]:,} of the second"
+                f"  left out: {self.unpaired[0]:,} of the first alone, {self.unpaired[1]:,} of the second alone"
             )
         if self.right is not None:
             lines.append(f"  {self.right.render()}")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 from bertkit.metrics.scores import as_values
 
-#: Classes of a table; of more, those with the most rows.
-MOST_SHOWN = 60
+#: Classes of a table on a terminal, and on a page; of more, those with the lowest F1.
+MOST_LINES, MOST_ROWS = 20, 100
 _SCORES = ("precision", "recall", "f1")
 
 
@@ -94,32 +94,34 @@ class ClassScores:
         }
 
     def render(self) -> str:
-        """A table, one line a class, the means in the last lines; of very many classes those with the most rows."""
+        """A table, one line a class, the means in the last lines; of many classes those with the lowest F1."""
         return class_table(self.to_dict(), self.noun, self.unit)
 
 
 def class_table(scores: Mapping[str, Any], noun: str = "class", unit: str = "rows") -> str:
     """The lines of :meth:`ClassScores.to_dict`."""
-    rows, num_others = class_rows(scores)
+    rows, num_others = class_rows(scores, MOST_LINES)
     width = max(len(noun), *(len(row[0]) for row in rows))
     lines = [f"{noun:<{width}}  precision  recall      f1  {unit:>8}"]
     lines += [f"{name:<{width}}  {p:9.4f}  {r:6.4f}  {f:6.4f}  {n:8,}" for name, p, r, f, n in rows]
-    return "\n".join([*lines, *([f"and {num_others:,} with fewer {unit}"] if num_others else [])])
+    return "\n".join([*lines, *([f"and {num_others:,} with a higher F1"] if num_others else [])])
 
 
-def class_rows(scores: Mapping[str, Any]) -> tuple[list[tuple[str, float, float, float, int]], int]:
-    """Name, precision, recall, F1 and support of each class and of the means; and how many rarer classes are left out.
+def class_rows(
+    scores: Mapping[str, Any], most: int = MOST_ROWS
+) -> tuple[list[tuple[str, float, float, float, int]], int]:
+    """Name, precision, recall, F1 and support of each class and of the means; and how many classes are left out.
 
-    ``scores`` are those of :meth:`ClassScores.to_dict`. Of more than :data:`MOST_SHOWN` classes the frequent are there.
+    ``scores`` are those of :meth:`ClassScores.to_dict`. Of more than ``most`` classes those with the lowest F1.
     """
     classes, every = scores["by_class"], scores["micro"]["support"]
-    frequent = set(sorted(classes, key=lambda name: -classes[name]["support"])[:MOST_SHOWN])
-    shown = {name: found for name, found in classes.items() if name in frequent}
+    lowest = set(sorted(classes, key=lambda name: classes[name]["f1"])[:most])
+    shown = {name: found for name, found in classes.items() if name in lowest}
     if len(classes) > 1:
         names = ("macro", "weighted", "micro")
         shown |= {f"({name} average)": {**scores[name], "support": every} for name in names}
     rows = [(name, *(found[score] for score in _SCORES), int(found["support"])) for name, found in shown.items()]
-    return rows, len(classes) - len(frequent)
+    return rows, len(classes) - len(lowest)
 
 
 def class_scores(predictions: npt.ArrayLike, references: npt.ArrayLike, names: Sequence[str]) -> ClassScores:

@@ -7,7 +7,15 @@ import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
 from bertkit.errors import InputError
-from bertkit.metrics.class_scores import MOST_SHOWN, ClassScores, Found, class_rows, class_scores, class_table
+from bertkit.metrics.class_scores import (
+    MOST_LINES,
+    MOST_ROWS,
+    ClassScores,
+    Found,
+    class_rows,
+    class_scores,
+    class_table,
+)
 
 NAMES = [f"class {number}" for number in range(6)]
 
@@ -38,12 +46,13 @@ def test_a_class_on_neither_side_is_left_out_and_nothing_found_is_zero() -> None
     assert ClassScores({}).macro == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
-def test_of_very_many_classes_the_frequent_are_shown_and_the_rest_counted() -> None:
-    scores = ClassScores({f"c{number:03}": Found(1, 1, number + 1) for number in range(MOST_SHOWN + 7)})
+def test_of_many_classes_the_worst_are_shown_and_the_rest_counted() -> None:
+    found = {f"c{number:03}": Found(number, number, 2 * number) for number in range(1, MOST_ROWS + 8)}
+    scores = ClassScores({**found, "worst": Found(0, 1, 1)})
     rows, others = class_rows(scores.to_dict())
-    assert (len(rows), others) == (MOST_SHOWN + 3, 7)
-    assert rows[0][0] == "c007"
-    assert class_table(scores.to_dict()).endswith("and 7 with fewer rows")
+    assert (len(rows), others) == (MOST_ROWS + 3, 8)
+    assert rows[-4][0] == "worst"
+    assert class_table(scores.to_dict()).endswith(f"and {MOST_ROWS + 8 - MOST_LINES} with a higher F1")
 
 
 def test_numbers_without_a_name_and_other_shapes_are_refused() -> None:

@@ -199,7 +199,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             gold=[" / ".join(row["gold"]) or "(no answer)" for row in rows],
             predicted=[row["predicted"] or "(no answer)" for row in rows],
             right=values["exact_match"] > 0,
-            metric=mean_of(100.0 * values["f1"]),
+            metric=mean_of(values["f1"]),
         )
 
     def files(self, given: AnswersPredicted, split: str) -> dict[str, str]:

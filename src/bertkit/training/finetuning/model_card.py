@@ -116,7 +116,7 @@ def _classes(result: FinetuneResult) -> list[str]:
         return []
     found, num_others = class_rows(result.classes)
     rows = [(name, *(f"{score:.4f}" for score in scores), f"{support:,}") for name, *scores, support in found]
-    more = f"- {counted(num_others, 'class')} with fewer rows: in `metrics.json`\n" if num_others else ""
+    more = f"- {counted(num_others, 'class')} with a higher F1: in `metrics.json`\n" if num_others else ""
     title = "Scores by class, of the model in this folder:\n"
     return [title, _table(("class", "precision", "recall", "F1", "rows"), rows), *([more] if more else [])]
 
