@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Literal, NamedTuple, get_args
 
-from bertkit.errors import did_you_mean
+from bertkit.errors import InputError, did_you_mean
 
 Meaning = Literal["same", "nothing", "otherwise"]
 
@@ -39,7 +39,105 @@ command | --scale | st | otherwise | --temperature
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+forward | head_mask | tf | otherwise | bertkit ablate, for the worth of heads
+forward | label | tf | otherwise | labels=
+forward | lm_labels | tf | otherwise | labels=
+forward | masked_lm_labels | tf | otherwise | labels=
+forward | past_key_values | tf | otherwise | model(input_ids) without it: an encoder reads a text at once
+forward | targets | other | otherwise | labels=
+forward | use_cache | tf | otherwise | model(input_ids) without it: an encoder reads a text at once
+from_pretrained | add_pooling_layer | tf | nothing | the encoder has a pooler if the checkpoint has one
+from_pretrained | attn_implementation | tf | nothing | attention chooses its implementation by itself, with the same results
+from_pretrained | cache_dir | tf | otherwise | HF_HUB_CACHE=FOLDER in the environment
+from_pretrained | config | tf | same
+from_pretrained | device_map | tf | same
+from_pretrained | force_download | tf | otherwise | hf cache delete once, and load it again
+from_pretrained | from_flax | tf | otherwise | transformers' model.save_pretrained(FOLDER) once, and load FOLDER
+from_pretrained | from_tf | tf | otherwise | bertkit convert CHECKPOINT --out FOLDER once, and load FOLDER
+from_pretrained | id2label | tf | same
+from_pretrained | ignore_mismatched_sizes | tf | same
+from_pretrained | labels | other | otherwise | id2label=dict(enumerate(labels))
+from_pretrained | load_in_4bit | tf | otherwise | bertkit quantize MODEL --out FOLDER once, and load FOLDER (8 bits)
+from_pretrained | load_in_8bit | tf | otherwise | bertkit quantize MODEL --out FOLDER once, and load FOLDER
+from_pretrained | local_files_only | tf | otherwise | HF_HUB_OFFLINE=1 in the environment
+from_pretrained | low_cpu_mem_usage | tf | nothing | weights are never initialized or held twice
+from_pretrained | n_labels | other | otherwise | num_labels=
+from_pretrained | num_classes | other | otherwise | num_labels=
+from_pretrained | num_labels | tf | same
+from_pretrained | offload_folder | tf | nothing | a model is never spread over disk and devices
+from_pretrained | output_attentions | tf | same
+from_pretrained | output_hidden_states | tf | same
+from_pretrained | output_loading_info | tf | otherwise | model.load_report, after loading
+from_pretrained | pretrained_model_name_or_path | tf | otherwise | the name as the first argument
+from_pretrained | problem_type | tf | same
+from_pretrained | proxies | tf | otherwise | HTTPS_PROXY=... in the environment
+from_pretrained | quantization_config | tf | otherwise | bertkit quantize MODEL --out FOLDER once, and load FOLDER
+from_pretrained | resume_download | tf | nothing | downloads are always resumed
+from_pretrained | return_dict | tf | otherwise | model(..., return_dict=False) at the call
+from_pretrained | revision | tf | same
+from_pretrained | state_dict | tf | otherwise | model = BertModel(config); model.load_state_dict(state_dict)
+from_pretrained | subfolder | tf | otherwise | the path of that folder in place of the name
+from_pretrained | token | tf | otherwise | HF_TOKEN=... in the environment, or hf auth login
+from_pretrained | torch_dtype | tf | same
+from_pretrained | trust_remote_code | tf | nothing | code from a checkpoint is never run
+from_pretrained | use_auth_token | tf | otherwise | HF_TOKEN=... in the environment, or hf auth login
+from_pretrained | use_fast | tf | nothing | every tokenizer is a fast one
+from_pretrained | use_safetensors | tf | nothing | weights are always read from safetensors
+from_pretrained | variant | tf | otherwise | the path of a folder with that file as model.safetensors
+from_pretrained | weights_only | tf | nothing | weights are always read from safetensors
+generate | beam_size | other | otherwise | num_beams=
+generate | generation_config | tf | same
+generate | logits_processor | tf | otherwise | repetition_penalty=, no_repeat_ngram_size=, forced_bos_token_id=
+generate | max_new_tokens | tf | same
+generate | max_tokens | other | otherwise | max_new_tokens=
+generate | n | other | otherwise | num_return_sequences=
+generate | num_beams | tf | same
+generate | output_scores | tf | otherwise | model(input_ids, decoder_input_ids=written).logits
+generate | return_dict_in_generate | tf | otherwise | model.generate(input_ids), whose result are the ids alone
+generate | stopping_criteria | tf | otherwise | max_new_tokens=, or for tokens in model.stream(input_ids)
+generate | streamer | tf | otherwise | for tokens in model.stream(input_ids)
+generate | synced_gpus | tf | nothing | a model is on one device
+generate | use_cache | tf | nothing | keys and values are always cached
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+model. | add_adapter | tf | otherwise | bertkit finetune ... --adapter lora
+model. | base_model | tf | same
+model. | can_generate | tf | otherwise | hasattr(model, 'generate')
+model. | compile | keras | otherwise | torch.compile(model)
+model. | cuda_available | other | otherwise | torch.cuda.is_available()
+model. | enable_input_require_grads | tf | otherwise | inputs_embeds=model.get_input_embeddings()(ids).requires_grad_()
+model. | encode | st | otherwise | from bertkit import SentenceEncoder; SentenceEncoder(folder).encode(texts)
+model. | fit | keras | otherwise | from bertkit import finetune, or BertClassifier().fit(texts, labels)
+model. | from_config | tf | otherwise | AutoModel.from_config(config), or the class called with the config
+model. | generate | tf | otherwise | from bertkit import AutoModelForSeq2SeqLM (BART, T5); an encoder writes no text
+model. | generation_config | tf | otherwise | model.generation_settings of a BART or T5
+model. | get_input_embeddings | tf | same
+model. | get_memory_footprint | tf | same
+model. | get_output_embeddings | tf | otherwise | model.get_input_embeddings(), the same table
+model. | hf_device_map | tf | otherwise | model.device
+model. | hidden_size | other | otherwise | model.config.hidden_size
+model. | id2label | other | otherwise | model.config.id2label
+model. | labels | other | otherwise | model.config.id2label
+model. | name_or_path | tf | same
+model. | num_labels | tf | same
+model. | num_parameters | tf | same
+model. | predict | keras | otherwise | model(**inputs).logits, or pipeline(task, model=model, tokenizer=tokenizer)(texts)
+model. | prune_heads | tf | otherwise | bertkit ablate, which shows what heads are worth; heads are not removed
+model. | resize_token_embeddings | tf | same
+model. | summary | keras | otherwise | print(model), or model.num_parameters()
+model. | tie_weights | tf | otherwise | nothing: tied tables stay tied
+model. | tokenizer | other | otherwise | AutoTokenizer.from_pretrained(model.name_or_path)
+output. | embeddings | other | otherwise | outputs.last_hidden_state
+output. | hidden_state | other | otherwise | outputs.last_hidden_state
+output. | items | tf | otherwise | ((name, outputs[name]) for name in outputs)
+output. | last_hidden_states | tf | otherwise | outputs.last_hidden_state
+output. | pooled_output | tf | otherwise | outputs.pooler_output
+output. | predictions | other | otherwise | outputs.logits
+output. | probabilities | other | otherwise | outputs.logits.softmax(dim=-1)
+output. | probs | other | otherwise | outputs.logits.softmax(dim=-1)
+output. | scores | other | otherwise | outputs.logits
+output. | sentence_embedding | st | otherwise | from bertkit import SentenceEncoder; SentenceEncoder(folder).encode(texts)
+output. | to_dict | other | otherwise | dict(outputs)
+output. | values | tf | otherwise | outputs.to_tuple()
 pipeline | aggregation_strategy | tf | same
 pipeline | args_parser | tf | nothing | it had no effect in transformers either
 pipeline | batch_size | tf | nothing | batches are formed by the number of tokens, and a text's result does not depend on its batch
@@ -118,6 +216,14 @@ pipeline. | preprocess | tf | otherwise | pipe.tokenizer(texts, return_tensors='
 pipeline. | push_to_hub | tf | otherwise | pipe.model.push_to_hub(name)
 pipeline. | torch_dtype | tf | otherwise | pipe.model.dtype
 pipeline. | transform | tf | otherwise | pipe(texts)
+save_pretrained | is_main_process | tf | nothing | whoever calls it saves
+save_pretrained | legacy_format | tf | nothing | both forms of the files are written
+save_pretrained | max_shard_size | tf | nothing | weights are always one file
+save_pretrained | push_to_hub | tf | otherwise | model.push_to_hub(name)
+save_pretrained | safe_serialization | tf | nothing | weights are always saved as safetensors
+save_pretrained | save_directory | tf | otherwise | the folder as the first argument
+save_pretrained | state_dict | tf | otherwise | model.load_state_dict(state_dict) before saving
+save_pretrained | variant | tf | otherwise | save_pretrained(folder) into a folder of its own
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
@@ -205,3 +311,18 @@ def remedy(entry: str, name: str, known: Iterable[str]) -> str:
 def without_meaning(entry: str) -> frozenset[str]:
     """Names that an entry accepts and ignores."""
     return frozenset(habit.name for habit in habits().values() if (habit.entry, habit.meaning) == (entry, "nothing"))
+
+
+def refuse_others(entry: str, given: Iterable[str], known: Iterable[str] = ()) -> None:
+    """Refuse (InputError) keywords of an entry that are neither ``known`` nor accepted without a meaning."""
+    known = list(known)
+    for name in given:
+        if name not in known and name not in without_meaning(entry):
+            raise InputError(f"{entry} has no argument {name!r}{remedy(entry, name, known)}")
+
+
+def no_attribute(owner: object, entry: str, name: str, more: Iterable[str] = ()) -> AttributeError:
+    """The error about an attribute that ``owner`` does not have; ``entry`` is that of its kind, such as ``model.``."""
+    known = [each for each in dir(type(owner)) if not each.startswith("_")]
+    hint = "" if name.startswith("_") else remedy(entry, name, [*known, *more])
+    return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}", name=name)

@@ -21,7 +21,7 @@ from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError
-from bertkit.habit_table import remedy, without_meaning
+from bertkit.habit_table import no_attribute, remedy, without_meaning
 from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
@@ -140,9 +140,7 @@ class Pipeline:
         return f"{type(self).__name__}(model={self.engine.model_class}, device={self.engine.device!r})"
 
     def __getattr__(self, name: str) -> Any:
-        known = [each for each in dir(type(self)) if not each.startswith("_")]
-        hint = "" if name.startswith("_") else remedy("pipeline.", name, [*known, "engine", "tokenizer"])
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+        raise no_attribute(self, "pipeline.", name, ("engine", "tokenizer"))
 
     def _answer(
         self,

@@ -68,8 +68,8 @@ class ConditionalGeneration(Seq2SeqModel):
         model.generation_settings = saved_generation(path)
         return model
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        super().save_pretrained(folder)
+    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
+        super().save_pretrained(folder, **ignored)
         write_generation(self.generation_settings, self.config, folder)
 
     def predict(self, decoded: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ class ConditionalGeneration(Seq2SeqModel):
         decoder_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch.
 
@@ -141,8 +141,9 @@ class ConditionalGeneration(Seq2SeqModel):
             decoder_input_ids: integers ``(B, S)``; None: the labels, shifted right.
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
             labels: ``(B, S)``, what should be written; -100 is no target. ``loss`` is the mean cross-entropy.
-            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`.
-            output_hidden_states: also return the embeddings and the output of every layer.
+            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`;
+                None: as the config says.
+            output_hidden_states: also return the embeddings and the output of every layer. None: as the config says.
 
         Raises:
             InputError: neither ``labels`` nor ``decoder_input_ids``; shapes that do not agree, ids outside the
