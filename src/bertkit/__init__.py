@@ -35,6 +35,8 @@ _NAMES = {
         RobertaTokenizer RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
         XLMRobertaTokenizerFast
     """,
+    "bertkit.tokenization.batch_encoding": "BatchEncoding",
+    "tokenizers": "AddedToken",
     "bertkit.errors": """
         BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
         TextError TrainingError
@@ -46,6 +48,18 @@ _NAMES = {
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig
     """,
+    "bertkit.habits.data_collators": """
+        DataCollatorForLanguageModeling DataCollatorForSeq2Seq DataCollatorForTokenClassification
+        DataCollatorForWholeWordMask DataCollatorWithPadding DefaultDataCollator default_data_collator
+    """,
+    "bertkit.habits.generation_config": "GenerationConfig",
+    "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
+    "bertkit.habits.learning_rates": """
+        get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup
+        get_cosine_with_hard_restarts_schedule_with_warmup get_inverse_sqrt_schedule get_linear_schedule_with_warmup
+        get_polynomial_decay_schedule_with_warmup get_scheduler
+    """,
+    "bertkit.habits.seeds": "set_seed",
     "bertkit.optim": "AdamW",
     "bertkit.training.finetuning.estimator": "BertClassifier",
     "bertkit.training.trainer.callbacks": "Callback",
@@ -53,7 +67,13 @@ _NAMES = {
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",
     "bertkit.inference.analysis": "Analyzer analyze",
+    "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",
+    "bertkit.inference.feature_extraction": "FeatureExtractionPipeline",
+    "bertkit.inference.fill_mask": "FillMaskPipeline",
+    "bertkit.inference.question_answering": "QuestionAnsweringPipeline",
+    "bertkit.inference.text_classification": "TextClassificationPipeline",
+    "bertkit.inference.token_classification": "TokenClassificationPipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
     "bertkit.inference.retrieval.search_index": "SearchIndex",
 }
@@ -95,9 +115,10 @@ def _refuse_habit(name: str) -> None:
     # An AttributeError would be replaced by Python's own words about the import.
     from bertkit.habit_table import habits
 
-    habit = habits().get(("import", name))
-    if habit is not None:
-        raise ImportError(f"bertkit has no {name!r}; write {habit.ours}", name="bertkit")
+    habit, plain = habits().get(("import", name)), name.removeprefix("TF").removeprefix("Flax")
+    ours = f"from bertkit import {plain} (PyTorch)" if plain != name and plain in __all__ else None
+    if habit is not None or ours:
+        raise ImportError(f"bertkit has no {name!r}; write {habit.ours if habit else ours}", name="bertkit")
 
 
 def __dir__() -> list[str]:

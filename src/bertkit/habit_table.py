@@ -7,7 +7,7 @@ effect here; the last column says why) or ``otherwise`` (it is refused; the last
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Literal, NamedTuple, get_args
 
@@ -39,6 +39,15 @@ command | --scale | st | otherwise | --temperature
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+encoding. | cuda | other | otherwise | encoding.to('cuda')
+encoding. | ids | other | otherwise | encoding.input_ids
+encoding. | input_id | other | otherwise | encoding.input_ids
+encoding. | numpy | other | otherwise | tokenizer(text, return_tensors='np')
+encoding. | offset_mapping | tf | otherwise | tokenizer(text, return_offsets_mapping=True).offset_mapping
+encoding. | offsets | other | otherwise | tokenizer(text, return_offsets_mapping=True).offset_mapping
+encoding. | overflowing | other | otherwise | tokenizer(text, return_overflowing_tokens=True)
+encoding. | special_tokens_mask | tf | otherwise | tokenizer(text, return_special_tokens_mask=True)
+encoding. | words | tf | otherwise | encoding.word_ids()
 forward | head_mask | tf | otherwise | bertkit ablate, for the worth of heads
 forward | label | tf | otherwise | labels=
 forward | lm_labels | tf | otherwise | labels=
@@ -98,7 +107,55 @@ generate | stopping_criteria | tf | otherwise | max_new_tokens=, or for tokens i
 generate | streamer | tf | otherwise | for tokens in model.stream(input_ids)
 generate | synced_gpus | tf | nothing | a model is on one device
 generate | use_cache | tf | nothing | keys and values are always cached
-import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+import | Adafactor | tf | otherwise | from bertkit import AdamW
+import | AutoFeatureExtractor | tf | otherwise | from bertkit import AutoTokenizer; bertkit reads text only
+import | AutoImageProcessor | tf | otherwise | from transformers import AutoImageProcessor; bertkit reads text only
+import | AutoModelForCausalLM | tf | otherwise | from bertkit import AutoModelForMaskedLM (fills masks), or AutoModelForSeq2SeqLM (BART and T5 write text)
+import | AutoModelForImageClassification | tf | otherwise | from transformers import AutoModelForImageClassification; bertkit reads text only
+import | AutoModelForImageTextToText | tf | otherwise | from transformers import AutoModelForImageTextToText; bertkit reads text only
+import | AutoModelForObjectDetection | tf | otherwise | from transformers import AutoModelForObjectDetection; bertkit reads text only
+import | AutoModelForSentenceEmbedding | other | otherwise | from bertkit import SentenceEncoder
+import | AutoModelForSpeechSeq2Seq | tf | otherwise | from transformers import AutoModelForSpeechSeq2Seq; bertkit reads text only
+import | AutoModelForTableQuestionAnswering | tf | otherwise | from bertkit import AutoModelForQuestionAnswering, which reads texts
+import | AutoModelForVision2Seq | tf | otherwise | from transformers import AutoModelForVision2Seq; bertkit reads text only
+import | AutoModelWithLMHead | tf | otherwise | from bertkit import AutoModelForMaskedLM
+import | AutoProcessor | tf | otherwise | from bertkit import AutoTokenizer; bertkit reads text only
+import | BertLMHeadModel | tf | otherwise | from bertkit import BertForMaskedLM
+import | BigBirdModel | tf | otherwise | from bertkit import ModernBertModel, which reads long texts
+import | BitsAndBytesConfig | tf | otherwise | bertkit quantize MODEL --out FOLDER
+import | Conversation | tf | otherwise | from transformers import pipeline ('text-generation'); encoders have no chat
+import | DataCollatorForPermutationLanguageModeling | tf | otherwise | from bertkit import DataCollatorForLanguageModeling
+import | DataCollatorWithFlattening | tf | otherwise | model.forward_packed, which reads rows without padding
+import | DebertaModel | tf | otherwise | from bertkit import DebertaV2Model
+import | DebertaTokenizer | tf | otherwise | from bertkit import DebertaV2Tokenizer
+import | EncoderDecoderModel | tf | otherwise | from bertkit import AutoModelForSeq2SeqLM (BART, T5)
+import | GPT2LMHeadModel | tf | otherwise | from bertkit import AutoModelForSeq2SeqLM (BART, T5), or from transformers import GPT2LMHeadModel
+import | GPT2Tokenizer | tf | otherwise | from bertkit import RobertaTokenizer, the same byte pairs, or from transformers import GPT2Tokenizer
+import | HfArgumentParser | tf | otherwise | from bertkit import FinetuneConfig; the command line is 'bertkit finetune'
+import | LineByLineTextDataset | tf | otherwise | bertkit pretrain, or a list of tokenizer(text) for DataCollatorForLanguageModeling
+import | LogitsProcessor | tf | otherwise | model.generate(input_ids, repetition_penalty=..., no_repeat_ngram_size=...)
+import | LongformerModel | tf | otherwise | from bertkit import ModernBertModel, which reads long texts
+import | NerPipeline | tf | otherwise | from bertkit import TokenClassificationPipeline
+import | PreTrainedModel | tf | otherwise | from bertkit import AutoModel
+import | PreTrainedTokenizer | tf | otherwise | from bertkit import AutoTokenizer
+import | PreTrainedTokenizerBase | tf | otherwise | from bertkit import AutoTokenizer
+import | PreTrainedTokenizerFast | tf | otherwise | from bertkit import AutoTokenizer; AutoTokenizer.from_pretrained('tokenizer.json')
+import | PretrainedConfig | tf | otherwise | from bertkit import AutoConfig
+import | StoppingCriteria | tf | otherwise | model.generate(input_ids, max_new_tokens=...)
+import | SummarizationPipeline | tf | otherwise | from bertkit import pipeline; pipeline('summarization', model=BART_OR_T5)
+import | Text2TextGenerationPipeline | tf | otherwise | from bertkit import pipeline; pipeline('text2text-generation', model=BART_OR_T5)
+import | TextDataset | tf | otherwise | bertkit pretrain, or a list of tokenizer(text) for DataCollatorForLanguageModeling
+import | TextGenerationPipeline | tf | otherwise | from bertkit import pipeline; pipeline('text2text-generation', model=BART_OR_T5)
+import | TextIteratorStreamer | tf | otherwise | for tokens in model.stream(input_ids)
+import | TextStreamer | tf | otherwise | for tokens in model.stream(input_ids)
+import | TranslationPipeline | tf | otherwise | from bertkit import pipeline; pipeline('translation', model=BART_OR_T5)
+import | XLNetModel | tf | otherwise | from bertkit import DebertaV2Model
+import | ZeroShotClassificationPipeline | tf | otherwise | from bertkit import pipeline; pipeline('zero-shot-classification', model=MODEL)
+import | glue_compute_metrics | tf | otherwise | bertkit evaluate RUN
+import | is_torch_available | tf | otherwise | importlib.util.find_spec('torch') is not None
+import | load_dataset | other | otherwise | from datasets import load_dataset
+import | logging | tf | otherwise | import logging; bertkit prints notes to stderr, and none with --quiet
+import | squad_convert_examples_to_features | tf | otherwise | bertkit finetune squad
 model. | add_adapter | tf | otherwise | bertkit finetune ... --adapter lora
 model. | base_model | tf | same
 model. | can_generate | tf | otherwise | hasattr(model, 'generate')
@@ -271,6 +328,62 @@ task | zero-shot | other | otherwise | 'zero-shot-classification'
 task | zero-shot-audio-classification | tf | otherwise | transformers.pipeline('zero-shot-audio-classification'); bertkit reads text
 task | zero-shot-image-classification | tf | otherwise | transformers.pipeline('zero-shot-image-classification'); bertkit reads text
 task | zero-shot-object-detection | tf | otherwise | transformers.pipeline('zero-shot-object-detection'); bertkit reads text
+tokenizer | add_special_tokens | tf | otherwise | tokenizer(text, add_special_tokens=False) at the call
+tokenizer | additional_special_tokens | tf | otherwise | tokenizer.add_special_tokens({'additional_special_tokens': [...]})
+tokenizer | cache_dir | tf | otherwise | HF_HUB_CACHE=FOLDER in the environment
+tokenizer | config | tf | otherwise | the name alone: the folder says which tokenizer it is
+tokenizer | do_basic_tokenize | tf | nothing | text is always cut at white space and punctuation first
+tokenizer | force_download | tf | otherwise | hf cache delete once, and load it again
+tokenizer | legacy | tf | nothing | a tokenizer follows its files
+tokenizer | local_files_only | tf | otherwise | HF_HUB_OFFLINE=1 in the environment
+tokenizer | lowercase | other | otherwise | do_lower_case=
+tokenizer | max_len | tf | otherwise | model_max_length=
+tokenizer | max_length | other | otherwise | model_max_length=
+tokenizer | subfolder | tf | otherwise | the path of that folder in place of the name
+tokenizer | token | tf | otherwise | HF_TOKEN=... in the environment, or hf auth login
+tokenizer | tokenizer_type | tf | otherwise | the class itself, such as BertTokenizer.from_pretrained(name)
+tokenizer | trust_remote_code | tf | nothing | code from a checkpoint is never run
+tokenizer | use_auth_token | tf | otherwise | HF_TOKEN=... in the environment, or hf auth login
+tokenizer | use_fast | tf | nothing | every tokenizer is a fast one
+tokenizer | verbose | tf | nothing | a tokenizer prints nothing
+tokenizer() | max_len | other | otherwise | max_length=
+tokenizer() | pad_to_max_length | tf | otherwise | padding='max_length'
+tokenizer() | split_special_tokens | tf | otherwise | a text without them: special tokens are never split
+tokenizer() | text_target | tf | same
+tokenizer() | texts | other | otherwise | text=
+tokenizer() | truncation_strategy | tf | otherwise | truncation=
+tokenizer() | verbose | tf | nothing | a tokenizer prints nothing
+tokenizer. | add_special_tokens | tf | same
+tokenizer. | add_tokens | tf | same
+tokenizer. | additional_special_tokens | tf | same
+tokenizer. | apply_chat_template | tf | otherwise | tokenizer(text): encoders have no chat
+tokenizer. | as_target_tokenizer | tf | otherwise | tokenizer(text_target=texts)
+tokenizer. | batch_encode_plus | tf | same
+tokenizer. | chat_template | tf | otherwise | tokenizer(text): encoders have no chat
+tokenizer. | convert_tokens_to_string | tf | same
+tokenizer. | decode_batch | other | otherwise | tokenizer.batch_decode(rows)
+tokenizer. | encode_batch | other | otherwise | tokenizer(texts)
+tokenizer. | encode_plus | tf | same
+tokenizer. | extra_special_tokens | tf | otherwise | tokenizer.additional_special_tokens
+tokenizer. | get_added_vocab | tf | same
+tokenizer. | id_to_token | other | otherwise | tokenizer.convert_ids_to_tokens(number)
+tokenizer. | ids_to_tokens | tf | otherwise | tokenizer.convert_ids_to_tokens(ids)
+tokenizer. | init_kwargs | tf | otherwise | tokenizer.model_max_length, tokenizer.padding_side, ...
+tokenizer. | is_fast | tf | same
+tokenizer. | max_len | tf | otherwise | tokenizer.model_max_length
+tokenizer. | max_length | other | otherwise | tokenizer.model_max_length
+tokenizer. | prepare_for_model | tf | otherwise | tokenizer(text, ...), or tokenizer.build_inputs_with_special_tokens(ids)
+tokenizer. | prepare_seq2seq_batch | tf | otherwise | tokenizer(texts, text_target=targets)
+tokenizer. | push_to_hub | tf | otherwise | tokenizer.save_pretrained(folder); hf upload NAME folder
+tokenizer. | sanitize_special_tokens | tf | otherwise | nothing: special tokens are always whole
+tokenizer. | save_vocabulary | tf | otherwise | tokenizer.save_pretrained(folder)
+tokenizer. | special_tokens | other | otherwise | tokenizer.special_tokens_map
+tokenizer. | token_to_id | other | otherwise | tokenizer.convert_tokens_to_ids(token)
+tokenizer. | tokenizer | other | otherwise | tokenizer.backend_tokenizer
+tokenizer. | train_new_from_iterator | tf | same
+tokenizer. | truncate_sequences | tf | otherwise | tokenizer(text, truncation=True, max_length=...)
+tokenizer. | unique_no_split_tokens | tf | otherwise | tokenizer.get_added_vocab()
+tokenizer. | vocabulary | other | otherwise | tokenizer.get_vocab()
 """
 
 
@@ -313,11 +426,17 @@ def without_meaning(entry: str) -> frozenset[str]:
     return frozenset(habit.name for habit in habits().values() if (habit.entry, habit.meaning) == (entry, "nothing"))
 
 
-def refuse_others(entry: str, given: Iterable[str], known: Iterable[str] = ()) -> None:
-    """Refuse (InputError) keywords of an entry that are neither ``known`` nor accepted without a meaning."""
+def has_no_effect(entry: str, name: str, value: object) -> bool:
+    """Whether a keyword of an entry is accepted and ignored: always, or because None or False leave it out."""
+    left_out = value is None or value is False
+    return name in without_meaning(entry) or (left_out and (entry, name) in habits())
+
+
+def refuse_others(entry: str, given: Mapping[str, object], known: Iterable[str] = ()) -> None:
+    """Refuse (InputError) keywords of an entry that are neither ``known`` nor accepted without an effect."""
     known = list(known)
-    for name in given:
-        if name not in known and name not in without_meaning(entry):
+    for name, value in given.items():
+        if name not in known and not has_no_effect(entry, name, value):
             raise InputError(f"{entry} has no argument {name!r}{remedy(entry, name, known)}")
 
 

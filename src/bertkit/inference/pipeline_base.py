@@ -21,7 +21,7 @@ from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError
-from bertkit.habit_table import no_attribute, remedy, without_meaning
+from bertkit.habit_table import has_no_effect, no_attribute, remedy
 from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
@@ -233,12 +233,16 @@ def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
 
     @wraps(call)
     def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
-        return call(pipe, *inputs, **{**pipe.options, **(read_options(type(pipe), given, None if takes_all else known))})
+        return call(
+            pipe, *inputs, **{**pipe.options, **(read_options(type(pipe), given, None if takes_all else known))}
+        )
 
     return call_with_options
 
 
-def read_options(kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, Any], known: Collection[str] | None) -> dict[str, Any]:
+def read_options(
+    kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, Any], known: Collection[str] | None
+) -> dict[str, Any]:
     """Keywords of a pipeline or of its calls by our names, without those that have no effect here.
 
     ``known``: what it takes; None: anything. InputError for a keyword that it does not have.
@@ -246,7 +250,6 @@ def read_options(kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, 
     if not given:
         return {}
     found: dict[str, Any] = {}
-    ignored = without_meaning("pipeline") - set(known or ())
     for name, value in given.items():
         if name in _FOR_THE_TOKENIZER and isinstance(value, Mapping):
             found = {**read_options(kind, value, known), **found}
@@ -255,7 +258,7 @@ def read_options(kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, 
             if value not in meanings:
                 raise InputError(f"{name} must be one of {', '.join(map(repr, meanings))}, got {value!r:.80}")
             found.setdefault(ours, meanings[value])
-        elif name not in ignored:
+        elif name in (known or ()) or not has_no_effect("pipeline", name, value):
             if known is not None and name not in known:
                 near = remedy("pipeline", name, known)
                 raise InputError(f"a {kind.task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")

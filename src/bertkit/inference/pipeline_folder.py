@@ -23,7 +23,9 @@ def copy_model_folder(source: Path, target: Path) -> None:
         raise CheckpointError(f"{target} is a file; give the name of a folder")
     if target.resolve() == source.resolve():
         return
-    modules = [source / "1_Pooling", *(file.parent for file in step_files(source))] if is_sentence_folder(source) else []
+    modules = (
+        [source / "1_Pooling", *(file.parent for file in step_files(source))] if is_sentence_folder(source) else []
+    )
     make_folder(target)
     try:
         for file in source.iterdir():

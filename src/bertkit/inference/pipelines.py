@@ -19,7 +19,7 @@ from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.static.static_backend import load_static_tokenizer
 from bertkit.errors import InputError, did_you_mean, shorten
-from bertkit.habit_table import remedy, without_meaning
+from bertkit.habit_table import has_no_effect, remedy
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
 from bertkit.inference.pipeline_base import Pipeline, read_options
 from bertkit.system.console import say
@@ -190,8 +190,8 @@ def _placed(options: Mapping[str, Any], device: Any, dtype: Any) -> tuple[dict[s
     known = ("device", "dtype", "torch_dtype", "device_map")
     inner = dict(options.get("model_kwargs") or {})
     given = {**inner, **{name: value for name, value in options.items() if name != "model_kwargs"}}
-    for name in inner:
-        if name not in (*known, *without_meaning("from_pretrained")):
+    for name, value in inner.items():
+        if name not in known and not has_no_effect("from_pretrained", name, value):
             raise InputError(
                 f"model_kwargs has {name!r}, which a pipeline does not hand on; write model=AutoModel...from_pretrained"
                 f"(name, {name}=...) and tokenizer=name"

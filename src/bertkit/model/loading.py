@@ -28,7 +28,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError
-from bertkit.habit_table import habits, remedy, without_meaning
+from bertkit.habit_table import has_no_effect, remedy
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import class_name, spec_of
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
@@ -43,9 +43,6 @@ LABELS = ("num_labels", "id2label", "label2id")
 ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
 #: What a sequence classifier may read.
 Pooling = Literal["cls", "mean", "max"]
-
-#: Keywords of ``from_pretrained`` that are left out by these values.
-_LEFT_OUT = (None, False)
 
 
 class LoadOptions(TypedDict, total=False):
@@ -177,12 +174,14 @@ def _subclasses(of: type[ConfiguredModel]) -> list[type[ConfiguredModel]]:
 def refuse_unknown(given: Mapping[str, object], config_class: type[BertConfig | EncoderDecoderConfig]) -> None:
     """Refuse keywords of ``from_pretrained`` that have no meaning here, with what to write instead."""
     known = ["name_or_path", *LoadOptions.__annotations__]
-    accepted = {*known, *config_class.model_fields, *without_meaning("from_pretrained")}
+    every = [*known, *config_class.model_fields]
     for name, value in given.items():
-        if name in accepted or (("from_pretrained", name) in habits() and value in _LEFT_OUT):
+        if name in every or has_no_effect("from_pretrained", name, value):
             continue
-        near = remedy("from_pretrained", name, [*known, *config_class.model_fields])
-        raise InputError(f"from_pretrained has no {name!r}{near}; it takes {', '.join(known)}, and fields of the config")
+        near = remedy("from_pretrained", name, every)
+        raise InputError(
+            f"from_pretrained has no {name!r}{near}; it takes {', '.join(known)}, and fields of the config"
+        )
 
 
 def float_type(options: LoadOptions, tensors: Mapping[str, TensorInfo] | None = None) -> torch.dtype:

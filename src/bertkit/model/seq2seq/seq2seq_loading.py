@@ -55,7 +55,14 @@ def load_seq2seq(
     spec = table.classes[cls.__name__]
     if labels and not spec.label_head:
         raise InputError(f"{cls.__name__} has no labels; num_labels, id2label and label2id are for classifiers")
-    found = match(weights.tensors, config, spec, table, labels=labels or options.get("config") is not None, new_head=wants_new_head(file_config, config, options))
+    found = match(
+        weights.tensors,
+        config,
+        spec,
+        table,
+        labels=labels or options.get("config") is not None,
+        new_head=wants_new_head(file_config, config, options),
+    )
     if found.problems:
         own = saved_as(weights.tensors, file_config, any_specs(file_config), table)
         raise CheckpointError(explain(found, weights.where, file_labels=file_config.num_labels, own=own))
