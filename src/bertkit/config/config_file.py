@@ -92,7 +92,7 @@ class ConfigFile(FileSettings):
     output_hidden_states: bool = Field(False, description="whether a call that does not say returns hidden states")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Frozen, except for what a call returns, and keys that change nothing: ``transformers.Trainer`` sets ``use_cache``.
+        """Frozen, except for what a call returns, and keys that change nothing, such as ``use_cache``.
 
         ConfigError for a key that says elsewhere what a model returns or how it trains, unless it says the usual.
         """
@@ -109,7 +109,7 @@ class ConfigFile(FileSettings):
             super().__setattr__(name, value)
 
     def returned(self, attentions: bool | None, hidden_states: bool | None) -> tuple[bool, bool]:
-        """Whether a call returns attentions and hidden states: as its arguments say, or where they are None the config."""
+        """Whether a call returns attentions and hidden states: as its arguments say, or, for None, the config."""
         return (
             self.output_attentions if attentions is None else attentions,
             self.output_hidden_states if hidden_states is None else hidden_states,

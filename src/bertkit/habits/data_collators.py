@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertkit.data.examples.masking import MaskVocabulary, Masking, mask_rows
+from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
 from bertkit.errors import InputError
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -157,8 +157,8 @@ def _parted(features: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]]
         raise InputError("the batch is empty: give at least one row")
     if text := next((name for name, value in features[0].items() if isinstance(value, str)), None):
         raise InputError(
-            f"the column {text!r} holds texts, which make no tensor: write dataset.remove_columns([{text!r}]), or leave "
-            "it out of the rows"
+            f"the column {text!r} holds texts, which make no tensor: write dataset.remove_columns([{text!r}]), or "
+            "leave it out of the rows"
         )
     name = next((name for name in _LABELS if features[0].get(name) is not None), None)
     inputs = [{key: value for key, value in row.items() if key not in _LABELS} for row in features]

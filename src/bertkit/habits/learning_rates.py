@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -18,7 +19,7 @@ def _scheduler(
     num_warmup_steps: int = 0,
     num_training_steps: int = 1,
     last_epoch: int = -1,
-    **own: float,
+    own: Mapping[str, float] = MappingProxyType({}),
 ) -> LambdaLR:
     return LambdaLR(optimizer, SCHEDULES[name](num_training_steps, num_warmup_steps, own), last_epoch)
 
@@ -44,7 +45,7 @@ def get_cosine_schedule_with_warmup(
     optimizer: Optimizer, num_warmup_steps: int, num_training_steps: int, num_cycles: float = 0.5, last_epoch: int = -1
 ) -> LambdaLR:
     """The same on a cosine, of which half a cycle, unless ``num_cycles`` says otherwise, leads to 0."""
-    return _scheduler(optimizer, "cosine", num_warmup_steps, num_training_steps, last_epoch, num_cycles=num_cycles)
+    return _scheduler(optimizer, "cosine", num_warmup_steps, num_training_steps, last_epoch, {"num_cycles": num_cycles})
 
 
 def get_cosine_with_hard_restarts_schedule_with_warmup(
@@ -52,7 +53,7 @@ def get_cosine_with_hard_restarts_schedule_with_warmup(
 ) -> LambdaLR:
     """The same, where each of ``num_cycles`` begins at the rate of the optimizer."""
     steps = (num_warmup_steps, num_training_steps, last_epoch)
-    return _scheduler(optimizer, "cosine_with_restarts", *steps, num_cycles=num_cycles)
+    return _scheduler(optimizer, "cosine_with_restarts", *steps, {"num_cycles": num_cycles})
 
 
 def get_inverse_sqrt_schedule(
@@ -60,7 +61,7 @@ def get_inverse_sqrt_schedule(
 ) -> LambdaLR:
     """From 0 in ``num_warmup_steps`` to the rate of the optimizer, and down with the root of the steps."""
     own = {} if timescale is None else {"timescale": timescale}
-    return _scheduler(optimizer, "inverse_sqrt", num_warmup_steps, last_epoch=last_epoch, **own)
+    return _scheduler(optimizer, "inverse_sqrt", num_warmup_steps, last_epoch=last_epoch, own=own)
 
 
 def get_polynomial_decay_schedule_with_warmup(
@@ -108,5 +109,6 @@ def get_scheduler(
         raise InputError(f"the schedule {name!r} needs num_training_steps=, where it ends")
     warm, steps = num_warmup_steps or 0, num_training_steps or 1
     if name == "polynomial":
-        return get_polynomial_decay_schedule_with_warmup(optimizer, warm, steps, **own)
-    return _scheduler(optimizer, name, warm, steps, **own)
+        ends = own.get("lr_end", 1e-7), own.get("power", 1.0)
+        return get_polynomial_decay_schedule_with_warmup(optimizer, warm, steps, *ends)
+    return _scheduler(optimizer, name, warm, steps, own=own)

@@ -16,7 +16,7 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
     Training here does not read these generators: ``finetune(..., seed=)`` and ``BertClassifier(seed=)`` seed it.
     """
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  (the generator that other code reads)
+    np.random.seed(seed)
     torch.manual_seed(seed)
     if deterministic:
         torch.use_deterministic_algorithms(True)

@@ -108,8 +108,8 @@ class FillMaskPipeline(Pipeline):
         foreign = None if mask in whole else next((each for each in MASKS if each in whole), None)
         if foreign is not None:
             raise TextError(
-                f"text {number} (counted from 0) has {foreign}, the mask of other models; this model's is {mask}: write "
-                f"{text[0].replace(foreign, mask)!r:.80}, or f'... {{pipe.tokenizer.mask_token}} ...' for any model"
+                f"text {number} (counted from 0) has {foreign}, the mask of other models; this model's is {mask}: "
+                f"write {text[0].replace(foreign, mask)!r:.80}, or pipe.tokenizer.mask_token in an f-string"
             )
         return text
 

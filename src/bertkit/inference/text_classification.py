@@ -64,9 +64,9 @@ class TextClassificationPipeline(Pipeline):
             iterable of those. ``text_pair``: the second text (or texts) when they are not in it.
         top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides for,
             by the threshold of two labels where one was chosen on dev; of labels that do not exclude each other the
-            most probable. ``"all"``: all in the order of their numbers, of one text in a list of one, which is what
-            ``return_all_scores=True`` gives in ``transformers`` 4. ``"chosen"``: all that reach their threshold, half a probability where none was chosen on
-            dev; perhaps none.
+            most probable. ``"chosen"``: all that reach their threshold, half a probability where none was chosen on
+            dev; perhaps none. ``"all"``: all in the order of their numbers, of one text in a list of one, as
+            ``return_all_scores=True`` gives them in ``transformers`` 4.
         function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
             model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
             temperature that was fitted on dev, where there is one.

@@ -209,7 +209,7 @@ def requested(config: ConfigT, options: LoadOptions) -> ConfigT:
         kind = given.model_type if isinstance(given, BertConfig | EncoderDecoderConfig) else type(given).__name__
         raise InputError(f"config= is of the {kind} family, and the checkpoint is a {config.model_type}")
     config = config if given is None else given  # type: ignore[assignment]  # of the same class
-    fields = {*type(config).model_fields, *LABELS} - {"pooling", "config"}
+    fields = {*(name for name, _ in config), *LABELS} - {"pooling"}
     changes = {name: value for name, value in options.items() if name in fields and value is not None}
     if changes.get("num_labels") == config.num_labels and "id2label" not in changes and "label2id" not in changes:
         del changes["num_labels"]

@@ -48,10 +48,14 @@ class PretrainedModel(ConfiguredModel):
     def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
 
+        ``safe_serialization`` and others that transformers takes have no effect: weights are one file of safetensors.
+
         Raises:
             CheckpointError: ``folder`` is a file.
+            InputError: another keyword.
             ResourceError: the disk is full or cannot be written.
         """
+        refuse_others("save_pretrained", ignored)
         save_model(self, folder)
 
     def push_to_hub(

@@ -10,7 +10,7 @@ from tokenizers import AddedToken as EngineToken
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.vocabulary import AddedToken, TokenTable
+from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 NewToken: TypeAlias = str | EngineToken
 #: Names of the list of special tokens that have none of their own, in version 4 and in version 5 of transformers.
@@ -62,7 +62,8 @@ class OwnTokens(Decoder):
         Raises:
             InputError: a name that the family has no special token for.
         """
-        names, listed, changes = self._vocabulary.names, list[NewToken](), dict[str, str]()
+        names, listed = self._vocabulary.names, list[NewToken]()
+        changes: SpecialTokens = {}
         for name, value in special_tokens_dict.items():
             if name in _LISTS:
                 listed += [value] if isinstance(value, str | EngineToken) else value
@@ -79,7 +80,7 @@ class OwnTokens(Decoder):
         if others and any(name in _LISTS for name in special_tokens_dict):
             kept = tuple(replace(each, special=each.content not in others) for each in self._vocabulary.added)
             self._vocabulary = replace(self._vocabulary, added=kept)
-        return self._changed(self._described(listed, special=True), **changes)
+        return self._changed(self._described(listed, special=True), changes)
 
     def train_new_from_iterator(
         self, text_iterator: Iterable[str | Sequence[str]], vocab_size: int, **trainer_options: Any
@@ -120,7 +121,7 @@ class OwnTokens(Decoder):
             if name not in known
         ]
 
-    def _changed(self, added: Sequence[AddedToken], **special: str) -> int:
-        vocabulary = replace(self._vocabulary, added=(*self._vocabulary.added, *added), **special)
+    def _changed(self, added: Sequence[AddedToken], special: SpecialTokens | None = None) -> int:
+        vocabulary = replace(self._vocabulary, added=(*self._vocabulary.added, *added), **(special or {}))
         self._set_up(vocabulary, self.clean_up_tokenization_spaces)
         return len(added)
