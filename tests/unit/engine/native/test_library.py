@@ -326,8 +326,8 @@ def test_junk_of_a_compiler_is_not_kept(
 ) -> None:
     lines, said = JUNK[kind]
     source = tmp_path / "aborts.c"
-    calls = [f"int {name}(void) {{ __builtin_trap(); }}" for name in FUNCTIONS if name != "bertkit_version"]
-    source.write_text("\n".join([*calls, f"int bertkit_version(void) {{ return {library.VERSION}; }}"]) + "\n")
+    calls = [f"int {name}(void) {{ __builtin_trap(); }}" for name in FUNCTIONS if name != "bertkit_api_version"]
+    source.write_text("\n".join([*calls, f"int bertkit_api_version(void) {{ return {library.VERSION}; }}"]) + "\n")
     path = f"PATH={os.path.dirname(compiler[0])}:/usr/bin:/bin"
     find = 'while [ "$1" != -o ]; do shift; done; out=$2'
     written = [line.format(compiler=" ".join(compiler), source=source) for line in lines]
@@ -414,7 +414,10 @@ def test_two_processes_build_it_at_once(compiler: tuple[str, ...], asked_anew: P
 def test_zig_compiles_it(tmp_path: Path) -> None:
     """The compiler that pip can install."""
     pytest.importorskip("ziglang")
-    assert library.compile_library((sys.executable, "-m", "ziglang", "cc"), tmp_path / "zig.so") is None
+    assert (
+        library.compile_library((sys.executable, "-m", "ziglang", "cc"), tmp_path / "zig.so", library.variants_here())
+        is None
+    )
     shape = shape_of(26, 2, 40)
     weights = random_weights(shape)
     x, starts = random_rows(26, 40, 3, 17)
