@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, variants_here
+from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, WeightType, variants_here
 from bertkit.engine.native.native_encoder import (
     Activation,
     ByteMatrix,
@@ -20,7 +20,6 @@ from bertkit.engine.native.native_encoder import (
     Layer,
     NativeEncoder,
     Shape,
-    WeightType,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]

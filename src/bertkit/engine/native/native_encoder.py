@@ -237,8 +237,8 @@ class NativeEncoder:
         owner.detach()
         assert handle.value is not None
         self._handle = handle.value
-        owner = weakref.finalize(self, functions.bertkit_encoder_free, self._handle)
-        owner.atexit = False  # daemon threads may still be computing then
+        held = weakref.finalize(self, functions.bertkit_encoder_free, self._handle)
+        held.atexit = False  # daemon threads may still be computing then
 
     def _check(self, name: str, *arguments: object) -> None:
         check(self._functions, getattr(self._functions, name), *arguments)
