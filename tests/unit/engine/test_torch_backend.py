@@ -366,7 +366,7 @@ def test_the_library_uses_the_threads_that_it_may(folder: Path, threads: int, mo
 
 def stand_in(bf16: bool) -> NativeLibrary:
     functions: Any = None
-    return NativeLibrary(Path("none.so"), functions, 8, False, bf16)
+    return NativeLibrary(Path("none.so"), functions, 0, "avx2", 8, False, bf16)
 
 
 def test_bf16_needs_a_processor_with_bf16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

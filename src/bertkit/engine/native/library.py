@@ -112,7 +112,8 @@ class NativeLibrary:
 
     def __str__(self) -> str:
         extras = [name for name, there in (("bf16", self.bf16), ("int8", self.fast_bytes)) if there]
-        return f"{32 * self.lanes}-bit vectors" + (f", {' and '.join(extras)} products" if extras else "")
+        products = f", {' and '.join(extras)} products" if extras else ""
+        return f"{32 * self.lanes}-bit vectors{products}, variant {self.name}"
 
     def with_variant(self, name: str) -> NativeLibrary:
         """The same library with another variant; UnavailableError if it has none of this name that runs here."""
