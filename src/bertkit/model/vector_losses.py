@@ -31,6 +31,14 @@ def cosines(a_BD: Tensor, b_BD: Tensor) -> Tensor:
     return (directions(a_BD) * directions(b_BD)).sum(dim=-1)
 
 
+def angle_similarities(a_BD: Tensor, b_BD: Tensor) -> Tensor:
+    """``|cosine + sine|`` of the first and second halves as complex numbers (Li & Li 2023, section 3.3), ``(B,)``."""
+    a_BD, b_BD = (F.pad(each, (0, each.shape[-1] % 2)) for each in (directions(a_BD), directions(b_BD)))
+    (real_a, imaginary_a), (real_b, imaginary_b) = a_BD.chunk(2, dim=-1), b_BD.chunk(2, dim=-1)
+    sines_B = (imaginary_a * real_b - real_a * imaginary_b).sum(dim=-1)
+    return ((a_BD * b_BD).sum(dim=-1) + sines_B).abs()
+
+
 def in_batch_loss(
     anchors_BD: Tensor,
     candidates_KD: Tensor,
@@ -70,12 +78,20 @@ def cosine_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor) -> LossTerm:
     return LossTerm(F.mse_loss(found_B, scores_B.to(found_B.dtype), reduction="sum"), float(len(found_B)))
 
 
-def cosent_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor, *, temperature: float = TEMPERATURE) -> LossTerm:
+def cosent_loss(
+    a_BD: Tensor,
+    b_BD: Tensor,
+    scores_B: Tensor,
+    *,
+    temperature: float = TEMPERATURE,
+    similarities: Callable[[Tensor, Tensor], Tensor] = cosines,
+) -> LossTerm:
     """``log(1 + sum exp((cos_i - cos_j) / temperature))`` over all rows i that should score lower than j.
 
     Su 2022, https://kexue.fm/archives/8847. One number for the whole batch: only the order of the scores counts.
+    With :func:`angle_similarities` in place of cosines it is the angle objective of Li & Li 2023, "AnglE".
     """
-    scaled_B = cosines(a_BD, b_BD) / temperature
+    scaled_B = similarities(a_BD, b_BD) / temperature
     lower_BB = scores_B[:, None] < scores_B[None, :]
     excess = (scaled_B[:, None] - scaled_B[None, :])[lower_BB]
     return LossTerm(torch.logsumexp(torch.cat([excess.new_zeros(1), excess]), dim=0), 1.0)
