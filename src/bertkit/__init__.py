@@ -54,6 +54,7 @@ _NAMES = {
     "bertkit.training.finetuning.several_heads": "finetune_heads",
     "bertkit.habits.sentences.input_example": "InputExample",
     "bertkit.habits.sentences.rerankers": "CrossEncoder",
+    "bertkit.habits.sentences.sentence_trainer": "SentenceTransformerTrainer SentenceTransformerTrainingArguments",
     "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
     "bertkit.sentence_transformers": "losses util",

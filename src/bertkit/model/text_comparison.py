@@ -19,6 +19,7 @@ from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.sentence_model import SentenceModel
 from bertkit.model.vector_losses import (
     TEMPERATURE,
+    Distance,
     angle_similarities,
     at_widths,
     cosent_loss,
@@ -61,6 +62,7 @@ class Objective:
     temperature: float = TEMPERATURE
     symmetric: bool = False
     margin: float = 0.1
+    distance: Distance = "cosine"
     widths: tuple[int, ...] = ()
     scores: tuple[float, float] = (0.0, 1.0)
 
@@ -90,7 +92,8 @@ class Objective:
             negatives = batch.columns[:, 2:]
             rows = (negatives >= 0).nonzero()[:, 0]
             negatives_ND = vectors_UD[negatives[negatives >= 0]]
-            return triplet_loss(anchors_BD[rows], positives_BD[rows], negatives_ND, margin=self.margin)
+            texts = anchors_BD[rows], positives_BD[rows], negatives_ND
+            return triplet_loss(*texts, margin=self.margin, distance=self.distance)
         assert batch.scores is not None, "rows without a score were refused"
         if self.loss in ("cosent", "angle"):
             similarities = angle_similarities if self.loss == "angle" else cosines

@@ -7,6 +7,7 @@ divides it by, as :mod:`bertkit.model.losses` does. Cosines are of 32 bits or mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from bertkit.model.losses import LossTerm
 #: What cosines are divided by before a softmax, where nothing else is said: a scale of 20 (Reimers & Gurevych 2019's
 #: library, and Su's CoSENT).
 TEMPERATURE = 0.05
+#: What the loss of triplets compares.
+Distance = Literal["cosine", "euclidean", "manhattan"]
 
 
 def directions(x_BD: Tensor) -> Tensor:
@@ -63,12 +66,21 @@ def in_batch_loss(
     return LossTerm(total, float(len(positives_B)))
 
 
-def triplet_loss(anchors_BD: Tensor, positives_BD: Tensor, negatives_BD: Tensor, *, margin: float) -> LossTerm:
-    """``max(0, cos(anchor, negative) - cos(anchor, positive) + margin)`` (Schroff et al. 2015, equation 3).
+def triplet_loss(
+    anchors_BD: Tensor, positives_BD: Tensor, negatives_BD: Tensor, *, margin: float, distance: Distance = "cosine"
+) -> LossTerm:
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` (Schroff et al. 2015, equation 3).
 
-    Deviates: the distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has.
+    Deviates: the usual distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has. The
+    others are of vectors as they are (Reimers & Gurevych 2019, section 3, "triplet": Euclidean, margin 1).
     """
-    excess_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD) + margin
+    if distance == "cosine":
+        apart_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD)
+    else:
+        order = 2.0 if distance == "euclidean" else 1.0
+        near_B, far_B = (F.pairwise_distance(anchors_BD, each, p=order) for each in (positives_BD, negatives_BD))
+        apart_B = near_B - far_B
+    excess_B = apart_B + margin
     return LossTerm(F.relu(excess_B).sum(), float(len(excess_B)))
 
 

@@ -204,7 +204,7 @@ def community_detection(
     batch_size: int = 1024,
     show_progress_bar: bool = False,
 ) -> list[list[int]]:
-    """Groups of vectors ``(N, D)`` with a cosine of ``threshold`` or more to a centre, which comes first; largest first.
+    """Groups of vectors ``(N, D)`` with a cosine of ``threshold`` or more to a centre, which is first; largest first.
 
     A vector is in one group at most, the largest that has it; groups of less than ``min_community_size`` are left out.
     ``bertkit.cluster_texts`` gives every text a group.
@@ -241,7 +241,9 @@ def quantize_embeddings(
     vectors = as_floats(embeddings)
     if ranges is not None:
         return quantized(vectors, precision, np.asarray(ranges, np.float32))
-    return quantized(vectors, precision, vectors if calibration_embeddings is None else as_floats(calibration_embeddings))
+    return quantized(
+        vectors, precision, vectors if calibration_embeddings is None else as_floats(calibration_embeddings)
+    )
 
 
 def truncate_embeddings(embeddings: Tensor, truncate_dim: int | None) -> Tensor:

@@ -113,7 +113,7 @@ class CrossEncoder:
                 no effect.
 
         Returns:
-            Of a model of one output a float32 array ``(N,)``, or a number for one pair; of several ``(N, C)``, ``(C,)``.
+            Of a model of one output ``(N,)``, float32, or a number for one pair; of several ``(N, C)`` or ``(C,)``.
         """
         known_keywords("predict", options, PredictOptions.__annotations__)
         pairs = options.get("sentences") if inputs is None else inputs

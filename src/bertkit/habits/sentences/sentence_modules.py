@@ -1,11 +1,11 @@
-"""``models`` of sentence-transformers: the parts that :class:`SentenceTransformer` is made of with ``modules=[...]``."""
+"""``models`` of sentence-transformers: the parts of ``SentenceTransformer(modules=[...])``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.config.any_config import read_any_config
@@ -35,7 +35,7 @@ class Transformer:
 
 
 class Pooling:
-    """How token vectors become one: ``pooling_mode`` (one or several), or the older ``pooling_mode_mean_tokens=True``."""
+    """How token vectors become one: ``pooling_mode``, one or several; or ``pooling_mode_mean_tokens=True``."""
 
     def __init__(
         self,
@@ -94,7 +94,11 @@ def joined(modules: Sequence[SentenceModule]) -> tuple[str | Path, SentenceParts
             "modules must be a Transformer, then a Pooling, then any of Dense, LayerNorm and Normalize; got "
             f"{', '.join(type(each).__name__ for each in modules) or 'none'}"
         )
-    said: dict[str, Any] = {"max_length": first.max_seq_length, "lower_case": first.do_lower_case}
-    steps = tuple(others)
-    config = SentenceConfig(pooling=pooling.modes, include_prompt=pooling.include_prompt, steps=cast(Any, steps), **said)
+    config = SentenceConfig(
+        pooling=pooling.modes,
+        include_prompt=pooling.include_prompt,
+        steps=cast("tuple[Step, ...]", tuple(others)),
+        max_length=first.max_seq_length,
+        lower_case=first.do_lower_case,
+    )
     return first.model_name_or_path, SentenceHead(config, first.get_embedding_dimension()).parts()

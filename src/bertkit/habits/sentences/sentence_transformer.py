@@ -88,8 +88,8 @@ class SentenceTransformer:
 
     Args:
         model_name_or_path: as for :class:`bertkit.SentenceEncoder`, which does the work (``model.encoder``).
-        **options: see :class:`ModelOptions`: ``model_kwargs`` may have ``dtype`` (``torch_dtype``), ``tokenizer_kwargs``
-            ``model_max_length``; ``modules`` are those of :mod:`bertkit.sentence_transformers.models`.
+        **options: see :class:`ModelOptions`. ``model_kwargs`` may have ``dtype`` (``torch_dtype``), and
+            ``tokenizer_kwargs`` ``model_max_length``; ``modules``: see :mod:`bertkit.sentence_transformers.models`.
 
     Deviates: batches are formed by numbers of tokens, and one process uses all cores, so ``batch_size`` and pools of
     processes have no effect. Texts that are too long are cut, as there.
@@ -205,7 +205,7 @@ class SentenceTransformer:
             inputs: texts, or one (also by the earlier name ``sentences``).
             **options: ``prompt``, ``prompt_name``, ``normalize_embeddings``, ``truncate_dim``, ``show_progress_bar``;
                 ``precision``: as there, int8 and uint8 take their ranges from the vectors of this call;
-                ``output_value="token_embeddings"``: a tensor ``(S, D)`` for each text; ``device``: move the model there.
+                ``output_value="token_embeddings"``: a tensor ``(S, D)`` of each text; ``device``: move the model.
 
         Returns:
             A float32 array ``(N, D)``, or ``(D,)`` for one text; with ``convert_to_tensor=True`` a tensor, with
@@ -265,7 +265,9 @@ class SentenceTransformer:
         """:meth:`encode` of what is searched, see :meth:`bertkit.SentenceEncoder.encode_document`."""
         return self.encode(inputs, **_with_prompt(options, self.config.document_prompt))
 
-    def encode_multi_process(self, inputs: Iterable[str], pool: object = None, **options: Unpack[EncodeOptions]) -> Found:
+    def encode_multi_process(
+        self, inputs: Iterable[str], pool: object = None, **options: Unpack[EncodeOptions]
+    ) -> Found:
         """:meth:`encode`: one process uses all cores."""
         return self.encode(inputs, **options)
 
@@ -300,7 +302,7 @@ class SentenceTransformer:
         return evaluator(self, output_path=output_path)
 
     def fit(self, train_objectives: Sequence[tuple[Any, Any]], **options: Unpack[FitOptions]) -> None:
-        """Train with ``[(DataLoader of InputExamples, loss)]``: see :mod:`bertkit.habits.sentences.sentence_training`."""
+        """Train with ``[(DataLoader, loss)]``, see :mod:`bertkit.habits.sentences.sentence_training`."""
         from bertkit.habits.sentences.sentence_training import fit_objectives
 
         fit_objectives(self, train_objectives, **options)
@@ -327,7 +329,9 @@ class SentenceTransformer:
         """Change how vectors of texts are made."""
         if changes:
             old = self.encoder.pipeline.sentence
-            config = SentenceConfig(**{name: getattr(old.config, name) for name in old.config.model_fields_set} | changes)
+            config = SentenceConfig(
+                **{name: getattr(old.config, name) for name in old.config.model_fields_set} | changes
+            )
             self.encoder.pipeline.sentence = SentenceParts(config, old.weights)
 
     def __getattr__(self, name: str) -> Any:

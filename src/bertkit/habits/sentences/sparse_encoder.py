@@ -155,7 +155,7 @@ class SparseEncoder:
 
     @staticmethod
     def intersection(embeddings_1: Tensor, embeddings_2: Tensor) -> Tensor:
-        """The products of the weights of words that a text ``(V,)`` has in common with ``(V,)`` or ``(N, V)``, sparse."""
+        """Products of the weights of words that a text ``(V,)`` has in common with ``(V,)`` or ``(N, V)``, sparse."""
         first, second = (each.to_dense() for each in (embeddings_1, embeddings_2))
         if first.ndim != 1 or first.shape[-1] != second.shape[-1]:
             raise InputError(f"expected the shapes (V,) and (V,) or (N, V), got {first.shape} and {second.shape}")

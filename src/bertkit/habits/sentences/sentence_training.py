@@ -1,0 +1,258 @@
+"""Train a :class:`SentenceTransformer` in place on rows in memory, by the training loop of ``bertkit finetune``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+
+import torch
+
+from bertkit.checkpoints.sentence_folder import SentenceParts
+from bertkit.errors import DataError, InputError
+from bertkit.habits.keywords import known_keywords
+from bertkit.habits.sentences.comparison_losses import ComparisonLoss, LossWorkflow
+from bertkit.habits.sentences.training_rows import TASKS, compared_rows
+from bertkit.inference.sentence_encoder import SentenceEncoder
+from bertkit.system.console import say
+from bertkit.tasks.embeddings.features import TextColumns
+from bertkit.tasks.embeddings.task import EmbeddingExample
+from bertkit.tasks.examples import Examples
+from bertkit.training.finetuning.finetune import resolved
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import Dev, Fit, fit
+from bertkit.training.finetuning.fit import FitOptions as LoopFitOptions
+from bertkit.training.trainer.callbacks import AnyTrainer, Callback
+from bertkit.training.trainer.loop_options import Record
+from bertkit.training.trainer.used_words import all_words
+
+if TYPE_CHECKING:
+    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
+    from bertkit.model.text_comparison import TextComparison
+
+Evaluator = Callable[..., dict[str, float] | float]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How long and how fast a model is trained.
+
+    epochs, max_steps: passes over the rows, perhaps not whole ones; or so many steps.
+    warmup: share of the steps in which the rate rises, or their number, from 1.
+    settings: others of :class:`bertkit.FinetuneConfig`.
+    prompts: put before the first text of a row, and before the others.
+    """
+
+    epochs: float
+    learning_rate: float
+    batch_size: int
+    max_steps: int = -1
+    warmup: float = 0.0
+    settings: Mapping[str, Any] | None = None
+    prompts: tuple[str, str] = ("", "")
+
+    def of_rows(self, num_rows: int) -> tuple[FinetuneConfig, int | None]:
+        """The settings for so many rows, and the step after which the training ends, where no epoch ends there."""
+        settings = dict(self.settings or {})
+        per_epoch = math.ceil(num_rows / (self.batch_size * settings.get("accumulation", 1)))
+        steps = self.max_steps if self.max_steps > 0 else math.ceil(self.epochs * per_epoch)
+        epochs = math.ceil(steps / per_epoch)
+        warm = self.warmup * steps if self.warmup < 1 else self.warmup
+        rate = self.learning_rate * min(1.0, steps / max(warm, 1.0))  # the peak, where it is beyond the end
+        config = FinetuneConfig(
+            learning_rate=rate,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            warmup=min(warm / (epochs * per_epoch), 0.999),
+            patience=0,
+            baseline=False,
+            **settings,
+        )
+        return config, steps if steps < epochs * per_epoch else None
+
+
+class Prepared(NamedTuple):
+    """A model of the training loop, and what it reads its rows with."""
+
+    workflow: LossWorkflow
+    network: TextComparison
+    config: FinetuneConfig
+    train: TextColumns
+
+    def encoded(self, examples: Sequence[EmbeddingExample], model: SentenceTransformer) -> TextColumns:
+        """Further rows as token ids."""
+        return self.workflow.encode(examples, model.tokenizer, self.config, labelled=True)
+
+
+def prepare(
+    model: SentenceTransformer, examples: Examples[EmbeddingExample], loss: ComparisonLoss, plan: TrainingPlan
+) -> tuple[Prepared, int | None]:
+    """A copy of the model with its loss, and the step at which the training ends before its last epoch does."""
+    workflow = LossWorkflow(TASKS[loss.compares])
+    workflow.objective = loss.objective
+    if fault := workflow.train_fault(examples):
+        raise DataError(fault)
+    given = replace(plan, settings={**(plan.settings or {}), **loss.settings})
+    config, last = given.of_rows(len(examples))
+    workflow.check_settings(config)
+    prompts = dict(zip(("query_prompt", "document_prompt"), plan.prompts, strict=True))
+    config = config.model_copy(update={"max_length": model.max_seq_length, **prompts})
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        model.encoder.save_pretrained(folder)
+        config = resolved(workflow, workflow.start_shape(folder, config), config, len(examples))
+        network = workflow.new_model(folder, seed=config.seed, device=model.device, settings=config)
+    train = workflow.encode(examples, model.tokenizer, config, labelled=True)
+    return Prepared(workflow, network, config, train), last
+
+
+def train_rows(
+    model: SentenceTransformer,
+    rows: Any,
+    loss: ComparisonLoss,
+    plan: TrainingPlan,
+    *,
+    dev: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> Fit:
+    """Train ``model`` on rows in memory, see :func:`~bertkit.habits.sentences.training_rows.columns_in`.
+
+    dev: rows on which the best epoch is chosen; None keeps the last.
+    """
+    if not isinstance(loss, ComparisonLoss):
+        raise InputError(
+            f"a loss of bertkit.sentence_transformers.losses was expected, got a {type(loss).__name__}; for a loss of "
+            "your own train SentenceModel in your own loop"
+        )
+    examples = compared_rows(rows, loss.compares)
+    prepared, last = prepare(model, examples, loss, plan)
+    judged = None
+    if dev is not None:
+        compared = compared_rows(dev, loss.compares)
+        judged = Dev(compared, prepared.encoded(compared, model))
+    follow = [*callbacks, *([] if last is None else [_EndAt(last)])]
+    options = LoopFitOptions(label="training", callbacks=follow)
+    found = fit(
+        prepared.network,
+        prepared.workflow,
+        prepared.train,
+        judged,
+        prepared.config,
+        seed=prepared.config.seed,
+        options=options,
+    )
+    take_over(model, prepared.network)
+    return found
+
+
+def take_over(model: SentenceTransformer, network: TextComparison) -> None:
+    """Give a model the weights of a trained network, whose prompts and length are its own."""
+    parts = SentenceParts(model.config, network.sentences.head.parts().weights)
+    model.encoder = SentenceEncoder(network.sentences.encoder.eval(), model.tokenizer, sentence=parts)
+
+
+def mean_loss(model: SentenceTransformer, rows: Any, loss: ComparisonLoss, plan: TrainingPlan) -> float:
+    """The loss of rows in eval mode, the mean over their batches."""
+    prepared, _ = prepare(model, compared_rows(rows, loss.compares), loss, plan)
+    prepared.workflow.set_up(prepared.network, prepared.train, prepared.config)
+    network, size, values = prepared.network.eval(), plan.batch_size, []
+    with torch.inference_mode():
+        for first in range(0, len(prepared.train), size):
+            batch = range(first, min(first + size, len(prepared.train)))
+            terms = network.forward_packed(
+                cast(Any, prepared.workflow.collate(prepared.train, list(batch))).to(model.device)
+            ).loss_terms
+            assert terms is not None
+            values.append(float(terms["loss"].mean()))
+    return sum(values) / len(values)
+
+
+class _EndAt(Callback):
+    """Ends a training after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, trainer: AnyTrainer, record: Record) -> None:
+        if trainer.at.step >= self.step:
+            trainer.stop()
+
+
+class EvaluateEpochs(Callback):
+    """Calls evaluators after each epoch with a model that has the weights of then; ``found`` keeps what they say."""
+
+    def __init__(self, model: SentenceTransformer, evaluators: Sequence[Evaluator], output_path: str | None) -> None:
+        self.model, self.evaluators, self.output_path = model, evaluators, output_path
+        self.found: list[dict[str, float]] = []
+
+    def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
+        network = cast("TextComparison", trainer.model)
+        training = network.training
+        where = {"output_path": self.output_path, "epoch": record["epoch"], "steps": trainer.at.step}
+        scores: dict[str, float] = {}
+        with all_words(network):
+            take_over(self.model, network)
+            for evaluator in self.evaluators:
+                told = evaluator(self.model, **where)
+                scores.update(told if isinstance(told, dict) else {type(evaluator).__name__: told})
+        network.train(training)
+        self.found.append(scores)
+        say(f"epoch {record['epoch']}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+
+
+class FitOptions(TypedDict, total=False):
+    """Keywords of ``SentenceTransformer.fit``."""
+
+    evaluator: Evaluator | None
+    epochs: int
+    steps_per_epoch: int | None
+    scheduler: str
+    warmup_steps: int | None
+    optimizer_params: Mapping[str, float]
+    weight_decay: float
+    max_grad_norm: float
+    output_path: str | None
+    callback: Callable[[float, int, int], None] | None
+
+
+def fit_objectives(
+    model: SentenceTransformer, train_objectives: Sequence[tuple[Any, ComparisonLoss]], **options: Unpack[FitOptions]
+) -> None:
+    """The older way to train: ``[(DataLoader of InputExamples, loss)]``, one of them.
+
+    The batch size is the loader's. ``warmup_steps`` not given: a tenth of the steps, where sentence-transformers takes
+    10,000. With ``output_path`` the trained model is saved there; with an ``evaluator`` it is evaluated after each
+    epoch, and the last epoch is kept.
+    """
+    given = known_keywords("fit", options, FitOptions.__annotations__)
+    if len(train_objectives) != 1:
+        raise InputError(f"fit trains one objective, got {len(train_objectives)}: call it once for each, in turn")
+    if given.get("scheduler", "WarmupLinear") != "WarmupLinear":
+        raise InputError(f"scheduler={given['scheduler']!r}: the rate rises and falls linearly; omit scheduler")
+    (loader, loss), output = train_objectives[0], options.get("output_path")
+    epochs, per_epoch = options.get("epochs", 1), options.get("steps_per_epoch")
+    warm = options.get("warmup_steps")
+    optimizer = known_keywords("optimizer_params", options.get("optimizer_params", {}), ("lr",))
+    plan = TrainingPlan(
+        epochs=epochs,
+        learning_rate=optimizer.get("lr", 2e-5),
+        batch_size=getattr(loader, "batch_size", None) or 32,
+        max_steps=-1 if per_epoch is None else epochs * per_epoch,
+        warmup=0.1 if warm is None else warm,
+        settings={
+            "weight_decay": options.get("weight_decay", 0.01),
+            "max_grad_norm": options.get("max_grad_norm", 1.0),
+            "precision": "fp32",
+        },
+    )
+    evaluator = options.get("evaluator")
+    follow = [] if evaluator is None else [EvaluateEpochs(model, [evaluator], output)]
+    train_rows(model, loader, loss, plan, callbacks=follow)
+    if (tell := options.get("callback")) is not None and follow:
+        for number, scores in enumerate(follow[0].found):
+            tell(next(iter(scores.values())), number, -1)
+    if output is not None:
+        model.save_pretrained(output)
