@@ -61,6 +61,7 @@ _NAMES = {
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipelines": "pipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
+    "bertkit.inference.retrieval.grouped_texts": "find_clusters find_duplicates find_topics",
     "bertkit.inference.retrieval.search_index": "SearchIndex",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
