@@ -12,5 +12,8 @@ _NAMES = {
     "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
 }
-_MODULES = ("evaluation", "losses", "models", "readers", "training_args", "util")
+_MODULES = (
+    *("cross_encoder", "evaluation", "losses", "models", "modules", "quantization", "readers", "sentence_transformer"),
+    *("similarity_functions", "sparse_encoder", "trainer", "training_args", "util"),
+)
 __getattr__, __all__ = lazy_names(__name__, _NAMES, _MODULES)

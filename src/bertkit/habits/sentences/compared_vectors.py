@@ -78,11 +78,11 @@ def dot_score(a: Vectors, b: Vectors) -> Tensor:
     """Product of each vector with each of others, ``(A, B)``."""
     first = as_matrix(a)
     second = as_matrix(b).to(first.device)
-    if first.is_sparse and second.is_sparse:
-        return torch.sparse.mm(first, second.t()).to_dense()
-    if second.is_sparse:
-        return torch.sparse.mm(second, first.t()).t()
-    return torch.sparse.mm(first, second.t()) if first.is_sparse else first @ second.t()
+    if not first.is_sparse:
+        found: Tensor = torch.sparse.mm(second, first.t()).t() if second.is_sparse else first @ second.t()
+        return found
+    found = torch.sparse.mm(first, second.t())
+    return found.to_dense() if found.is_sparse else found
 
 
 def euclidean_sim(a: Vectors, b: Vectors) -> Tensor:

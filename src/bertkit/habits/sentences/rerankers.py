@@ -120,7 +120,7 @@ class CrossEncoder:
         if pairs is None:
             raise InputError("predict needs a pair of texts, or a list of pairs")
         one = len(pairs) > 0 and isinstance(pairs[0], str)
-        listed = [tuple(each) for each in ([pairs] if one else pairs)]
+        listed = [_two_texts(each, number) for number, each in enumerate([pairs] if one else pairs)]
         logits = self.pipe.logits(listed, max_length=self.max_length, progress=options.get("show_progress_bar"))
         apply = options.get("activation_fn") or options.get("activation_fct") or self.activation_fn
         with torch.inference_mode():
@@ -180,3 +180,9 @@ class CrossEncoder:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pipe!r})"
+
+
+def _two_texts(pair: object, number: int) -> tuple[str, str]:
+    if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+        raise InputError(f"pair {number} (counted from 0) must be two texts, got {pair!r:.80}")
+    return pair[0], pair[1]

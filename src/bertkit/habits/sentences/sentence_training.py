@@ -136,7 +136,7 @@ def train_rows(
     follow = [*callbacks, *([] if last is None else [_EndAt(last)])]
     options = LoopFitOptions(label="training", callbacks=follow)
     found = fit(
-        prepared.network,
+        cast(Any, prepared.network),
         prepared.workflow,
         prepared.train,
         judged,

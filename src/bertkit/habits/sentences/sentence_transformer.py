@@ -265,9 +265,7 @@ class SentenceTransformer:
         """:meth:`encode` of what is searched, see :meth:`bertkit.SentenceEncoder.encode_document`."""
         return self.encode(inputs, **_with_prompt(options, self.config.document_prompt))
 
-    def encode_multi_process(
-        self, inputs: Iterable[str], pool: object = None, **options: Unpack[EncodeOptions]
-    ) -> Found:
+    def encode_multi_process(self, inputs: Iterable[str], *pools: object, **options: Unpack[EncodeOptions]) -> Found:
         """:meth:`encode`: one process uses all cores."""
         return self.encode(inputs, **options)
 

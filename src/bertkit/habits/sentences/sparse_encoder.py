@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -105,12 +105,9 @@ class SparseEncoder:
         texts = options.get("sentences") if inputs is None else inputs
         if texts is None:
             raise InputError("encode needs a text or texts")
-        found: list[SparseEmbedding] = self.pipe(
-            [texts] if isinstance(texts, str) else list(texts),
-            top_k=options.get("max_active_dims") or self.max_active_dims,
-            truncation=True,
-            progress=options.get("show_progress_bar"),
-        )
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        most, progress = options.get("max_active_dims") or self.max_active_dims, options.get("show_progress_bar")
+        found = cast("list[SparseEmbedding]", self.pipe(listed, top_k=most, truncation=True, progress=progress))
         rows = self._tensor(found)
         rows = rows if options.get("convert_to_sparse_tensor", True) else rows.to_dense()
         if isinstance(texts, str):

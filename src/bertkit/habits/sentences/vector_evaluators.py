@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from bertkit.metrics.scores import accuracy, f1, matthews, pearson, spearman
 from bertkit.ragged import Floats
 
 if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
+    from bertkit.habits.sentences.sentence_transformer import EncodeOptions, SentenceTransformer
 
 #: Keywords that several evaluators have.
 _COMMON = ("similarity_fn_names", "main_similarity", "main_similarity_function", "truncate_dim", "precision")
@@ -42,7 +42,8 @@ class SentenceEvaluator(ABC):
         self.primary_metric: str | None = None
         main = given.get("main_similarity") or given.get("main_similarity_function")
         self.measures: list[str] = [str(each) for each in given.get("similarity_fn_names") or ([main] if main else ())]
-        self.encoding = {name: given[name] for name in ("truncate_dim", "precision") if given.get(name) is not None}
+        found = {name: given[name] for name in ("truncate_dim", "precision") if given.get(name) is not None}
+        self.encoding = cast("EncodeOptions", found)
         if self.encoding.get("precision", "float32") != "float32":
             raise InputError("evaluators compare float32 vectors; bertkit.SentenceEncoder.precision_loss says the rest")
 
@@ -91,7 +92,8 @@ class EmbeddingSimilarityEvaluator(SentenceEvaluator):
     @classmethod
     def from_input_examples(cls, examples: Sequence[InputExample], **options: Any) -> Self:
         """Of pairs with a score as their label."""
-        return cls(*_columns(examples, 2), [each.label for each in examples], **options)
+        first, second = _columns(examples, 2)
+        return cls(first, second, [each.label for each in examples], **options)
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
         found = {}
@@ -123,7 +125,8 @@ class TripletEvaluator(SentenceEvaluator):
     @classmethod
     def from_input_examples(cls, examples: Sequence[InputExample], **options: Any) -> Self:
         """Of triplets."""
-        return cls(*_columns(examples, 3), **options)
+        first, second, third = _columns(examples, 3)
+        return cls(first, second, third, **options)
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
         found = {}
@@ -151,7 +154,8 @@ class BinaryClassificationEvaluator(SentenceEvaluator):
     @classmethod
     def from_input_examples(cls, examples: Sequence[InputExample], **options: Any) -> Self:
         """Of pairs with a label."""
-        return cls(*_columns(examples, 2), [int(each.label) for each in examples], **options)
+        first, second = _columns(examples, 2)
+        return cls(first, second, [int(each.label) for each in examples], **options)
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
         from sklearn.metrics import average_precision_score, precision_score, recall_score
@@ -215,17 +219,12 @@ class InformationRetrievalEvaluator(SentenceEvaluator):
         self.corpus, self.relevant = list(corpus.values()), [relevant_docs[name] for name in self.query_ids]
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
-        vectors = [
-            as_tensor(encode(texts, **self.encoding, **self._prompt(side)))
-            for encode, texts, side in (
-                (model.encode_query, self.queries, "query"),
-                (model.encode_document, self.corpus, "corpus"),
-            )
-        ]
+        queries = as_tensor(model.encode_query(self.queries, **self._options("query")))
+        corpus = as_tensor(model.encode_document(self.corpus, **self._options("corpus")))
         deepest, found = max(k for depths in self.depths.values() for k in depths), dict[str, float]()
         wanted: list[Mapping[Any, float]] = [dict.fromkeys(documents, 1.0) for documents in self.relevant]
         for measure in measures:
-            numbers, _ = nearest_by(similarity_function(measure)[0], *vectors, deepest)
+            numbers, _ = nearest_by(similarity_function(measure)[0], queries, corpus, deepest)
             ranked = [[self.corpus_ids[place] for place in row] for row in numbers.tolist()]
             judged = judge_documents(ranked, wanted, deepest)
             hits_QK = (judged.gains > 0).cumsum(axis=1)
@@ -240,9 +239,10 @@ class InformationRetrievalEvaluator(SentenceEvaluator):
         main = f"ndcg@{max(self.depths['ndcg_at_k'])}"
         return found, f"{max(measures, key=lambda measure: found[f'{measure}_{main}'])}_{main}"
 
-    def _prompt(self, side: str) -> dict[str, str]:
+    def _options(self, side: str) -> EncodeOptions:
         given = {"prompt": self.prompts.get(f"{side}_prompt"), "prompt_name": self.prompts.get(f"{side}_prompt_name")}
-        return {name: value for name, value in given.items() if value is not None}
+        named = {name: value for name, value in given.items() if value is not None}
+        return cast("EncodeOptions", {**self.encoding, **named})
 
 
 class SequentialEvaluator:
