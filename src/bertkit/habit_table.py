@@ -23,7 +23,7 @@ _TABLE = """
 BinaryClassificationEvaluator | batch_size | st | nothing | batches are formed by numbers of tokens
 BinaryClassificationEvaluator | show_progress_bar | st | nothing | batches are formed by numbers of tokens
 CrossEncoder | automodel_args | st | nothing | what a model computes is said by its folder
-CrossEncoder | backend | st | otherwise | bertkit export MODEL --format onnx --out FOLDER, and CrossEncoder(FOLDER)
+CrossEncoder | backend | st | otherwise | bertkit export MODEL --out FOLDER, and CrossEncoder(FOLDER)
 CrossEncoder | cache_folder | st | nothing | models are kept in the cache of the Hub, HF_HOME
 CrossEncoder | config_kwargs | st | nothing | what a model computes is said by its folder
 CrossEncoder | fit | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN")
@@ -145,8 +145,8 @@ evaluation | BinaryClassificationEvaluator | st | same | as there
 evaluation | EmbeddingSimilarityEvaluator | st | same | as there
 evaluation | InformationRetrievalEvaluator | st | same | as there
 evaluation | LabelAccuracyEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
-evaluation | MSEEvaluator | st | otherwise | bertkit distill --method vectors, which reports how near a student is to its teacher
-evaluation | MSEEvaluatorFromDataFrame | st | otherwise | bertkit distill --method vectors, which reports how near a student is to its teacher
+evaluation | MSEEvaluator | st | otherwise | bertkit distill vectors, which reports how near a student is to its teacher
+evaluation | MSEEvaluatorFromDataFrame | st | otherwise | bertkit distill vectors, which reports how near a student is to its teacher
 evaluation | NanoBEIREvaluator | st | otherwise | InformationRetrievalEvaluator with the texts of a data set
 evaluation | ParaphraseMiningEvaluator | st | otherwise | BinaryClassificationEvaluator with the pairs and their labels
 evaluation | RerankingEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
@@ -169,7 +169,7 @@ import | InputExample | st | same | as there
 import | LoggingHandler | st | otherwise | logging.basicConfig(); bertkit itself writes to standard error
 import | MultiVectorEncoder | st | otherwise | SentenceTransformer, with CrossEncoder to rank what it finds (there is no model of several vectors a text)
 import | MultiVectorEncoderTrainer | st | otherwise | SentenceTransformerTrainer (there is no model of several vectors a text)
-import | ParallelSentencesDataset | st | otherwise | bertkit distill --method vectors (a student of several languages)
+import | ParallelSentencesDataset | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
 import | SentenceTransformer | st | same | as there
 import | SentenceTransformerModelCardData | st | otherwise | nothing: the model card is written by bertkit.finetune
 import | SentenceTransformerTrainer | st | same | as there
@@ -181,22 +181,22 @@ import | SparseEncoderTrainer | st | otherwise | bertkit.finetune("sparse-pairs"
 import | SparseEncoderTrainingArguments | st | otherwise | bertkit.FinetuneConfig(epochs=, learning_rate=, batch_size=) with bertkit.finetune("sparse-pairs", ...)
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 import | evaluation | st | otherwise | from bertkit.sentence_transformers import evaluation
-import | export_dynamic_quantized_onnx_model | st | otherwise | bertkit export MODEL --format onnx --int8 --out FOLDER
-import | export_optimized_onnx_model | st | otherwise | bertkit export MODEL --format onnx --out FOLDER
-import | export_static_quantized_openvino_model | st | otherwise | bertkit quantize MODEL --calibrate TEXTS --out FOLDER
+import | export_dynamic_quantized_onnx_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
+import | export_optimized_onnx_model | st | otherwise | bertkit export MODEL --out FOLDER
+import | export_static_quantized_openvino_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
 import | losses | st | same | as there
 import | mine_hard_negatives | st | otherwise | bertkit.finetune("pairs", data="pairs.jsonl", model="MODEL", out="RUN", config=FinetuneConfig(mine_negatives=5))
 import | models | st | otherwise | from bertkit.sentence_transformers import models
 import | quantize_embeddings | st | otherwise | from bertkit.sentence_transformers import quantize_embeddings
 import | readers | st | otherwise | from bertkit.sentence_transformers import readers
 import | util | st | same | as there
-losses | AdaptiveLayerLoss | st | otherwise | losses.MatryoshkaLoss(model, loss, matryoshka_dims=[...]), and bertkit shrink for fewer layers
+losses | AdaptiveLayerLoss | st | otherwise | losses.MatryoshkaLoss(model, loss, matryoshka_dims=[...]), and bertkit shrink MODEL --keep-layers 3 --out FOLDER for fewer layers
 losses | AnglELoss | st | same | as there
-losses | BatchAllTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --few-shot, which compares texts by their labels
-losses | BatchHardSoftMarginTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --few-shot, which compares texts by their labels
-losses | BatchHardTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --few-shot, which compares texts by their labels
-losses | BatchHardTripletLossDistanceFunction | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --few-shot, which compares texts by their labels
-losses | BatchSemiHardTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --few-shot, which compares texts by their labels
+losses | BatchAllTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --data FILE --model MODEL --out RUN --few-shot, which compares texts by their labels
+losses | BatchHardSoftMarginTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --data FILE --model MODEL --out RUN --few-shot, which compares texts by their labels
+losses | BatchHardTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --data FILE --model MODEL --out RUN --few-shot, which compares texts by their labels
+losses | BatchHardTripletLossDistanceFunction | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --data FILE --model MODEL --out RUN --few-shot, which compares texts by their labels
+losses | BatchSemiHardTripletLoss | st | otherwise | losses.TripletLoss(model) with triplets made of the labels, or bertkit finetune csv --data FILE --model MODEL --out RUN --few-shot, which compares texts by their labels
 losses | CachedGISTEmbedLoss | st | otherwise | bertkit.finetune("pairs", ..., config=FinetuneConfig(mine_negatives=5, max_negative=0.95)), which leaves out likely false negatives
 losses | CachedMultipleNegativesRankingLoss | st | same | as there
 losses | CachedMultipleNegativesSymmetricRankingLoss | st | otherwise | losses.MultipleNegativesSymmetricRankingLoss(model), which reads every batch in parts that fit the memory
@@ -207,13 +207,13 @@ losses | ContrastiveTensionLoss | st | otherwise | losses.MultipleNegativesRanki
 losses | ContrastiveTensionLossInBatchNegatives | st | otherwise | losses.MultipleNegativesRankingLoss(model) with each text as its own positive (SimCSE)
 losses | CosineSimilarityLoss | st | same | as there
 losses | DenoisingAutoEncoderLoss | st | otherwise | losses.MultipleNegativesRankingLoss(model) with each text as its own positive (SimCSE)
-losses | DistillKLDivLoss | st | otherwise | bertkit distill --method vectors --teacher TEACHER --data TEXTS --out FOLDER
-losses | EmbedDistillLoss | st | otherwise | bertkit distill --method vectors --teacher TEACHER --data TEXTS --out FOLDER
+losses | DistillKLDivLoss | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
+losses | EmbedDistillLoss | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
 losses | GISTEmbedLoss | st | otherwise | bertkit.finetune("pairs", ..., config=FinetuneConfig(mine_negatives=5, max_negative=0.95)), which leaves out likely false negatives
 losses | GlobalOrthogonalRegularizationLoss | st | otherwise | losses.MultipleNegativesRankingLoss(model)
-losses | MSELoss | st | otherwise | bertkit distill --method vectors --teacher TEACHER --data TEXTS --out FOLDER
-losses | MarginMSELoss | st | otherwise | bertkit distill --method vectors --teacher TEACHER --data TEXTS --out FOLDER
-losses | Matryoshka2dLoss | st | otherwise | losses.MatryoshkaLoss(model, loss, matryoshka_dims=[...]), and bertkit shrink for fewer layers
+losses | MSELoss | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
+losses | MarginMSELoss | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
+losses | Matryoshka2dLoss | st | otherwise | losses.MatryoshkaLoss(model, loss, matryoshka_dims=[...]), and bertkit shrink MODEL --keep-layers 3 --out FOLDER for fewer layers
 losses | MatryoshkaLoss | st | same | as there
 losses | MegaBatchMarginLoss | st | otherwise | losses.MultipleNegativesRankingLoss(model) with a large batch
 losses | MultipleNegativesRankingLoss | st | same | as there
@@ -225,9 +225,9 @@ losses | TripletDistanceMetric | st | same | as there
 losses | TripletLoss | st | same | as there
 model_kwargs | attn_implementation | st | nothing | the attention is chosen by the processor
 model_kwargs | device_map | st | nothing | device= says where
-model_kwargs | file_name | st | otherwise | bertkit export MODEL --format onnx --out FOLDER, and SentenceTransformer(FOLDER)
+model_kwargs | file_name | st | otherwise | bertkit export MODEL --out FOLDER, and SentenceTransformer(FOLDER)
 model_kwargs | low_cpu_mem_usage | st | nothing | weights are mapped from the file
-model_kwargs | provider | st | otherwise | bertkit export MODEL --format onnx --out FOLDER, and SentenceTransformer(FOLDER)
+model_kwargs | provider | st | otherwise | bertkit export MODEL --out FOLDER, and SentenceTransformer(FOLDER)
 model_kwargs | use_safetensors | st | nothing | pickles are never opened
 models | Asym | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
 models | BoW | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
@@ -236,9 +236,9 @@ models | CNN | st | otherwise | models.Transformer, models.Pooling, models.Dense
 models | Dropout | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
 models | LSTM | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
 models | Router | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
-models | StaticEmbedding | st | otherwise | bertkit word-vectors distill MODEL --out FOLDER, and SentenceTransformer(FOLDER)
+models | StaticEmbedding | st | otherwise | bertkit word-vectors distill --model MODEL --out FOLDER, and SentenceTransformer(FOLDER)
 models | WeightedLayerPooling | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
-models | WordEmbeddings | st | otherwise | bertkit word-vectors train, and SentenceTransformer(FOLDER)
+models | WordEmbeddings | st | otherwise | bertkit word-vectors distill --model MODEL --out FOLDER, and SentenceTransformer(FOLDER)
 models | WordWeights | st | otherwise | models.Transformer, models.Pooling, models.Dense, models.LayerNorm, models.Normalize
 optimizer_params | betas | st | nothing | those of AdamW
 optimizer_params | correct_bias | st | nothing | those of AdamW

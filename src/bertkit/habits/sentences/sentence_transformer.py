@@ -103,7 +103,7 @@ class SentenceTransformer:
         given = known_keywords("SentenceTransformer", options, ModelOptions.__annotations__)
         if (backend := options.get("backend", "torch")) != "torch":
             raise InputError(
-                f"backend={backend!r}: export the model once, 'bertkit export MODEL --format onnx --out FOLDER', then "
+                f"backend={backend!r}: export the model once, 'bertkit export MODEL --out FOLDER', then "
                 "write SentenceTransformer('FOLDER')"
             )
         modules, dtype = options.get("modules"), _dtype_of(options)
