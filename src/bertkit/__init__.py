@@ -54,10 +54,13 @@ _NAMES = {
     "bertkit.training.finetuning.several_heads": "finetune_heads",
     "bertkit.habits.sentences.input_example": "InputExample",
     "bertkit.habits.sentences.rerankers": "CrossEncoder",
-    "bertkit.habits.sentences.sentence_trainer": "SentenceTransformerTrainer SentenceTransformerTrainingArguments",
+    "bertkit.habits.sentences.sentence_trainer": """
+        CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
+        SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
+    """,
     "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
-    "bertkit.sentence_transformers": "losses util",
+    "bertkit.sentence_transformers": "evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipelines": "pipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",

@@ -22,14 +22,14 @@ Meaning = Literal["same", "nothing", "otherwise"]
 _TABLE = """
 BinaryClassificationEvaluator | batch_size | st | nothing | batches are formed by numbers of tokens
 BinaryClassificationEvaluator | show_progress_bar | st | nothing | batches are formed by numbers of tokens
+BinaryCrossEntropyLoss | activation_fn | st | otherwise | BinaryCrossEntropyLoss(model)
+BinaryCrossEntropyLoss | pos_weight | st | otherwise | BinaryCrossEntropyLoss(model)
 CrossEncoder | automodel_args | st | nothing | what a model computes is said by its folder
 CrossEncoder | backend | st | otherwise | bertkit export MODEL --out FOLDER, and CrossEncoder(FOLDER)
 CrossEncoder | cache_folder | st | nothing | models are kept in the cache of the Hub, HF_HOME
 CrossEncoder | config_kwargs | st | nothing | what a model computes is said by its folder
-CrossEncoder | fit | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN")
 CrossEncoder | local_files_only | st | nothing | HF_HUB_OFFLINE=1 forbids connections
 CrossEncoder | model_kwargs | st | nothing | what a model computes is said by its folder
-CrossEncoder | num_labels | st | otherwise | bertkit.finetune(..., model=MODEL), which gives the model its head; a checkpoint keeps its own
 CrossEncoder | push_to_hub | st | otherwise | save_pretrained("FOLDER"), then: hf upload NAME FOLDER
 CrossEncoder | token | st | otherwise | HF_TOKEN=... in the environment
 CrossEncoder | tokenizer_args | st | nothing | the tokenizer is that of the folder
@@ -43,16 +43,20 @@ InformationRetrievalEvaluator | main_score_function | st | nothing | scores are 
 InformationRetrievalEvaluator | score_functions | st | otherwise | similarity_fn_names=["cosine", "dot"]
 InformationRetrievalEvaluator | show_progress_bar | st | nothing | batches are formed by numbers of tokens
 InformationRetrievalEvaluator | write_predictions | st | nothing | scores are computed in blocks, by the model's own similarity
+LambdaLoss | k | st | nothing | it is NDCG-Loss2++ over all documents of a query
+LambdaLoss | mini_batch_size | st | nothing | it is NDCG-Loss2++ over all documents of a query
+LambdaLoss | mu | st | nothing | it is NDCG-Loss2++ over all documents of a query
+LambdaLoss | reduction_log | st | nothing | it is NDCG-Loss2++ over all documents of a query
+LambdaLoss | weighting_scheme | st | nothing | it is NDCG-Loss2++ over all documents of a query
+ListNetLoss | mini_batch_size | st | nothing | every batch is read in parts that fit the memory
 MultipleNegativesRankingLoss | gather_across_devices | st | nothing | every batch is read in parts that fit the memory
 MultipleNegativesRankingLoss | mini_batch_size | st | nothing | every batch is read in parts that fit the memory
 MultipleNegativesRankingLoss | show_progress_bar | st | nothing | every batch is read in parts that fit the memory
 SentenceTransformer | add_adapter | st | otherwise | bertkit.finetune("pairs", ..., config=FinetuneConfig(lora=8))
-SentenceTransformer | bfloat16 | st | otherwise | SentenceTransformer(MODEL, model_kwargs={"torch_dtype": "bfloat16"})
 SentenceTransformer | cache_folder | st | nothing | models are kept in the cache of the Hub, HF_HOME
 SentenceTransformer | compile | st | otherwise | nothing: the encoder is a compiled library already
 SentenceTransformer | config_kwargs | st | nothing | what a model computes is said by its folder
 SentenceTransformer | forward | st | otherwise | encode(texts, convert_to_tensor=True), or bertkit.AutoModel for token vectors with gradients
-SentenceTransformer | half | st | otherwise | SentenceTransformer(MODEL, model_kwargs={"torch_dtype": "float16"})
 SentenceTransformer | local_files_only | st | nothing | a model in the cache is not looked up again; HF_HUB_OFFLINE=1 forbids connections
 SentenceTransformer | model_card_data | st | nothing | a model card is written by bertkit.finetune
 SentenceTransformer | parameters | st | otherwise | encoder.pipeline.model.parameters()
@@ -134,6 +138,28 @@ command | --scale | st | otherwise | --temperature
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+cross_encoder.evaluation | CEBinaryAccuracyEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
+cross_encoder.evaluation | CEBinaryClassificationEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
+cross_encoder.evaluation | CECorrelationEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
+cross_encoder.evaluation | CEF1Evaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
+cross_encoder.evaluation | CERerankingEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
+cross_encoder.evaluation | CESoftmaxAccuracyEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
+cross_encoder.evaluation | CrossEncoderClassificationEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
+cross_encoder.evaluation | CrossEncoderCorrelationEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
+cross_encoder.evaluation | CrossEncoderNanoBEIREvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
+cross_encoder.evaluation | CrossEncoderRerankingEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
+cross_encoder.losses | ADRMSELoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
+cross_encoder.losses | BinaryCrossEntropyLoss | st | same | as there
+cross_encoder.losses | CachedMultipleNegativesRankingLoss | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN"), with rows of a query, a positive and negatives
+cross_encoder.losses | CrossEntropyLoss | st | otherwise | bertkit.finetune("csv", data="pairs.csv", text="sentence1", text_pair="sentence2", label="label", model="MODEL", out="RUN")
+cross_encoder.losses | LambdaLoss | st | same | as there
+cross_encoder.losses | ListMLELoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
+cross_encoder.losses | ListNetLoss | st | same | as there
+cross_encoder.losses | MSELoss | st | otherwise | BinaryCrossEntropyLoss(model) with the teacher's scores as labels from 0 to 1
+cross_encoder.losses | MarginMSELoss | st | otherwise | BinaryCrossEntropyLoss(model) with the teacher's scores as labels from 0 to 1
+cross_encoder.losses | MultipleNegativesRankingLoss | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN"), with rows of a query, a positive and negatives
+cross_encoder.losses | PListMLELoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
+cross_encoder.losses | RankNetLoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
 encode | batch_size | st | nothing | batches are formed by numbers of tokens; one process uses all cores
 encode | chunk_size | st | nothing | batches are formed by numbers of tokens; one process uses all cores
 encode | dimensions | st | otherwise | truncate_dim=
@@ -154,17 +180,20 @@ evaluation | SentenceEvaluator | st | same | as there
 evaluation | SequentialEvaluator | st | same | as there
 evaluation | TranslationEvaluator | st | otherwise | InformationRetrievalEvaluator with the translations as relevant_docs
 evaluation | TripletEvaluator | st | same | as there
+fit | activation_fct | st | nothing | batches and scores are those of the loss
 fit | checkpoint_path | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 fit | checkpoint_save_steps | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 fit | checkpoint_save_total_limit | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
+fit | collate_fn | st | nothing | batches and scores are those of the loss
 fit | evaluation_steps | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
+fit | loss_fct | st | otherwise | CrossEncoderTrainer(model, args, rows, loss=...)
 fit | optimizer_class | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 fit | save_best_model | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 fit | show_progress_bar | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 fit | use_amp | st | nothing | evaluation is after each epoch, the last epoch is kept, the optimizer is AdamW
 import | CrossEncoder | st | same | as there
-import | CrossEncoderTrainer | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN")
-import | CrossEncoderTrainingArguments | st | otherwise | bertkit.FinetuneConfig(epochs=, learning_rate=, batch_size=) with bertkit.finetune("rerank", ...)
+import | CrossEncoderTrainer | st | same | as there
+import | CrossEncoderTrainingArguments | st | same | as there
 import | InputExample | st | same | as there
 import | LoggingHandler | st | otherwise | logging.basicConfig(); bertkit itself writes to standard error
 import | MultiVectorEncoder | st | otherwise | SentenceTransformer, with CrossEncoder to rank what it finds (there is no model of several vectors a text)
@@ -177,18 +206,18 @@ import | SentenceTransformerTrainingArguments | st | same | as there
 import | SentencesDataset | st | otherwise | the list of InputExamples itself, in a torch.utils.data.DataLoader
 import | SimilarityFunction | st | same | as there
 import | SparseEncoder | st | same | as there
-import | SparseEncoderTrainer | st | otherwise | bertkit.finetune("sparse-pairs", data="pairs.jsonl", model="MODEL", out="RUN")
-import | SparseEncoderTrainingArguments | st | otherwise | bertkit.FinetuneConfig(epochs=, learning_rate=, batch_size=) with bertkit.finetune("sparse-pairs", ...)
+import | SparseEncoderTrainer | st | same | as there
+import | SparseEncoderTrainingArguments | st | same | as there
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
-import | evaluation | st | otherwise | from bertkit.sentence_transformers import evaluation
+import | evaluation | st | same | as there
 import | export_dynamic_quantized_onnx_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
 import | export_optimized_onnx_model | st | otherwise | bertkit export MODEL --out FOLDER
 import | export_static_quantized_openvino_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
 import | losses | st | same | as there
 import | mine_hard_negatives | st | otherwise | bertkit.finetune("pairs", data="pairs.jsonl", model="MODEL", out="RUN", config=FinetuneConfig(mine_negatives=5))
-import | models | st | otherwise | from bertkit.sentence_transformers import models
+import | models | st | same | as there
 import | quantize_embeddings | st | otherwise | from bertkit.sentence_transformers import quantize_embeddings
-import | readers | st | otherwise | from bertkit.sentence_transformers import readers
+import | readers | st | same | as there
 import | util | st | same | as there
 losses | AdaptiveLayerLoss | st | otherwise | losses.MatryoshkaLoss(model, loss, matryoshka_dims=[...]), and bertkit shrink MODEL --keep-layers 3 --out FOLDER for fewer layers
 losses | AnglELoss | st | same | as there
@@ -250,6 +279,8 @@ predict | num_workers | st | nothing | batches are formed by numbers of tokens; 
 predict | pool | st | nothing | batches are formed by numbers of tokens; one process uses all cores
 predict | prompt | st | otherwise | the prompt before each query
 predict | prompt_name | st | otherwise | the prompt before each query
+quantization | semantic_search_faiss | st | otherwise | util.semantic_search(query_embeddings, corpus_embeddings)
+quantization | semantic_search_usearch | st | otherwise | util.semantic_search(query_embeddings, corpus_embeddings)
 save_pretrained | create_model_card | st | nothing | weights are written as safetensors; a model card is written by bertkit.finetune
 save_pretrained | model_name | st | nothing | weights are written as safetensors; a model card is written by bertkit.finetune
 save_pretrained | safe_serialization | st | nothing | weights are written as safetensors; a model card is written by bertkit.finetune
@@ -257,6 +288,28 @@ save_pretrained | train_datasets | st | nothing | weights are written as safeten
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
+sparse_encoder.evaluation | ReciprocalRankFusionEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseBinaryClassificationEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseEmbeddingSimilarityEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseInformationRetrievalEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseMSEEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseNanoBEIREvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseRerankingEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseTranslationEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.evaluation | SparseTripletEvaluator | st | otherwise | bertkit evaluate sparse-pairs --data FILE --model MODEL
+sparse_encoder.losses | CSRLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | CSRReconstructionLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | CachedSpladeLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | FlopsLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseAnglELoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseCoSENTLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseCosineSimilarityLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseDistillKLDivLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseMSELoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseMarginMSELoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SparseMultipleNegativesRankingLoss | st | same | as there
+sparse_encoder.losses | SparseTripletLoss | st | otherwise | SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)
+sparse_encoder.losses | SpladeLoss | st | same | as there
 tokenizer_kwargs | padding_side | st | nothing | nothing is padded
 tokenizer_kwargs | use_fast | st | nothing | there is one tokenizer
 util | SimilarityFunction | st | same | as there

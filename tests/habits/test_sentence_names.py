@@ -13,17 +13,36 @@ import pytest
 import torch
 
 import bertkit
-from bertkit import CrossEncoder, InputExample, SentenceEncoder, SentenceTransformer, SentenceTransformerTrainer, util
+from bertkit import (
+    CrossEncoder,
+    CrossEncoderTrainer,
+    CrossEncoderTrainingArguments,
+    InputExample,
+    SentenceEncoder,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SparseEncoder,
+    SparseEncoderTrainer,
+    SparseEncoderTrainingArguments,
+    util,
+)
 from bertkit.errors import BertkitError, DataError, InputError
 from bertkit.habit_table import Habit, habits
 from bertkit.sentence_transformers import losses
+from bertkit.sentence_transformers.cross_encoder.losses import LambdaLoss
+from bertkit.sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from bertkit.sentence_transformers.training_args import SentenceTransformerTrainingArguments
-from finetune_data import tiny_start
+from finetune_data import labelled_texts, tiny_start
 from habits.compared_texts import Dataset, matches, scored_pairs, triplets
 
 MODULES = {
     "import": "bertkit",
-    **{n: f"bertkit.sentence_transformers.{n}" for n in ("losses", "evaluation", "models", "util")},
+    **{n: f"bertkit.sentence_transformers.{n}" for n in ("losses", "evaluation", "models", "util", "quantization")},
+    **{
+        f"{kind}.{n}": f"bertkit.sentence_transformers.{kind}.{n}"
+        for kind in ("cross_encoder", "sparse_encoder")
+        for n in ("losses", "evaluation")
+    },
 }
 ROWS = [row for row in habits().values() if "st" in row.worlds and row.entry in MODULES]
 TEXTS = ["the film is good", "a bad day", "it was very sad"]
@@ -82,7 +101,7 @@ def test_vectors_are_those_of_the_encoder(model: SentenceTransformer, folder: Pa
         (lambda m: m.encode(TEXTS, output_value="words"), "output_value must be"),
         (lambda m: SentenceTransformer(m.encoder.pipeline.folder, token="x"), "write HF_TOKEN"),
         (lambda m: SentenceTransformer(), "needs a model"),
-        (lambda m: setattr(m, "max_seq_length", 999), "from 3 to 32"),
+        (lambda m: setattr(m, "max_seq_length", 2), "3 or more, got 2"),
         (lambda m: m.fit([]), "trains one objective, got 0"),
         (lambda m: losses.CoSENTLoss(m, similarity_fct=util.dot_score), "omit similarity_fct"),
         (lambda m: SentenceTransformerTrainingArguments(epochs=2), "write num_train_epochs="),
@@ -190,12 +209,65 @@ def test_a_loss_is_as_the_other_library_computes_it(folder: Path) -> None:
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-4)
 
 
+def ranked() -> dict[str, list[Any]]:
+    """A query, documents, and whether they are of the good side."""
+    rows = labelled_texts(64, seed=5)
+    passages, labels = map(list, zip(*rows, strict=True))
+    return {"query": ["the film was good"] * len(rows), "passage": passages, "label": labels}
+
+
+def test_a_reranker_is_trained_on_pairs_and_on_lists(folder: Path, tmp_path: Path) -> None:
+    model = CrossEncoder(folder, num_labels=1, device="cpu")
+    rows = ranked()
+    args = CrossEncoderTrainingArguments(num_train_epochs=12, per_device_train_batch_size=8, learning_rate=1e-2)
+    trainer = CrossEncoderTrainer(model, args, rows, eval_dataset=rows)
+    before = trainer.evaluate()["eval_loss"]
+    pairs = list(zip(rows["query"], rows["passage"], strict=True))
+    right = np.array(rows["label"])
+    loss = -np.where(right == 1, np.log(model.predict(pairs)), np.log1p(-model.predict(pairs))).mean()
+    assert before == pytest.approx(loss, abs=1e-3)
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before - 0.1
+    model.save_pretrained(tmp_path / "kept")
+    np.testing.assert_allclose(CrossEncoder(tmp_path / "kept").predict(pairs[:4]), model.predict(pairs[:4]), atol=1e-3)
+    lists = {"query": rows["query"][:4], "docs": [["good film", "bad day"]] * 4, "labels": [[1, 0]] * 4}
+    CrossEncoderTrainer(model, args, lists, loss=LambdaLoss(model)).train()
+    for wrong, message in (
+        ({**lists, "labels": [[1, 0], [1], [1, 0], [0, 1]]}, "row 1 .* has 2 documents and 1 labels"),
+        ({**rows, "label": [-1.0, *rows["label"][1:]]}, "row 0 .* 0 or more"),
+        ({"query": ["a"], "label": [1]}, "reads a column of queries"),
+    ):
+        with pytest.raises(DataError, match=message):
+            CrossEncoderTrainer(model, args, wrong).train()
+
+
+def test_a_sparse_encoder_is_trained(tmp_path: Path) -> None:
+    words = tiny_start(tmp_path / "start")
+    bertkit.BertForMaskedLM.from_pretrained(words, new_head=True).save_pretrained(tmp_path / "mlm")
+    bertkit.AutoTokenizer.from_pretrained(words).save_pretrained(tmp_path / "mlm")
+    model = SparseEncoder(tmp_path / "mlm", device="cpu")
+    rows = {"anchor": [a for a, _ in matches()], "positive": [b for _, b in matches()]}
+    loss = SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), document_regularizer_weight=1e-4)
+
+    def margin() -> float:
+        scores = model.similarity(model.encode(rows["anchor"]), model.encode(rows["positive"]))
+        return float(scores.diagonal().mean() - scores.mean())
+
+    before = margin()
+    args = SparseEncoderTrainingArguments(num_train_epochs=4, per_device_train_batch_size=8, learning_rate=3e-3)
+    SparseEncoderTrainer(model, args, rows, loss=loss).train()
+    assert margin() > before
+    model.save_pretrained(tmp_path / "kept")
+    again = SparseEncoder(tmp_path / "kept").encode(TEXTS, convert_to_sparse_tensor=False)
+    np.testing.assert_allclose(again, model.encode(TEXTS, convert_to_sparse_tensor=False), atol=1e-3)
+
+
 def test_pairs_that_are_none_are_named(folder: Path, tmp_path: Path) -> None:
     bertkit.BertForSequenceClassification.from_pretrained(folder, num_labels=1, new_head=True).save_pretrained(tmp_path)
     bertkit.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     model = CrossEncoder(tmp_path, device="cpu")
     with pytest.raises(InputError, match=r"pair 1 \(counted from 0\) must be two texts, got \('a',\)"):
         model.predict([("good", "bad"), ("a",)])
-    with pytest.raises(AttributeError, match=r'write bertkit.finetune\("rerank"'):
-        model.fit()
+    with pytest.raises(InputError, match=r"num_labels=3, but the classifier of .* has 1"):
+        CrossEncoder(tmp_path, num_labels=3)
     assert model.predict([]).shape == (0,)

@@ -8,7 +8,10 @@ _NAMES = {
     "bertkit.habits.sentences.input_example": "InputExample",
     "bertkit.habits.sentences.compared_vectors": "quantize_embeddings",
     "bertkit.habits.sentences.rerankers": "CrossEncoder",
-    "bertkit.habits.sentences.sentence_trainer": "SentenceTransformerTrainer SentenceTransformerTrainingArguments",
+    "bertkit.habits.sentences.sentence_trainer": """
+        CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
+        SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
+    """,
     "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
 }

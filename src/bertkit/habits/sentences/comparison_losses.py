@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from bertkit.errors import InputError
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import ScoreFunction, cos_sim, pairwise_angle_sim, pairwise_cos_sim
+from bertkit.habits.sentences.training_rows import TASKS, compared_rows
 from bertkit.tasks.embeddings.task import Comparison
 from bertkit.tasks.embeddings.workflow import EmbeddingWorkflow
+from bertkit.tasks.examples import Examples
+from bertkit.tasks.workflow import AnyWorkflow
+
+
+class TrainingLoss(ABC):
+    """A loss as the task and the settings of ``bertkit finetune`` that it is; ``settings`` are those that it says."""
+
+    settings: Mapping[str, Any]
+
+    @abstractmethod
+    def workflow(self) -> AnyWorkflow:
+        """The kind of task."""
+
+    @abstractmethod
+    def examples(self, rows: Any) -> Examples[Any]:
+        """Its examples of rows in memory; DataError, with the row from 0, for what does not fit."""
 
 
 @dataclass(frozen=True)
-class ComparisonLoss:
-    """A loss by its settings; ``model`` is what it was made with, and not needed.
+class ComparisonLoss(TrainingLoss):
+    """A loss that compares vectors; ``model`` is what it was made with, and not needed.
 
-    compares: what rows must say. settings: of :class:`bertkit.FinetuneConfig`. objective: of
-    :class:`bertkit.model.text_comparison.Objective`, what no setting says.
+    compares: what rows must say. objective: of :class:`bertkit.model.text_comparison.Objective`, what no setting says.
     """
 
     model: object
     compares: Comparison
     settings: Mapping[str, Any]
     objective: Mapping[str, Any] = field(default_factory=dict)
+
+    def workflow(self) -> AnyWorkflow:
+        made = LossWorkflow(TASKS[self.compares])
+        made.objective = self.objective
+        return made
+
+    def examples(self, rows: Any) -> Examples[Any]:
+        return compared_rows(rows, self.compares)
 
 
 class MultipleNegativesRankingLoss(ComparisonLoss):
@@ -120,8 +145,6 @@ class LossWorkflow(EmbeddingWorkflow):
     objective: Mapping[str, Any]
 
     def set_up(self, model: Any, train: Any, settings: Any) -> None:
-        from dataclasses import replace
-
         super().set_up(model, train, settings)
         model.objective = replace(model.objective, **self.objective)
 

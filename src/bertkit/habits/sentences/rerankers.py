@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,21 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.cross_encoder import ACTIVATIONS, check_cross_encoder
-from bertkit.errors import InputError
+from bertkit.config.any_config import read_any_config
+from bertkit.config.config_file import config_path
+from bertkit.errors import InputError, counted
 from bertkit.habit_table import remedy
 from bertkit.habits.keywords import known_keywords
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.text_classification import TextClassificationPipeline
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.system.console import say
+from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    from bertkit.habits.sentences.sentence_training import FitOptions
 
 #: Two texts.
 Pair = tuple[str, str] | Sequence[str]
@@ -30,6 +38,7 @@ class ModelOptions(TypedDict, total=False):
     """Keywords of :class:`CrossEncoder`."""
 
     max_length: int | None
+    num_labels: int | None
     device: str | torch.device | None
     activation_fn: ActivationFunction | None
     default_activation_function: ActivationFunction | None
@@ -54,7 +63,8 @@ class CrossEncoder:
 
     Args:
         model_name_or_path: as for :func:`bertkit.pipeline`; a model with a head for classification.
-        **options: ``max_length``, ``device``, ``revision``, and ``activation_fn``, which makes scores of logits
+        **options: ``max_length``, ``device``, ``revision``; ``num_labels``: of a checkpoint without a classifier, which
+            gets a new one, to be trained; and ``activation_fn``, which makes scores of logits
             ``(N, C)``; not given: as the model's folder says, else a sigmoid for one output and nothing for several.
 
     ``pipeline("text-ranking", model)`` ranks documents and refuses texts that are too long, which are cut here.
@@ -66,17 +76,42 @@ class CrossEncoder:
 
     def __init__(self, model_name_or_path: str | Path, **options: Unpack[ModelOptions]) -> None:
         known_keywords("CrossEncoder", options, ModelOptions.__annotations__)
+        start: Any = model_name_or_path
+        revision, count = options.get("revision"), options.get("num_labels")
+        tokenizer = None
+        if count is not None and not _has_head(resolve(start, revision=revision)):
+            say(f"{start} has no classifier: its head of {counted(count, 'output')} is new, train it first")
+            tokenizer = AutoTokenizer.from_pretrained(start, revision=revision)
+            start = BertForSequenceClassification.from_pretrained(
+                start, num_labels=count, new_head=True, revision=revision, device=options.get("device")
+            )
         self.pipe: TextClassificationPipeline = pipeline(
-            "text-classification",
-            model_name_or_path,
-            device=options.get("device"),
-            revision=options.get("revision"),
+            "text-classification", start, tokenizer, device=options.get("device"), revision=revision
         )
+        if count not in (None, self.num_labels):
+            raise InputError(
+                f"num_labels={count}, but the classifier of {model_name_or_path} has {self.num_labels}; omit it, "
+                "or start from a checkpoint without a classifier"
+            )
         if self.pipe.folder is not None:
             check_cross_encoder(self.pipe.folder)
-        self.max_length = options.get("max_length") or self.pipe.max_length
+        self.max_seq_length = options.get("max_length") or self.pipe.max_length
         own = options.get("activation_fn") or options.get("default_activation_function")
         self.activation_fn: ActivationFunction = own or self._saved_activation()
+
+    @property
+    def max_length(self) -> int:
+        """The earlier name of ``max_seq_length``: most tokens of a pair, as far as the model has positions for them."""
+        return self.max_seq_length
+
+    @max_length.setter
+    def max_length(self, length: int) -> None:
+        self.max_seq_length = length
+
+    @property
+    def longest(self) -> int:
+        """Most tokens that are read of a pair."""
+        return min(self.max_seq_length, self.pipe.max_length)
 
     @property
     def config(self) -> Any:
@@ -121,7 +156,7 @@ class CrossEncoder:
             raise InputError("predict needs a pair of texts, or a list of pairs")
         one = len(pairs) > 0 and isinstance(pairs[0], str)
         listed = [_two_texts(each, number) for number, each in enumerate([pairs] if one else pairs)]
-        logits = self.pipe.logits(listed, max_length=self.max_length, progress=options.get("show_progress_bar"))
+        logits = self.pipe.logits(listed, max_length=self.longest, progress=options.get("show_progress_bar"))
         apply = options.get("activation_fn") or options.get("activation_fct") or self.activation_fn
         with torch.inference_mode():
             scores = apply(torch.from_numpy(logits))
@@ -163,6 +198,17 @@ class CrossEncoder:
 
     save = save_pretrained
 
+    def fit(self, train_dataloader: Any, **options: Unpack[FitOptions]) -> None:
+        """Train on a loader of InputExamples of two texts and a label from 0 to 1: see ``SentenceTransformer.fit``."""
+        from bertkit.habits.sentences.ranking_losses import BinaryCrossEntropyLoss
+        from bertkit.habits.sentences.sentence_training import fit_objectives
+
+        fit_objectives(self, [(train_dataloader, BinaryCrossEntropyLoss(self))], **options)
+
+    def take_over(self, network: BertForSequenceClassification) -> None:
+        """Go on with the weights of a trained network."""
+        self.pipe = pipeline("text-classification", network.eval(), self.tokenizer)
+
     def eval(self) -> Self:
         """Nothing: it always computes as in eval mode."""
         return self
@@ -180,6 +226,11 @@ class CrossEncoder:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pipe!r})"
+
+
+def _has_head(path: Path) -> bool:
+    shape = read_any_config(config_path(path))
+    return any(name.endswith("ForSequenceClassification") for name in shape.architectures or ())
 
 
 def _two_texts(pair: object, number: int) -> tuple[str, str]:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from bertkit.errors import InputError
 from bertkit.habits.keywords import known_keywords
-from bertkit.habits.sentences.comparison_losses import ComparisonLoss, CoSENTLoss
+from bertkit.habits.sentences.comparison_losses import CoSENTLoss, TrainingLoss
+from bertkit.habits.sentences.ranking_losses import (
+    BinaryCrossEntropyLoss,
+    SparseMultipleNegativesRankingLoss,
+    SpladeLoss,
+)
 from bertkit.habits.sentences.sentence_training import (
     EvaluateEpochs,
     Evaluator,
@@ -22,7 +27,7 @@ from bertkit.system.paths import user_path
 from bertkit.training.trainer.callbacks import Callback
 
 if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
+    from bertkit.habits.sentences.sentence_training import Trainable
 
 
 class BatchSamplers(StrEnum):
@@ -121,7 +126,7 @@ class TrainerOptions(TypedDict, total=False):
     """Keywords of :class:`SentenceTransformerTrainer`."""
 
     eval_dataset: Any
-    loss: ComparisonLoss | None
+    loss: TrainingLoss | None
     evaluator: Evaluator | Sequence[Evaluator] | None
     callbacks: Sequence[Callback] | None
 
@@ -143,7 +148,7 @@ class SentenceTransformerTrainer:
 
     def __init__(
         self,
-        model: SentenceTransformer,
+        model: Trainable,
         args: SentenceTransformerTrainingArguments | None = None,
         train_dataset: Any = None,
         **options: Unpack[TrainerOptions],
@@ -153,7 +158,7 @@ class SentenceTransformerTrainer:
         self.train_dataset, self.eval_dataset = train_dataset, options.get("eval_dataset")
         if isinstance(loss := options.get("loss"), Mapping):
             raise InputError("a dict of losses goes with a dict of data sets: train on one after the other")
-        self.loss = CoSENTLoss(model) if loss is None else loss
+        self.loss = self.usual_loss(model) if loss is None else loss
         evaluator = options.get("evaluator")
         self.evaluators: list[Evaluator] = (
             [] if evaluator is None else list(evaluator) if isinstance(evaluator, Sequence) else [evaluator]
@@ -161,6 +166,11 @@ class SentenceTransformerTrainer:
         self.callbacks = list(options.get("callbacks") or ())
         if other := [each for each in self.callbacks if not isinstance(each, Callback)]:
             raise InputError(f"callbacks must be bertkit.Callback objects, got a {type(other[0]).__name__}")
+
+    @staticmethod
+    def usual_loss(model: Trainable) -> TrainingLoss:
+        """The loss where none is given."""
+        return CoSENTLoss(model)
 
     def train(self, **options: object) -> TrainOutput:
         """Train; the model is changed. Returns steps, the loss of the last epoch and the last scores."""
@@ -204,3 +214,27 @@ class SentenceTransformerTrainer:
 
     def _plan(self) -> TrainingPlan:
         return self.args.plan(list(getattr(self.train_dataset, "column_names", ())))
+
+
+class CrossEncoderTrainingArguments(SentenceTransformerTrainingArguments):
+    """The same for :class:`CrossEncoderTrainer`."""
+
+
+class CrossEncoderTrainer(SentenceTransformerTrainer):
+    """Trains a :class:`CrossEncoder` of one output in place, by default with binary cross-entropy."""
+
+    @staticmethod
+    def usual_loss(model: Trainable) -> TrainingLoss:
+        return BinaryCrossEntropyLoss(model)
+
+
+class SparseEncoderTrainingArguments(SentenceTransformerTrainingArguments):
+    """The same for :class:`SparseEncoderTrainer`."""
+
+
+class SparseEncoderTrainer(SentenceTransformerTrainer):
+    """Trains a :class:`SparseEncoder` in place, by default with :class:`SpladeLoss` and its usual penalties."""
+
+    @staticmethod
+    def usual_loss(model: Trainable) -> TrainingLoss:
+        return SpladeLoss(model, SparseMultipleNegativesRankingLoss(model), 3e-5, 5e-5)

@@ -1,4 +1,4 @@
-"""Train a :class:`SentenceTransformer` in place on rows in memory, by the training loop of ``bertkit finetune``."""
+"""Train a model in place on rows in memory, by the training loop of ``bertkit finetune``."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 import torch
 
-from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.errors import DataError, InputError
 from bertkit.habits.keywords import known_keywords
-from bertkit.habits.sentences.comparison_losses import ComparisonLoss, LossWorkflow
-from bertkit.habits.sentences.training_rows import TASKS, compared_rows
-from bertkit.inference.sentence_encoder import SentenceEncoder
+from bertkit.habits.sentences.comparison_losses import TrainingLoss
 from bertkit.system.console import say
-from bertkit.tasks.embeddings.features import TextColumns
-from bertkit.tasks.embeddings.task import EmbeddingExample
 from bertkit.tasks.examples import Examples
+from bertkit.tasks.workflow import AnyWorkflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune import resolved
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, fit
@@ -28,10 +25,6 @@ from bertkit.training.finetuning.fit import FitOptions as LoopFitOptions
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from bertkit.training.trainer.loop_options import Record
 from bertkit.training.trainer.used_words import all_words
-
-if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
-    from bertkit.model.text_comparison import TextComparison
 
 Evaluator = Callable[..., dict[str, float] | float]
 
@@ -74,45 +67,56 @@ class TrainingPlan:
         return config, steps if steps < epochs * per_epoch else None
 
 
+class Trainable(Protocol):
+    """A model that is trained in place."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizer: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def longest(self) -> int:
+        """Most tokens that are read of a text."""
+
+    def save_pretrained(self, path: str | Path) -> None: ...
+
+    def take_over(self, network: Any) -> None:
+        """Go on with the weights of a trained network, but with its own settings."""
+
+
 class Prepared(NamedTuple):
-    """A model of the training loop, and what it reads its rows with."""
+    """A model of the training loop, and what it reads its rows with.
 
-    workflow: LossWorkflow
-    network: TextComparison
+    last: the step at which the training ends, where that is before its last epoch does.
+    """
+
+    workflow: AnyWorkflow
+    network: Any
     config: FinetuneConfig
-    train: TextColumns
-
-    def encoded(self, examples: Sequence[EmbeddingExample], model: SentenceTransformer) -> TextColumns:
-        """Further rows as token ids."""
-        return self.workflow.encode(examples, model.tokenizer, self.config, labelled=True)
+    train: Any
+    last: int | None
 
 
-def prepare(
-    model: SentenceTransformer, examples: Examples[EmbeddingExample], loss: ComparisonLoss, plan: TrainingPlan
-) -> tuple[Prepared, int | None]:
-    """A copy of the model with its loss, and the step at which the training ends before its last epoch does."""
-    workflow = LossWorkflow(TASKS[loss.compares])
-    workflow.objective = loss.objective
-    if fault := workflow.train_fault(examples):
-        raise DataError(fault)
+def prepare(model: Trainable, examples: Examples[Any], loss: TrainingLoss, plan: TrainingPlan) -> Prepared:
+    """A copy of the model with its loss."""
+    workflow = loss.workflow()
     given = replace(plan, settings={**(plan.settings or {}), **loss.settings})
     config, last = given.of_rows(len(examples))
     workflow.check_settings(config)
     prompts = dict(zip(("query_prompt", "document_prompt"), plan.prompts, strict=True))
-    config = config.model_copy(update={"max_length": model.max_seq_length, **prompts})
+    config = config.model_copy(update={"max_length": model.longest, **prompts})
     with TemporaryDirectory() as name:
         folder = Path(name)
-        model.encoder.save_pretrained(folder)
+        model.save_pretrained(folder)
         config = resolved(workflow, workflow.start_shape(folder, config), config, len(examples))
         network = workflow.new_model(folder, seed=config.seed, device=model.device, settings=config)
-    train = workflow.encode(examples, model.tokenizer, config, labelled=True)
-    return Prepared(workflow, network, config, train), last
+    return Prepared(workflow, network, config, workflow.encode(examples, model.tokenizer, config, labelled=True), last)
 
 
 def train_rows(
-    model: SentenceTransformer,
+    model: Trainable,
     rows: Any,
-    loss: ComparisonLoss,
+    loss: TrainingLoss,
     plan: TrainingPlan,
     *,
     dev: Any = None,
@@ -122,51 +126,37 @@ def train_rows(
 
     dev: rows on which the best epoch is chosen; None keeps the last.
     """
-    if not isinstance(loss, ComparisonLoss):
+    if not isinstance(loss, TrainingLoss):
         raise InputError(
-            f"a loss of bertkit.sentence_transformers.losses was expected, got a {type(loss).__name__}; for a loss of "
-            "your own train SentenceModel in your own loop"
+            f"a loss of bertkit.sentence_transformers.losses was expected, got a {type(loss).__name__}; with a loss of "
+            "your own train a bertkit.AutoModel in a loop of your own"
         )
-    examples = compared_rows(rows, loss.compares)
-    prepared, last = prepare(model, examples, loss, plan)
+    examples = loss.examples(rows)
+    if fault := loss.workflow().train_fault(examples):
+        raise DataError(fault)
+    workflow, network, config, train, last = prepare(model, examples, loss, plan)
     judged = None
     if dev is not None:
-        compared = compared_rows(dev, loss.compares)
-        judged = Dev(compared, prepared.encoded(compared, model))
+        compared = loss.examples(dev)
+        judged = Dev(compared, workflow.encode(compared, model.tokenizer, config, labelled=True))
     follow = [*callbacks, *([] if last is None else [_EndAt(last)])]
     options = LoopFitOptions(label="training", callbacks=follow)
-    found = fit(
-        cast(Any, prepared.network),
-        prepared.workflow,
-        prepared.train,
-        judged,
-        prepared.config,
-        seed=prepared.config.seed,
-        options=options,
-    )
-    take_over(model, prepared.network)
+    found = fit(network, workflow, train, judged, config, seed=config.seed, options=options)
+    model.take_over(network)
     return found
 
 
-def take_over(model: SentenceTransformer, network: TextComparison) -> None:
-    """Give a model the weights of a trained network, whose prompts and length are its own."""
-    parts = SentenceParts(model.config, network.sentences.head.parts().weights)
-    model.encoder = SentenceEncoder(network.sentences.encoder.eval(), model.tokenizer, sentence=parts)
-
-
-def mean_loss(model: SentenceTransformer, rows: Any, loss: ComparisonLoss, plan: TrainingPlan) -> float:
+def mean_loss(model: Trainable, rows: Any, loss: TrainingLoss, plan: TrainingPlan) -> float:
     """The loss of rows in eval mode, the mean over their batches."""
-    prepared, _ = prepare(model, compared_rows(rows, loss.compares), loss, plan)
-    prepared.workflow.set_up(prepared.network, prepared.train, prepared.config)
-    network, size, values = prepared.network.eval(), plan.batch_size, []
+    workflow, network, config, encoded, _ = prepare(model, loss.examples(rows), loss, plan)
+    workflow.set_up(network, encoded, config)
+    network.eval()
+    values = []
     with torch.inference_mode():
-        for first in range(0, len(prepared.train), size):
-            batch = range(first, min(first + size, len(prepared.train)))
-            terms = network.forward_packed(
-                cast(Any, prepared.workflow.collate(prepared.train, list(batch))).to(model.device)
-            ).loss_terms
-            assert terms is not None
-            values.append(float(terms["loss"].mean()))
+        for first in range(0, len(encoded), plan.batch_size):
+            batch = list(range(first, min(first + plan.batch_size, len(encoded))))
+            terms = network.forward_packed(workflow.collate(encoded, batch).to(model.device)).loss_terms
+            values.append(sum(float(term.mean()) for term in terms.values()))
     return sum(values) / len(values)
 
 
@@ -184,17 +174,16 @@ class _EndAt(Callback):
 class EvaluateEpochs(Callback):
     """Calls evaluators after each epoch with a model that has the weights of then; ``found`` keeps what they say."""
 
-    def __init__(self, model: SentenceTransformer, evaluators: Sequence[Evaluator], output_path: str | None) -> None:
+    def __init__(self, model: Trainable, evaluators: Sequence[Evaluator], output_path: str | None) -> None:
         self.model, self.evaluators, self.output_path = model, evaluators, output_path
         self.found: list[dict[str, float]] = []
 
     def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
-        network = cast("TextComparison", trainer.model)
-        training = network.training
+        network, training = trainer.model, trainer.model.training
         where = {"output_path": self.output_path, "epoch": record["epoch"], "steps": trainer.at.step}
         scores: dict[str, float] = {}
         with all_words(network):
-            take_over(self.model, network)
+            self.model.take_over(network)
             for evaluator in self.evaluators:
                 told = evaluator(self.model, **where)
                 scores.update(told if isinstance(told, dict) else {type(evaluator).__name__: told})
@@ -219,7 +208,7 @@ class FitOptions(TypedDict, total=False):
 
 
 def fit_objectives(
-    model: SentenceTransformer, train_objectives: Sequence[tuple[Any, ComparisonLoss]], **options: Unpack[FitOptions]
+    model: Trainable, train_objectives: Sequence[tuple[Any, TrainingLoss]], **options: Unpack[FitOptions]
 ) -> None:
     """The older way to train: ``[(DataLoader of InputExamples, loss)]``, one of them.
 

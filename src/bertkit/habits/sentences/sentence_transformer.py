@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.config.sentence_config import QUERY, SentenceConfig, Similarity
+from bertkit.engine.backend import Network
 from bertkit.errors import InputError
 from bertkit.habit_table import remedy
 from bertkit.habits.keywords import known_keywords
@@ -28,6 +29,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.habits.sentences.sentence_training import FitOptions
+    from bertkit.model.text_comparison import TextComparison
 
 #: One vector or more, as an array, as a tensor, or as a list of tensors.
 Found = npt.NDArray[Any] | Tensor | list[Tensor]
@@ -177,16 +179,19 @@ class SentenceTransformer:
 
     @property
     def max_seq_length(self) -> int:
-        """Most tokens that are read of a text."""
-        own = self.encoder.pipeline.max_length
-        return min(self.config.max_length or own, own)
+        """Most tokens that are read of a text, as far as the model has positions for them."""
+        return self.config.max_length or self.encoder.pipeline.max_length
 
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
-        most = self.encoder.pipeline.config.max_input_length
-        if not 3 <= length <= most:
-            raise InputError(f"max_seq_length must be from 3 to {most} for this model, got {length!r}")
+        if length < 3:
+            raise InputError(f"max_seq_length must be 3 or more, got {length!r}")
         self._say(max_length=length)
+
+    @property
+    def longest(self) -> int:
+        """Most tokens that are read of a text."""
+        return min(self.max_seq_length, self.encoder.pipeline.max_length)
 
     def get_max_seq_length(self) -> int:
         """:attr:`max_seq_length`."""
@@ -250,7 +255,7 @@ class SentenceTransformer:
             texts if isinstance(texts, str) else list(texts),
             prompt=self.config.prompt(options.get("prompt"), named),
             truncation=True,
-            max_length=self.max_seq_length,
+            max_length=self.longest,
             progress=options.get("show_progress_bar"),
         )
         if isinstance(texts, str):
@@ -288,9 +293,7 @@ class SentenceTransformer:
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Token ids of texts, padded, as tensors."""
-        found = self.tokenizer(
-            list(texts), padding=True, truncation=True, max_length=self.max_seq_length, return_tensors="pt"
-        )
+        found = self.tokenizer(list(texts), padding=True, truncation=True, max_length=self.longest, return_tensors="pt")
         return dict(found)
 
     preprocess = tokenize
@@ -315,8 +318,25 @@ class SentenceTransformer:
     def to(self, device: str | torch.device) -> Self:
         """Move the model."""
         if find_device(device) != self.device:
-            moved = self.encoder.pipeline.model.to(find_device(device))
-            self.encoder = SentenceEncoder(moved, self.tokenizer, sentence=self.encoder.pipeline.sentence)
+            self._go_on(self.encoder.pipeline.model.to(find_device(device)))
+        return self
+
+    def half(self) -> Self:
+        """Keep the weights in 16 bits; vectors stay float32."""
+        return self._go_on(self.encoder.pipeline.model.half())
+
+    def bfloat16(self) -> Self:
+        """The same with the range of 32 bits."""
+        return self._go_on(self.encoder.pipeline.model.bfloat16())
+
+    def take_over(self, network: TextComparison) -> None:
+        """Go on with the weights of a trained network; prompts, length and comparison stay."""
+        parts = SentenceParts(self.config, network.sentences.head.parts().weights)
+        self._go_on(network.sentences.encoder.eval(), parts)
+
+    def _go_on(self, model: Network, parts: SentenceParts | None = None) -> Self:
+        parts = parts or self.encoder.pipeline.sentence
+        self.encoder = SentenceEncoder(model, self.tokenizer, sentence=parts)
         return self
 
     def eval(self) -> Self:

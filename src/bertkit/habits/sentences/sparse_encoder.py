@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from bertkit.inference.sparse_encoding import SparseEmbedding, SparseEncodingPip
 from bertkit.system.json_files import write_json
 from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    from bertkit.model.sparse_comparison import SparseComparison
 
 Words = list[tuple[str, float]]
 
@@ -84,6 +88,15 @@ class SparseEncoder:
 
     @property
     def max_seq_length(self) -> int:
+        """Most tokens that are read of a text, as far as the model has positions for them."""
+        return self.pipe.settings.max_length or self.pipe.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        self.pipe.settings = replace(self.pipe.settings, max_length=length)
+
+    @property
+    def longest(self) -> int:
         """Most tokens that are read of a text."""
         return self.pipe.max_length
 
@@ -176,6 +189,12 @@ class SparseEncoder:
             write_json(folder / name, content)
 
     save = save_pretrained
+
+    def take_over(self, network: SparseComparison) -> None:
+        """Go on with the weights of a trained network."""
+        settings = self.pipe.settings
+        self.pipe = pipeline("sparse-encoding", network.network.eval(), self.tokenizer)
+        self.pipe.settings = settings
 
     def __getattr__(self, name: str) -> Any:
         near = remedy("SparseEncoder", name, dir(type(self)))
