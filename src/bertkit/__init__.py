@@ -52,9 +52,19 @@ _NAMES = {
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",
+    "bertkit.habits.sentences.input_example": "InputExample",
+    "bertkit.habits.sentences.rerankers": "CrossEncoder",
+    "bertkit.habits.sentences.sentence_trainer": """
+        CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
+        SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
+    """,
+    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
+    "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
+    "bertkit.sentence_transformers": "evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipelines": "pipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
+    "bertkit.inference.retrieval.grouped_texts": "find_clusters find_duplicates find_topics",
     "bertkit.inference.retrieval.search_index": "SearchIndex",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -70,7 +80,7 @@ _ALIASES = {
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
 #: Modules of public names.
-_MODULES = ("static", "visualize")
+_MODULES = ("sentence_transformers", "static", "visualize")
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 
@@ -81,7 +91,9 @@ def __getattr__(name: str) -> Any:
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         if not name.startswith("_"):
-            _refuse_habit(name)
+            from bertkit.system.lazy_names import refuse_habit
+
+            refuse_habit("bertkit", "import", name)
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
     from bertkit.errors import needs_bertkit
 
@@ -89,15 +101,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_MODULE_OF[target]), target)
     globals()[name] = value
     return value
-
-
-def _refuse_habit(name: str) -> None:
-    # An AttributeError would be replaced by Python's own words about the import.
-    from bertkit.habit_table import habits
-
-    habit = habits().get(("import", name))
-    if habit is not None:
-        raise ImportError(f"bertkit has no {name!r}; write {habit.ours}", name="bertkit")
 
 
 def __dir__() -> list[str]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from bertkit import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from bertkit import BertForMaskedLM, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from bertkit.habits.page import page
-from finetune_data import labelled_texts
+from finetune_data import labelled_texts, tiny_start
+from habits.compared_texts import Dataset, matches, scored_pairs, triplets
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run
 from pipeline_helpers import save_tiny
 
@@ -32,6 +33,10 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
         "TEXTS": [text for text, _ in rows],
         "LABELS": [label for _, label in rows],
         "SENTENCES": ["A man is eating food.", "A man eats a meal.", "A girl plays the violin.", "The stock fell."],
+        "MATCHES": matches(),
+        "TRIPLETS": triplets(),
+        "SCORED": scored_pairs(),
+        "Dataset": Dataset,
         "PAIRS": [("A man is eating.", "Someone eats."), ("A man is eating.", "The sky is blue.")],
     }
 
@@ -42,6 +47,8 @@ def _models(folder: Path) -> dict[str, str]:
     made = {
         "CLASSIFIER": save_tiny(folder / "classifier", BertForSequenceClassification, **labels),
         "CROSS": save_tiny(folder / "cross", BertForSequenceClassification, num_labels=1),
+        "SPARSE": save_tiny(folder / "sparse", BertForMaskedLM),
+        "WORDS": tiny_start(folder / "words"),
         "TAGGER": save_tiny(folder / "tagger", BertForTokenClassification, **tags),
         "ANSWERER": save_tiny(folder / "answerer", BertForQuestionAnswering),
         "ENCODER": save_tiny(folder / "encoder"),
