@@ -30,7 +30,8 @@ def analyze(
     model: TrainedModel,
     pairs: Pairs = False,
     out: Annotated[
-        Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
+        Path | None,
+        Parameter(alias="-o", help="With --file: write a .jsonl, .csv, .tsv, .xlsx or .parquet; resumable."),
     ] = None,
     source: Source = Source(),
     common: Computing = Computing(),

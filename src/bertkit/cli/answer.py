@@ -6,18 +6,20 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
 from bertkit.cli.placed import Placed
+from bertkit.cli.results import PAGE, AnswerFile, check_excel, row_with
 from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
 
 if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
     from bertkit.tasks.spans.task import SpanExample
 
 
@@ -64,14 +66,7 @@ def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
     model: TrainedModel,
     where: Context = Context(),
-    out: Annotated[
-        Path | None,
-        Parameter(
-            alias="-o",
-            help="Write the contexts with their answers marked, as a page (.html), or with --file {id: answer}, as in "
-            "official submissions (.json).",
-        ),
-    ] = None,
+    results: AnswerFile = AnswerFile(),
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),
     common: Computing = Computing(),
@@ -88,22 +83,28 @@ def answer(
         bertkit answer --model run "Who?" "When?" --context-file report.txt
         bertkit answer --model run "Who?" --context-file report.txt -o who.html
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
+        bertkit answer --model run --file questions.jsonl --out answers.xlsx
     """
-    questions = _questions(question, where)
+    from bertkit.inference.row_files import FORMATS
+
+    questions, out = _questions(question, where), results.out
     marked = None
-    if out is not None and out.suffix == ".html":
+    to_rows = out is not None and out.suffix in FORMATS and results.check()
+    if out is not None and out.suffix == PAGE:
         from bertkit.visualize.html_text import MarkedTexts
 
         marked = MarkedTexts("Answers")
-    if out is not None:
+    if out is not None and not to_rows:
+        check_excel(out, excel=results.excel)
         if where.file is None and marked is None:
             raise ConfigError(
-                "--out needs --file, unless it is a page (.html); answers to single questions go to standard output"
+                f"--out needs --file, which has ids, to write {out}; without, give a name that ends in {PAGE} or "
+                f"{', '.join(FORMATS)}"
             )
         if out.exists():
             raise ConfigError(f"{out} exists already; remove it or choose another name")
     predictions = {}
-    for asked, found in answers(
+    answered = answers(
         "question-answering",
         model,
         common,
@@ -115,7 +116,13 @@ def answer(
         max_seq_len=search.max_seq_len,
         doc_stride=search.doc_stride,
         truncation=search.truncate,
-    ):
+    )
+    if to_rows:
+        from_file = where.file is not None
+        listed = ((_row(asked, from_file=from_file), [_cells(one) for one in found]) for asked, found in answered)
+        results.write_lists(listed, "answers", {}, common)
+        return
+    for asked, found in answered:
         if marked is not None:
             marked.add(asked.context, found[0].marks(), asked.question)
         if out is not None and marked is None:
@@ -136,6 +143,18 @@ def answer(
         say(f"wrote {counted(len(predictions), 'answer')} to {out}")
         if common.json:
             write_json({"out": str(out), "questions": len(predictions)})
+
+
+def _row(asked: SpanExample, *, from_file: bool) -> FileRow:
+    """A question as a row of its file; a context that the command was given is not repeated."""
+    if from_file:
+        return row_with(id=asked.id, question=asked.question, context=asked.context)
+    return row_with(question=asked.question)
+
+
+def _cells(found: dict[str, Any]) -> dict[str, Any]:
+    """An answer as the cells of a row."""
+    return {name: found[name] for name in ("answer", "score", "start", "end")}
 
 
 def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExample]:

@@ -221,8 +221,9 @@ class WorkbookFile(TableFile):
                 book.write([*cells, *[None] * (len(names) - len(cells))])
         if book.num_cut:
             say(
-                f"WARNING: {counted(book.num_cut, 'cell')} of {self.out} had more than the {MAX_CHARACTERS:,} characters "
-                "that Excel holds and end with a mark where they were cut; a .csv, .parquet or .jsonl file has them whole"
+                f"WARNING: {counted(book.num_cut, 'cell')} of {self.out} had more than {MAX_CHARACTERS:,} characters, "
+                "which Excel cannot hold, and end with a mark where they were cut; write .csv, .parquet or .jsonl to "
+                "keep them whole"
             )
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, BinaryIO, Self
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from bertkit.errors import DataError
@@ -82,7 +82,9 @@ class Workbook:
             self._next_sheet()
         self._write(cells)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._sheet is not None:
             self._end_sheet()
         if kind is None:
@@ -130,7 +132,7 @@ class Workbook:
     def _write_parts(self) -> None:
         numbers = range(1, self._sheets + 1)
         names = "".join(
-            f'<sheet name={quoteattr("rows" if number == 1 else f"rows {number}")} sheetId="{number}" r:id="r{number}"/>'
+            f'<sheet name="rows{"" if number == 1 else f" {number}"}" sheetId="{number}" r:id="r{number}"/>'
             for number in numbers
         )
         sheets = "".join(
