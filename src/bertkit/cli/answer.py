@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
 from bertkit.cli.placed import Placed
-from bertkit.cli.results import PAGE, AnswerFile, check_excel, row_with
+from bertkit.cli.results import PAGE, AnswerFile, check_excel, named, row_with, with_id
 from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
@@ -61,6 +61,18 @@ class Search:
         bool, Parameter(negative=(), help="Truncate questions that are too long, instead of refusing them.")
     ] = False
 
+    @property
+    def options(self) -> dict[str, float | bool | None]:
+        """For the call of a pipeline."""
+        return {
+            "handle_impossible_answer": self.impossible,
+            "null_threshold": self.threshold,
+            "max_answer_len": self.max_answer_len,
+            "max_seq_len": self.max_seq_len,
+            "doc_stride": self.doc_stride,
+            "truncation": self.truncate,
+        }
+
 
 def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
@@ -85,56 +97,34 @@ def answer(
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
         bertkit answer --model run --file questions.jsonl --out answers.xlsx
     """
-    from bertkit.inference.row_files import FORMATS
-
-    questions, out = _questions(question, where), results.out
-    marked = None
-    to_rows = out is not None and out.suffix in FORMATS and results.check()
+    questions, from_file = _questions(question, where), where.file is not None
+    to_rows, out, marked = _writes_rows(results, from_file=from_file), results.out, None
     if out is not None and out.suffix == PAGE:
         from bertkit.visualize.html_text import MarkedTexts
 
         marked = MarkedTexts("Answers")
-    if out is not None and not to_rows:
-        check_excel(out, excel=results.excel)
-        if where.file is None and marked is None:
-            raise ConfigError(
-                f"--out needs --file, which has ids, to write {out}; without, give a name that ends in {PAGE} or "
-                f"{', '.join(FORMATS)}"
-            )
-        if out.exists():
-            raise ConfigError(f"{out} exists already; remove it or choose another name")
-    predictions = {}
-    answered = answers(
-        "question-answering",
-        model,
-        common,
-        questions,
-        top_k=1 if top_k is None else top_k,
-        handle_impossible_answer=search.impossible,
-        null_threshold=search.threshold,
-        max_answer_len=search.max_answer_len,
-        max_seq_len=search.max_seq_len,
-        doc_stride=search.doc_stride,
-        truncation=search.truncate,
-    )
+    several = {} if top_k is None else {"top_k": top_k}
+    answered = answers("question-answering", model, common, questions, **{"top_k": 1, **several}, **search.options)
     if to_rows:
-        from_file = where.file is not None
-        listed = ((_row(asked, from_file=from_file), [_cells(one) for one in found]) for asked, found in answered)
+        listed = ((_row(asked, from_file=from_file), list(map(_cells, found))) for asked, found in answered)
         results.write_lists(listed, "answers", {}, common)
         return
+    predictions = {}
     for asked, found in answered:
         if marked is not None:
             marked.add(asked.context, found[0].marks(), asked.question)
         if out is not None and marked is None:
             predictions[asked.id] = found[0]["answer"]
-        elif common.json:
-            identity = {"id": asked.id} if where.file is not None else {}
-            more = {"answers": found} if top_k is not None else {}
-            write_json({**identity, "question": asked.question, **found[0], **more})
-        else:
-            for one in found:
-                place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
-                write_line(f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}\t{one_line(asked.question)}")
+            continue
+        row = _row(asked, from_file=from_file)
+        if common.json:
+            more = {"answers": found} if several else {}
+            write_json({**named(row), "question": asked.question, **found[0], **more})
+            continue
+        for one in found:
+            place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
+            shown = f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}"
+            write_line(f"{shown}\t{with_id(row, one_line(asked.question))}")
     if out is not None and marked is not None:
         write_atomically(out, marked.page())
         say(f"wrote {out}")
@@ -143,6 +133,24 @@ def answer(
         say(f"wrote {counted(len(predictions), 'answer')} to {out}")
         if common.json:
             write_json({"out": str(out), "questions": len(predictions)})
+
+
+def _writes_rows(results: AnswerFile, *, from_file: bool) -> bool:
+    """Whether a table is written; ConfigError before any work for what could not be written."""
+    from bertkit.inference.row_files import FORMATS
+
+    out = results.out
+    if out is None or out.suffix in FORMATS:
+        return results.check()
+    check_excel(out, excel=results.excel)
+    if not from_file and out.suffix != PAGE:
+        raise ConfigError(
+            f"--out needs --file, which has ids, to write {out}; without, give a name that ends in {PAGE} or "
+            f"{', '.join(FORMATS)}"
+        )
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it or choose another name")
+    return False
 
 
 def _row(asked: SpanExample, *, from_file: bool) -> FileRow:
