@@ -52,8 +52,9 @@ def duplicates(
     For example:
 
         bertkit duplicates questions.csv --model DIR
-        bertkit duplicates questions.csv --model DIR --threshold auto --out same.xlsx
-        bertkit duplicates questions.csv --model DIR --threshold 0.95 --pairs --json
+        bertkit duplicates questions.csv --model DIR --threshold auto
+        bertkit duplicates questions.csv --model DIR --out same.xlsx
+        bertkit duplicates questions.csv --model DIR --pairs --json
     """
     if pairs and results != ResultFile():
         raise ConfigError("--out writes groups; leave --pairs out")
@@ -119,7 +120,7 @@ def _conclude(rows: TextRows, found: NearGroups, shown: int, *, automatic: bool)
             say(f"  {line}")
     more = "" if len(found.groups) <= shown else f"; the {shown:,} most similar are shown (--limit)"
     num = sum(len(group.rows) for group in found.groups)
-    how = " (auto: 95 % of the texts are less like their second nearest)" if automatic else ""
+    how = " (auto: from the nearest and second nearest of each)" if automatic else ""
     say(
         f"{counted(len(rows.texts), 'text')}: {num:,} in {counted(len(found.groups), 'group')} of duplicates, with a "
         f"cosine of at least {found.threshold:.4g}{how}{more}"

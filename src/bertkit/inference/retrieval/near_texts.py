@@ -17,8 +17,8 @@ from bertkit.tasks.hold_out import group_rows, plain_text
 
 #: Vectors that are compared at once with as many others.
 ROWS = 2048
-#: Of the similarities of texts with their second nearest, the share that :func:`auto_threshold` leaves below it.
-BELOW = 0.95
+#: Of :func:`auto_threshold`, which describes them.
+CHANCE, BELOW, STRICT = 0.1, 0.95, 0.9
 #: Texts from which on there is an automatic threshold.
 FEWEST = 20
 
@@ -74,7 +74,7 @@ def find_groups(
     same = group_rows(map(plain_text, texts))
     vectors_ND = encode([rows[0] for rows in same])
     closest, second = nearest_two(vectors_ND, advance)
-    chosen = auto_threshold(second) if threshold is None else threshold
+    chosen = auto_threshold(closest, second) if threshold is None else threshold
     members: dict[int, list[tuple[int, float]]] = {}
     firsts, cosines = firsts_of_groups(vectors_ND, chosen, advance)
     for rows, first, cosine in zip(same, firsts.tolist(), cosines.tolist(), strict=True):
@@ -94,18 +94,26 @@ def nearest_two(vectors_ND: Floats, advance: Callable[[int], None] = lambda coun
     return found[:, 0], found[:, 1]
 
 
-def auto_threshold(second: Floats) -> float:
-    """A threshold from the texts themselves: :data:`BELOW` of them are less like their *second* nearest text.
+def auto_threshold(closest: Floats, second: Floats) -> float:
+    """A threshold from the texts themselves: their cosines with the nearest other text, and with the second nearest.
 
-    Few texts have two duplicates, so the second nearest text shows how alike texts are that only have a subject in
-    common. See decision 0281.
+    Few texts have two duplicates, so second nearest texts show how alike texts are that only have a subject in common.
+    It is the lowest cosine that at most :data:`CHANCE` times as many texts reach with their second nearest as with their
+    nearest; at least what :data:`BELOW` of the second nearest are below, so that it fits models whose cosines are all
+    high; and at most :data:`STRICT` if that allows it, for lists in which texts have several duplicates. Decision 0281
+    has what it is worth.
     """
     if len(second) < FEWEST:
         raise InputError(
             f"an automatic threshold needs {FEWEST} different texts, and there are {len(second)}; give a cosine, for "
             "example threshold=0.9"
         )
-    return min(float(np.quantile(second, BELOW)), 1.0)
+    candidates, others = np.sort(closest), np.sort(second)
+    pairs = len(candidates) - np.searchsorted(candidates, candidates)
+    chance = len(others) - np.searchsorted(others, candidates)
+    rare = candidates[chance <= CHANCE * pairs]
+    lowest = float(rare[0]) if len(rare) else 1.0
+    return min(max(float(np.quantile(second, BELOW)), min(lowest, STRICT)), 1.0)
 
 
 def firsts_of_groups(
@@ -194,7 +202,7 @@ def find_near_texts(
     groups = group_rows(map(plain_text, texts))
     firsts = np.array([rows[0] for rows in groups], np.int64)
     vectors_ND = encode(firsts.tolist())
-    chosen = auto_threshold(nearest_two(vectors_ND, advance)[1]) if threshold is None else threshold
+    chosen = auto_threshold(*nearest_two(vectors_ND, advance)) if threshold is None else threshold
     rows, others, cosines, total = similar_pairs(vectors_ND, chosen, limit, advance)
     pairs = zip(firsts[rows].tolist(), firsts[others].tolist(), cosines.tolist(), strict=True)
     return NearTexts([rows for rows in groups if len(rows) > 1], list(pairs), total, chosen)

@@ -238,7 +238,22 @@ def test_the_automatic_threshold_separates_pairs_from_texts_of_a_subject() -> No
     sparse = find_groups([f"text {number}" for number in range(200)], lambda rows: texts[rows], None)
     assert sum(len(group.rows) for group in sparse.groups) <= 50  # without copies there are few, not half of the texts
     with pytest.raises(InputError, match=f"needs {FEWEST} different texts, and there are 19"):
-        auto_threshold(np.zeros(FEWEST - 1, np.float32))
+        auto_threshold(np.zeros(FEWEST - 1, np.float32), np.zeros(FEWEST - 1, np.float32))
+
+
+def test_the_automatic_threshold_follows_its_rule() -> None:
+    """Ten of a hundred texts have a near duplicate; the others are alike by chance, evenly from 0 to 0.5."""
+    chance = np.linspace(0.0, 0.5, 100, dtype=np.float32)
+    closest = np.concatenate([chance[:90], np.full(10, 0.85, np.float32)])
+    found = auto_threshold(closest, chance - 0.1)
+    assert np.quantile(chance - 0.1, 0.95) <= found <= 0.85
+    assert (chance - 0.1 >= found).sum() <= 0.1 * (closest >= found).sum() or found == pytest.approx(
+        np.quantile(chance - 0.1, 0.95)
+    )
+    several = np.full(100, 0.95, np.float32)  # every text has several duplicates
+    assert auto_threshold(several, np.linspace(0.2, 0.94, 100, dtype=np.float32)) <= 0.95
+    high = np.linspace(0.93, 0.99, 100, dtype=np.float32)  # a model whose cosines are all high
+    assert auto_threshold(high, high) == pytest.approx(np.quantile(high, 0.95))
 
 
 def test_same_texts_are_in_one_group_and_the_surest_groups_come_first() -> None:
