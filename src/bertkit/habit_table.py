@@ -22,6 +22,9 @@ Meaning = Literal["same", "nothing", "otherwise"]
 _TABLE = """
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
+command | --csv | other | otherwise | --out X.csv
+command | --decimal | other | otherwise | --excel
+command | --format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
 command | --label-column | other | otherwise | --label
@@ -29,16 +32,22 @@ command | --lr | other | otherwise | --learning-rate
 command | --matryoshka-dims | st | otherwise | --matryoshka
 command | --max-len | other | otherwise | --max-length
 command | --max-seq-length | tf | otherwise | --max-length
+command | --min-similarity | other | otherwise | --threshold
 command | --model-name-or-path | tf | otherwise | --model
 command | --num-epochs | other | otherwise | --epochs
 command | --num-train-epochs | tf | otherwise | --epochs
 command | --output | other | otherwise | --out
 command | --output-dir | tf | otherwise | --out
+command | --output-file | other | otherwise | --out
+command | --output-format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
+command | --save | other | otherwise | --out
 command | --scale | st | otherwise | --temperature
+command | --similarity-threshold | other | otherwise | --threshold
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+command | --xlsx | other | otherwise | --out X.xlsx
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
