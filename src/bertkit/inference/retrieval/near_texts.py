@@ -98,10 +98,10 @@ def auto_threshold(closest: Floats, second: Floats) -> float:
     """A threshold from the texts themselves: their cosines with the nearest other text, and with the second nearest.
 
     Few texts have two duplicates, so second nearest texts show how alike texts are that only have a subject in common.
-    It is the lowest cosine that at most :data:`CHANCE` times as many texts reach with their second nearest as with their
-    nearest; at least what :data:`BELOW` of the second nearest are below, so that it fits models whose cosines are all
-    high; and at most :data:`STRICT` if that allows it, for lists in which texts have several duplicates. Decision 0281
-    has what it is worth.
+    It is the lowest cosine that at most :data:`CHANCE` times as many texts reach with their second nearest as with
+    their nearest; at least what :data:`BELOW` of the second nearest are below, so that it fits models whose cosines are
+    all high; and at most :data:`STRICT` if that allows it, for lists in which texts have several duplicates. Decision
+    0281 has what it is worth.
     """
     if len(second) < FEWEST:
         raise InputError(
