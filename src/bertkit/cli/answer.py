@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
+from bertkit.cli.common_options import (
+    Computing,
+    TrainedModel,
+    decode,
+    open_pipeline,
+    with_texts,
+    write_json,
+    write_line,
+)
 from bertkit.cli.placed import Placed
 from bertkit.cli.results import PAGE, AnswerFile, check_excel, named, row_with, with_id
 from bertkit.errors import ConfigError, counted
@@ -104,7 +112,8 @@ def answer(
 
         marked = MarkedTexts("Answers")
     several = {} if top_k is None else {"top_k": top_k}
-    answered = answers("question-answering", model, common, questions, **{"top_k": 1, **several}, **search.options)
+    pipe, options = open_pipeline("question-answering", model, common), {"top_k": 1, **several, **search.options}
+    answered = with_texts(questions, lambda given: pipe(given, **options))
     if to_rows:
         listed = ((_row(asked, from_file=from_file), list(map(_cells, found))) for asked, found in answered)
         results.write_lists(listed, "answers", {}, common)

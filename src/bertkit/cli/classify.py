@@ -16,15 +16,13 @@ from bertkit.cli.common_options import (
     Reading,
     Texts,
     open_pipeline,
-    pair_of,
     read_pair_rows,
     read_rows,
     with_texts,
 )
-from bertkit.cli.results import ResultFile, beside, named, with_id
+from bertkit.cli.results import ResultFile, beside, facts_of, shown
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, TextError, plural
-from bertkit.system.console import one_line
 
 if TYPE_CHECKING:
     from bertkit.tasks.reading.text_rows import FileRow
@@ -82,7 +80,7 @@ def classify(
     rows = (read_pair_rows if pairs else read_rows)(text, reading)
 
     def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
-        return run(_with_words(map(pair_of, given) if pairs else (row.text for row in given)))
+        return run(_with_words(row.asked for row in given))
 
     answered = with_texts(rows, labelled)
     if to_rows:
@@ -91,12 +89,10 @@ def classify(
         results.write((beside(row, each, rows.taken) for row, each in cells), rows.taken, common)
         return
     for row, found in answered:
-        texts = {"text": row.text} if row.pair is None or not pairs else {"text": row.text, "text_pair": row.pair}
         best = {} if several else found[0]
         more = {"labels": found} if several or len(found) > 1 else {}
-        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
-        line = with_id(row, "\t".join(map(one_line, texts.values())))
-        common.show({**named(row), **texts, **best, **more}, f"{shown}\t{line}")
+        ranked = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
+        common.show({**facts_of(row), **best, **more}, f"{ranked}\t{shown(row)}")
 
 
 def _cells(found: list[dict[str, Any]], share: str, *, several: bool, listed: bool) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Placed[str
 
 def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
     """The pairs of a command: two arguments each, two columns of a table, or lines with one tab."""
-    return read_pair_rows(texts, source).map(pair_of)
+    return read_pair_rows(texts, source).map(lambda row: (row.text, str(row.pair)))
 
 
 def read_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
@@ -237,12 +237,6 @@ def read_pair_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
         count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
         raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
     return Placed(((0, first._replace(pair=second.text)) for first, second in zip(rows, rows, strict=True)), str)
-
-
-def pair_of(row: FileRow) -> Pair:
-    """The two texts of a row."""
-    assert row.pair is not None
-    return row.text, row.pair
 
 
 def _halved(row: FileRow, source: Source) -> FileRow:
@@ -321,18 +315,12 @@ def decode(data: bytes, where: str, encoding: str | None) -> str:
         ) from None
 
 
-def answers(task: str, model: str, common: Computing, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
-    """Texts, pairs or questions, each with what a task's pipeline, called with some options, answers to it."""
-    pipe = open_pipeline(task, model, common)
-    return with_texts(items, lambda texts: pipe(texts, **options))
-
-
-def row_answers(
+def answers(
     task: str, model: str, common: Computing, rows: Placed[FileRow], **options: Any
 ) -> Iterator[tuple[FileRow, Any]]:
-    """The same of the texts of rows."""
+    """Rows, each with what a task's pipeline, called with some options, answers to its text or pair."""
     pipe = open_pipeline(task, model, common)
-    return with_texts(rows, lambda given: pipe((row.text for row in given), **options))
+    return with_texts(rows, lambda given: pipe((row.asked for row in given), **options))
 
 
 def open_pipeline(task: str, model: str, common: Computing, **options: Any) -> Any:

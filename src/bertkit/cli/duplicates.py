@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.cluster import Encoding, TextFile, TextRows, text_rows
 from bertkit.cli.common_options import Computing, Model, write_json
-from bertkit.cli.results import ResultFile, beside, id_of, with_id
+from bertkit.cli.results import ResultFile, beside, id_of, shown
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import Progress, aligned, one_line, say
@@ -107,7 +107,7 @@ def _show_group(rows: TextRows, number: int, group: Group, threshold: float, com
         "texts": [rows.texts[row] for row in group.rows],
     }
     lines = [
-        f"  {score:.4f}\t{rows.places[row]}\t{with_id(rows.rows[row], one_line(rows.texts[row]))}"
+        f"  {score:.4f}\t{rows.places[row]}\t{shown(rows.rows[row])}"
         for row, score in zip(group.rows, group.cosines, strict=True)
     ]
     common.show(facts, "\n".join([f"group {number}: {counted(len(group.rows), 'text')}", *lines]))

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Computing, Model, Reading, Texts, read_rows, row_answers, write_json, write_line
-from bertkit.cli.results import ResultFile, named, with_id
+from bertkit.cli.common_options import Computing, Model, Reading, Texts, answers, read_rows, write_json, write_line
+from bertkit.cli.results import ResultFile, facts_of, with_id
 from bertkit.system.console import one_line
 
 
@@ -37,14 +37,14 @@ def fill_mask(
     """
     rows, to_rows = read_rows(text, reading), results.check()
     options = {"targets": targets or None, "top_k": top_k, **reading.limits}
-    filled = row_answers("fill-mask", model, common, rows, **options)
+    filled = answers("fill-mask", model, common, rows, **options)
     masked = ((row, found if isinstance(found[0], list) else [found]) for row, found in filled)
     if to_rows:
         results.write_lists(((row, _cells(masks)) for row, masks in masked), "masks", rows.taken, common)
         return
     for row, masks in masked:
         if common.json:
-            write_json({**named(row), "text": row.text, "masks": masks})
+            write_json({**facts_of(row), "masks": masks})
             continue
         for guess in chain.from_iterable(masks):
             line = f"{guess['score']:.4f}  {guess['token_str']:<16} {one_line(guess['sequence'])}"

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.cluster import TextFile
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
-from bertkit.cli.results import Excel, check_excel
+from bertkit.cli.results import ID, Excel, check_excel
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
@@ -100,4 +100,5 @@ def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> Non
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
     notes = [note for note, marked in (("(cut)", truncated), ("(empty)", empty)) if marked is True]
-    write_line("\t".join([str(shown), one_line(text), *([] if pair is None else [one_line(pair)]), *notes]))
+    name = [] if row.get(ID) in (None, "") else [one_line(str(row[ID]))]
+    write_line("\t".join([str(shown), *name, one_line(text), *([] if pair is None else [one_line(pair)]), *notes]))

@@ -19,9 +19,8 @@ from bertkit.cli.common_options import (
     write_json,
 )
 from bertkit.cli.placed import Placed, located
-from bertkit.cli.results import ResultFile, beside, named, row_with, with_id
+from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
-from bertkit.system.console import one_line
 
 Asked = dict[str, Any]
 
@@ -87,7 +86,7 @@ def rerank(
         results.write((beside(row, cells, given.taken) for row, cells in scores), given.taken, common)
         return
     for row, each in found:
-        line = f"{each['score']:.4f}  {each['index']}  {with_id(row, one_line(each['text']))}"
+        line = f"{each['score']:.4f}  {each['index']}  {shown(row)}"
         common.show({**named(row), "query": text[0], **each}, line)
 
 

@@ -153,6 +153,16 @@ def named(row: FileRow) -> dict[str, str]:
     return {} if name is None else {ID: name}
 
 
+def facts_of(row: FileRow) -> dict[str, str]:
+    """Id and texts of a row as the first fields of an object."""
+    return {**named(row), "text": row.text, **({} if row.pair is None else {"text_pair": row.pair})}
+
+
+def shown(row: FileRow) -> str:
+    """Id and texts of a row as a part of a line, with tabs between them."""
+    return "\t".join(map(one_line, facts_of(row).values()))
+
+
 def with_id(row: FileRow, line: str) -> str:
     """``line`` behind the row's id and a tab, where there is one."""
     name = id_of(row)

@@ -11,9 +11,8 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, JsonLike, Model, OtherReading, open_pipeline, read_rows, with_texts
 from bertkit.cli.embed import VectorOptions
-from bertkit.cli.results import ResultFile, beside, named, with_id
+from bertkit.cli.results import ResultFile, beside, named, shown
 from bertkit.errors import ConfigError
-from bertkit.system.console import one_line
 
 
 def similarity(
@@ -62,4 +61,4 @@ def similarity(
         return
     for score, row in scored:
         facts: dict[str, JsonLike] = {**named(row), "text": text[0], "text_pair": row.text, "score": score}
-        common.show(facts, f"{score:.4f}  {with_id(row, one_line(row.text))}")
+        common.show(facts, f"{score:.4f}  {shown(row)}")

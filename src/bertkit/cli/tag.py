@@ -12,13 +12,13 @@ from bertkit.cli.common_options import (
     Source,
     Texts,
     TrainedModel,
+    answers,
     check_format,
     read_rows,
-    row_answers,
     write_json,
     write_line,
 )
-from bertkit.cli.results import PAGE, TagFile, named, with_id
+from bertkit.cli.results import PAGE, TagFile, facts_of, shown
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say
 
@@ -63,7 +63,7 @@ def tag(
         check_format(results.out, (PAGE,))
         page = MarkedTexts("Entities")
     options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
-    tagged = row_answers("token-classification", model, common, rows, **options)
+    tagged = answers("token-classification", model, common, rows, **options)
     if to_rows:
         listed = ((row, list(map(_cells, found))) for row, found in tagged)
         results.write_lists(listed, "entities", rows.taken, common)
@@ -72,9 +72,9 @@ def tag(
         if page is not None:
             page.add(row.text, found.marks())
         if common.json:
-            write_json({**named(row), "text": row.text, "entities": found})
+            write_json({**facts_of(row), "entities": found})
             continue
-        write_line(with_id(row, one_line(row.text)))
+        write_line(shown(row))
         for entity in map(_cells, found):
             place = f"{entity['start']}:{entity['end']}"
             write_line(f"  {entity['entity']:<8}  {entity['score']:.4f}  {place:<9}  {one_line(entity['word'])}")

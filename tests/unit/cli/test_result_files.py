@@ -15,6 +15,7 @@ import pytest
 
 from bertkit import (
     BertForMaskedLM,
+    BertForNextSentencePrediction,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
@@ -198,20 +199,21 @@ def test_a_query_and_its_documents_are_rows(models: Any, command: Command, tmp_p
         ("classify", BertForSequenceClassification, []),
         ("tag", BertForTokenClassification, []),
         ("similarity", BertModel, ["a good film"]),
+        ("next-sentence", BertForNextSentencePrediction, ["--text-pair", "note"]),
     ],
 )
 def test_ids_of_a_table_are_printed(
     name: str, kind: type[Any], texts: list[str], models: Any, command: Command
 ) -> None:
-    model = models(kind, **({} if kind is BertModel else {"num_labels": 2 + (name == "tag")}))
+    labels = {BertForSequenceClassification: 2, BertForTokenClassification: 3}
+    model = models(kind, **({"num_labels": labels[kind]} if kind in labels else {}))
     argv = [name, *texts, "--file", "in.csv", "--model", model]
     _, shown, _ = command(*argv)
     assert re.findall(r"(?:^|\t| )(00[789])\t", shown, re.MULTILINE) == ["007", "008", "009"]
     objects = [json.loads(line) for line in command(*argv, "--json")[1].splitlines()]
     assert [each["id"] for each in objects] == ["007", "008", "009"]
-    Path("plain.txt").write_text("the good film\n")  # the control: no ids where there are none
-    _, shown, _ = command(name, *texts, "--file", "plain.txt", "--model", model, "--json")
-    assert "id" not in json.loads(shown)
+    Path("in.csv").write_text(TABLE.replace("id,", "number,", 1))  # the control: no ids where there are none
+    assert not any("id" in json.loads(line) for line in command(*argv, "--json")[1].splitlines())
 
 
 def test_a_csv_for_a_german_excel(models: Any, command: Command) -> None:
@@ -282,3 +284,8 @@ def test_groups_of_duplicates_have_their_lines_ids_and_columns(models: Any, comm
     assert (code, json.loads(shown)["rows"], "there are no duplicates" in said) == (0, 0, True)
     code, _, said = command("duplicates", "in.csv", "--model", model, "--threshold", "auto")
     assert (code, "an automatic threshold needs 20 different texts, and there are 2" in said) == (2, True)
+
+
+def test_predict_prints_ids_without_a_file(models: Any, command: Command) -> None:
+    _, shown, _ = command("predict", "in.csv", "--model", models(BertForSequenceClassification, num_labels=2))
+    assert [line.split("\t")[2] for line in shown.splitlines()] == ["007", "008", "009"]
