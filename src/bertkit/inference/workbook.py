@@ -181,7 +181,7 @@ def tell_cut(num_cut: int, out: Path) -> None:
     if num_cut:
         say(
             f"WARNING: {counted(num_cut, 'cell')} of {out} had more than {MAX_CHARACTERS:,} characters, which Excel "
-            "cannot hold, and end with a mark where they were cut; .jsonl, .parquet and .csv without --excel keep them whole"
+            "cannot hold, and end with a mark where they were cut; .jsonl, .parquet and plain .csv keep them whole"
         )
 
 
