@@ -101,9 +101,9 @@ def test_a_csv_for_excel_holds_what_was_written(rows: list[tuple[str, str, Json]
 
 def test_numbers_of_the_input_are_text_and_ours_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id;text\n007;good\n", encoding="utf-8")
-    rows = [{"id": 7, "score": 0.25, "rank": 1, "huge": 10**20}]
+    rows = [{"id": 7, "score": 0.25, "rank": 1, "huge": 10**20, "none": float("inf")}]
     write_rows(rows, tmp_path / "out.xlsx", {"id": {}})
-    assert cells_of(tmp_path / "out.xlsx")[1] == ["7", 0.25, 1, str(10**20)]
+    assert cells_of(tmp_path / "out.xlsx")[1] == ["7", 0.25, 1, str(10**20), "inf"]
 
 
 @pytest.mark.parametrize("ending", [".xlsx", ".csv"])

@@ -6,6 +6,7 @@ number only where the caller gives a number; text is text whatever it begins wit
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,7 +121,7 @@ class Workbook:
             return ""
         if isinstance(value, bool):
             return f'<c r="{place}" t="b"><v>{value:d}</v></c>'
-        if isinstance(value, float) or (isinstance(value, int) and abs(value) < _EXACT):
+        if (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, int) and abs(value) < _EXACT):
             return f'<c r="{place}"><v>{value!r}</v></c>'
         text, was_cut = cell_text(str(value))
         self.num_cut += was_cut
