@@ -121,6 +121,9 @@ TripletEvaluator | batch_size | st | nothing | batches are formed by numbers of 
 TripletEvaluator | show_progress_bar | st | nothing | batches are formed by numbers of tokens
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
+command | --csv | other | otherwise | --out X.csv
+command | --decimal | other | otherwise | --excel
+command | --format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
 command | --label-column | other | otherwise | --label
@@ -128,13 +131,18 @@ command | --lr | other | otherwise | --learning-rate
 command | --matryoshka-dims | st | otherwise | --matryoshka
 command | --max-len | other | otherwise | --max-length
 command | --max-seq-length | tf | otherwise | --max-length
+command | --min-similarity | other | otherwise | --threshold
 command | --model-name-or-path | tf | otherwise | --model
 command | --num-epochs | other | otherwise | --epochs
 command | --num-train-epochs | tf | otherwise | --epochs
 command | --output | other | otherwise | --out
 command | --output-dir | tf | otherwise | --out
+command | --output-file | other | otherwise | --out
+command | --output-format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
+command | --save | other | otherwise | --out
 command | --scale | st | otherwise | --temperature
+command | --similarity-threshold | other | otherwise | --threshold
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
@@ -208,6 +216,7 @@ import | SimilarityFunction | st | same | as there
 import | SparseEncoder | st | same | as there
 import | SparseEncoderTrainer | st | same | as there
 import | SparseEncoderTrainingArguments | st | same | as there
+command | --xlsx | other | otherwise | --out X.xlsx
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 import | evaluation | st | same | as there
 import | export_dynamic_quantized_onnx_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
