@@ -49,17 +49,13 @@ estimator | body_learning_rate | setfit | otherwise | learning_rate=
 estimator | class_weight | sk | same | that of scikit-learn; a dictionary is sample_weight= of fit
 estimator | class_weights | other | otherwise | class_weight=
 estimator | criterion | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(criterion=...))
-estimator | dual | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(dual=...))
 estimator | early_stopping | sk | otherwise | bertkit.finetune(..., patience=...), which holds rows out
-estimator | eta0 | sk | otherwise | learning_rate=
 estimator | eval_batch_size | other | otherwise | nothing: predictions are batched by number of tokens
 estimator | gamma | sk | otherwise | make_pipeline(BertVectorizer(), SVC(gamma=...))
 estimator | gpu | other | otherwise | device="cuda"
 estimator | head_params | setfit | otherwise | few_shot="linear"
 estimator | hidden_layer_sizes | sk | otherwise | model=, which fixes the layers
-estimator | intercept_scaling | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(intercept_scaling=...))
 estimator | kernel | sk | otherwise | make_pipeline(BertVectorizer(), SVC(kernel=...))
-estimator | l1_ratio | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(l1_ratio=...))
 estimator | learning_rate_init | sk | otherwise | learning_rate=
 estimator | lr | keras other | otherwise | learning_rate=
 estimator | max_depth | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(max_depth=...))
@@ -67,18 +63,13 @@ estimator | max_epochs | other | otherwise | epochs=
 estimator | max_iter | sk | otherwise | epochs=
 estimator | max_seq_len | other | otherwise | max_length=
 estimator | max_seq_length | tf st | otherwise | max_length=
-estimator | min_samples_leaf | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(min_samples_leaf=...))
-estimator | min_samples_split | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(min_samples_split=...))
 estimator | model_name | other | otherwise | model=
 estimator | model_name_or_path | tf st | otherwise | model=
-estimator | multi_class | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(multi_class=...))
 estimator | n_epochs | other | otherwise | epochs=
 estimator | n_estimators | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(n_estimators=...))
-estimator | n_iter | sk | otherwise | epochs=
 estimator | n_iter_no_change | sk | otherwise | bertkit.finetune(..., patience=...), which holds rows out
 estimator | n_jobs | sk | otherwise | nothing: one fit uses all cores (GridSearchCV(..., n_jobs=1))
 estimator | n_neighbors | sk | otherwise | make_pipeline(BertVectorizer(), KNeighborsClassifier(n_neighbors=...))
-estimator | nb_epoch | keras | otherwise | epochs=
 estimator | num_epochs | st setfit | otherwise | epochs=
 estimator | num_train_epochs | tf | otherwise | epochs=
 estimator | penalty | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(penalty=...))
@@ -87,12 +78,10 @@ estimator | pretrained_model_name_or_path | tf | otherwise | model=
 estimator | random_state | sk | same | that of scikit-learn; None takes seed=
 estimator | solver | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(solver=...))
 estimator | tol | sk | otherwise | make_pipeline(BertVectorizer(), LogisticRegression(tol=...))
-estimator | train_batch_size | other | otherwise | batch_size=
 estimator | use_cuda | other | otherwise | device="cuda"
 estimator | validation_fraction | sk other | otherwise | bertkit.finetune(..., dev_share=...)
 estimator | verbose | sk keras | same | shows progress; scikit-learn's numbers count as True
 estimator | warm_start | sk | otherwise | save_pretrained(FOLDER), then model=FOLDER
-estimator | warmup_proportion | other | otherwise | bertkit.finetune(..., warmup=...)
 estimator | weight_decay | tf st | otherwise | bertkit.finetune(..., weight_decay=...)
 estimator. | coef_ | sk | otherwise | model_.classifier.weight
 estimator. | embed | other | otherwise | BertVectorizer(model=...).transform(X)
@@ -102,7 +91,7 @@ estimator. | finetune | other | otherwise | fit(X, y)
 estimator. | fit_transform | sk | otherwise | BertVectorizer(model=...).fit_transform(X)
 estimator. | intercept_ | sk | otherwise | model_.classifier.bias
 estimator. | n_classes_ | sk | otherwise | len(classes_)
-estimator. | partial_fit | sk | otherwise | fit(X, y) on all rows; or save_pretrained(FOLDER) and BertClassifier(model=FOLDER).fit(...)
+estimator. | partial_fit | sk | otherwise | fit(X, y) on all rows; or save_pretrained(FOLDER), then model=FOLDER
 estimator. | predict_classes | keras | otherwise | predict(X)
 estimator. | transform | sk | otherwise | BertVectorizer(model=...).transform(X)
 import | BertEmbedder | other | otherwise | from bertkit import BertVectorizer
@@ -114,46 +103,36 @@ import | TfidfVectorizer | sk | otherwise | from bertkit import BertVectorizer
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
-vectorizer | analyzer | sk | otherwise | TfidfVectorizer(analyzer=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | analyzer | sk | otherwise | TfidfVectorizer(analyzer=...) beside it in a FeatureUnion
 vectorizer | batch_size | st sk | otherwise | nothing: batches are formed by number of tokens
-vectorizer | binary | sk | otherwise | TfidfVectorizer(binary=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | decode_error | sk | otherwise | TfidfVectorizer(decode_error=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | binary | sk | otherwise | TfidfVectorizer(binary=...) beside it in a FeatureUnion
 vectorizer | dtype | sk | otherwise | transform(X).astype(...)
 vectorizer | embedding_model | st other | otherwise | model=
-vectorizer | input | sk | otherwise | TfidfVectorizer(input=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | lowercase | sk | otherwise | TfidfVectorizer(lowercase=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | max_df | sk | otherwise | TfidfVectorizer(max_df=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | max_features | sk | otherwise | dimensions= (of a model trained for it), or make_pipeline(BertVectorizer(), PCA(...))
+vectorizer | lowercase | sk | otherwise | TfidfVectorizer(lowercase=...) beside it in a FeatureUnion
+vectorizer | max_df | sk | otherwise | TfidfVectorizer(max_df=...) beside it in a FeatureUnion
+vectorizer | max_features | sk | otherwise | dimensions=, or make_pipeline(BertVectorizer(), PCA(...))
 vectorizer | max_seq_length | st | otherwise | max_length=
-vectorizer | min_df | sk | otherwise | TfidfVectorizer(min_df=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | min_df | sk | otherwise | TfidfVectorizer(min_df=...) beside it in a FeatureUnion
 vectorizer | model_name | st other | otherwise | model=
 vectorizer | model_name_or_path | st other | otherwise | model=
-vectorizer | n_components | sk | otherwise | dimensions= (of a model trained for it), or make_pipeline(BertVectorizer(), PCA(...))
-vectorizer | n_features | sk | otherwise | dimensions= (of a model trained for it), or make_pipeline(BertVectorizer(), PCA(...))
+vectorizer | n_components | sk | otherwise | dimensions=, or make_pipeline(BertVectorizer(), PCA(...))
 vectorizer | n_jobs | sk | otherwise | nothing: all cores are used
-vectorizer | ngram_range | sk | otherwise | TfidfVectorizer(ngram_range=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | ngram_range | sk | otherwise | TfidfVectorizer(ngram_range=...) beside it in a FeatureUnion
 vectorizer | norm | sk | otherwise | normalize=True
 vectorizer | normalize_embeddings | st | otherwise | normalize=True
-vectorizer | output_dim | sk | otherwise | dimensions= (of a model trained for it), or make_pipeline(BertVectorizer(), PCA(...))
 vectorizer | pooling_mode | st | otherwise | pooling=
-vectorizer | pooling_strategy | other | otherwise | pooling=
-vectorizer | preprocessor | sk | otherwise | TfidfVectorizer(preprocessor=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
 vectorizer | pretrained_model_name_or_path | st other | otherwise | model=
 vectorizer | random_state | sk | otherwise | nothing: nothing is drawn at random
-vectorizer | seed | other | otherwise | nothing: nothing is drawn at random
 vectorizer | show_progress_bar | st | otherwise | verbose=True
-vectorizer | smooth_idf | sk | otherwise | TfidfVectorizer(smooth_idf=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | stop_words | sk | otherwise | TfidfVectorizer(stop_words=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | strip_accents | sk | otherwise | TfidfVectorizer(strip_accents=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | sublinear_tf | sk | otherwise | TfidfVectorizer(sublinear_tf=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | token_pattern | sk | otherwise | TfidfVectorizer(token_pattern=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | tokenizer | sk | otherwise | TfidfVectorizer(tokenizer=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | stop_words | sk | otherwise | TfidfVectorizer(stop_words=...) beside it in a FeatureUnion
+vectorizer | strip_accents | sk | otherwise | TfidfVectorizer(strip_accents=...) beside it in a FeatureUnion
+vectorizer | sublinear_tf | sk | otherwise | TfidfVectorizer(sublinear_tf=...) beside it in a FeatureUnion
+vectorizer | token_pattern | sk | otherwise | TfidfVectorizer(token_pattern=...) beside it in a FeatureUnion
+vectorizer | tokenizer | sk | otherwise | TfidfVectorizer(tokenizer=...) beside it in a FeatureUnion
 vectorizer | truncate_dim | st | otherwise | dimensions=
-vectorizer | use_idf | sk | otherwise | TfidfVectorizer(use_idf=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
-vectorizer | vector_size | sk | otherwise | dimensions= (of a model trained for it), or make_pipeline(BertVectorizer(), PCA(...))
-vectorizer | vocabulary | sk | otherwise | TfidfVectorizer(vocabulary=...) beside BertVectorizer() in a FeatureUnion: this model reads whole texts by its own word pieces
+vectorizer | use_idf | sk | otherwise | TfidfVectorizer(use_idf=...) beside it in a FeatureUnion
+vectorizer | vocabulary | sk | otherwise | TfidfVectorizer(vocabulary=...) beside it in a FeatureUnion
 vectorizer. | build_analyzer | sk | otherwise | AutoTokenizer.from_pretrained(model).tokenize
-vectorizer. | build_tokenizer | sk | otherwise | AutoTokenizer.from_pretrained(model).tokenize
 vectorizer. | embed | other | otherwise | encode(texts)
 vectorizer. | embed_documents | other | otherwise | encode(texts)
 vectorizer. | embed_query | other | otherwise | encode(text)

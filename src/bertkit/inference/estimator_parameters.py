@@ -1,4 +1,4 @@
-"""What the scikit-learn estimators share: names of other libraries that are typed out of habit are answered with ours."""
+"""What the estimators for scikit-learn share: names of other libraries, typed out of habit, are answered with ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class NamedParameters:
 
     @classmethod
     def _refuse(cls, name: str) -> None:
-        known = [each for each, given in signature(cls.__init__).parameters.items() if given.kind != Parameter.VAR_KEYWORD]
+        known = [
+            each for each, given in signature(cls.__init__).parameters.items() if given.kind != Parameter.VAR_KEYWORD
+        ]
         if name not in known:
             known.remove("self")
             more = remedy(cls.entry, name, known)

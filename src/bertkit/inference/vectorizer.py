@@ -154,8 +154,8 @@ class BertVectorizer(  # type: ignore[misc]
         if count:
             limit = self.max_length or self._encoder().config.max_length or self._encoder().pipeline.max_length
             warnings.warn(
-                f"{count:,} of {counted(total, 'text')} {'is' if count == 1 else 'are'} longer than {limit} word pieces "
-                "and truncated; cut long texts into passages, or take a model that reads more",
+                f"{count:,} of {counted(total, 'text')} {'is' if count == 1 else 'are'} longer than {limit} word "
+                "pieces and truncated; cut long texts into passages, or take a model that reads more",
                 UserWarning,
                 stacklevel=4,
             )

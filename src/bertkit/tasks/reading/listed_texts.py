@@ -134,4 +134,3 @@ def _advice(row: object) -> str:
     if isinstance(first, int | float | np.number):
         return ": numbers, where the model reads the texts themselves; leave out the step that makes numbers of them"
     return ""
-

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.reading.listed_texts import Texts, check_not_empty, listed, texts_and_pairs
+from bertkit.tasks.reading.listed_texts import Texts, check_not_empty, texts_and_pairs
 from bertkit.training.finetuning.estimator_targets import (
     Array,
     Targets,
@@ -152,25 +151,28 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
 
         Refuses labels as :meth:`fit` does, or of another kind.
         """
-        check_is_fitted(self, "model_")
-        texts, name = listed(X), type(self).__name__
+        logits, name = self._logits(X), type(self).__name__
         if self.label_form_ == "one":
-            labels, known = one_label_each(y, len(texts), name), self.classes_.tolist()[0]
+            labels, known = one_label_each(y, len(logits), name), self.classes_.tolist()[0]
             if isinstance(labels.tolist()[0], str) != isinstance(known, str):
                 raise InputError(f"y holds labels such as {labels.tolist()[0]!r}; fitted on labels such as {known!r}")
-            right = labels == self.predict(texts)
+            right = labels == self.classes_[logits.argmax(axis=1)]
         else:
-            given = read_targets(y, len(texts), name)
-            if given.form != self.label_form_ or (given.form == "indicators" and len(given.classes) != len(self.classes_)):
-                raise InputError(
-                    f"y must have labels as in fit: {self.label_form_} of {len(self.classes_)} classes; got "
-                    f"{given.form} of {len(given.classes)}"
-                )
-            names = self.classes_ if given.form == "indicators" else given.classes
-            sets = [set(names[row > 0].tolist()) for row in given.numbers]
-            found = [self.classes_[row].tolist() for row in self._logits(texts) > 0]
-            right = np.array([labels == set(ours) for labels, ours in zip(sets, found, strict=True)])
-        return float(accuracy_score(np.ones(len(texts), bool), right, sample_weight=sample_weight))
+            right = self._all_right(logits > 0, read_targets(y, len(logits), name))
+        return float(accuracy_score(np.ones(len(logits), bool), right, sample_weight=sample_weight))
+
+    def _all_right(self, predicted: npt.NDArray[np.bool_], given: Targets) -> npt.NDArray[np.bool_]:
+        """Which rows have the labels that were given, and no other, ``(n,)``."""
+        as_matrix = given.form == "indicators"
+        if given.form != self.label_form_ or (as_matrix and len(given.classes) != len(self.classes_)):
+            raise InputError(
+                f"y must have labels as in fit: {self.label_form_} of {len(self.classes_)} classes; got "
+                f"{given.form} of {len(given.classes)}"
+            )
+        names = (self.classes_ if as_matrix else given.classes).tolist()
+        wanted = [{names[number] for number in np.flatnonzero(row)} for row in given.numbers]
+        found = [set(self.classes_[row].tolist()) for row in predicted]
+        return np.array([ours == theirs for ours, theirs in zip(found, wanted, strict=True)])
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
         """Probability of each label of ``classes_``, float64 ``(n, C)``; rows sum to 1, unless a text has several."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from bertkit.errors import InputError, counted
@@ -51,8 +53,6 @@ def read_targets(y: npt.ArrayLike | None, num_rows: int, who: str) -> Targets:
     Raises:
         InputError: none, or not one for each row; a missing label, labels of several kinds, numbers that are scores.
     """
-    if y is None:
-        raise InputError(f"{who} requires y to be passed, but the target y is None")
     if (lists := _label_lists(y)) is not None:
         return _of_lists(lists, num_rows)
     if (matrix := _indicators(y)) is not None:
@@ -67,11 +67,7 @@ def read_targets(y: npt.ArrayLike | None, num_rows: int, who: str) -> Targets:
 
 def one_label_each(y: npt.ArrayLike | None, num_rows: int, who: str) -> Array:
     """Labels, one for each row, ``(n,)``; see :func:`read_targets`."""
-    if y is None:
-        raise InputError(f"{who} requires y to be passed, but the target y is None")
-    labels = np.asarray(y.to_pylist() if hasattr(y, "to_pylist") else y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+    labels = _as_array(y, who)
     if labels.ndim == 2 and len(labels) == num_rows:
         raise InputError(
             f"y must have one label for each of the {counted(num_rows, 'text')}, or 1 and 0 for each label; got shape "
@@ -88,11 +84,7 @@ def one_label_each(y: npt.ArrayLike | None, num_rows: int, who: str) -> Array:
 
 def read_scores(y: npt.ArrayLike | None, num_rows: int, who: str) -> Floats:
     """The numbers that a regressor learns, float64 ``(n,)``; InputError for what is none, or not finite."""
-    if y is None:
-        raise InputError(f"{who} requires y to be passed, but the target y is None")
-    scores = np.asarray(y.to_pylist() if hasattr(y, "to_pylist") else y)
-    if scores.ndim == 2 and scores.shape[1] == 1:
-        scores = scores[:, 0]
+    scores = _as_array(y, who)
     if scores.ndim == 2:
         raise InputError(
             f"y must have one number for each text, got shape {scores.shape}; for several numbers use "
@@ -114,6 +106,21 @@ def read_scores(y: npt.ArrayLike | None, num_rows: int, who: str) -> Floats:
     return found
 
 
+def _as_array(y: npt.ArrayLike | None, who: str) -> Array:
+    """Targets as an array; of a matrix with one column that column, with scikit-learn's warning."""
+    if y is None:
+        raise InputError(f"{who} requires y to be passed, but the target y is None")
+    array = np.asarray(y.to_pylist() if hasattr(y, "to_pylist") else y)
+    if array.ndim != 2 or array.shape[1] != 1:
+        return array
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected; give (n,) instead of (n, 1), as y.ravel() is",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+    return array[:, 0]
+
+
 def read_weights(sample_weight: npt.ArrayLike | None, num_rows: int) -> Floats | None:
     """Weights of the rows, float64 ``(n,)``, at least one above 0; None where all count the same."""
     if sample_weight is None:
@@ -131,17 +138,17 @@ def read_weights(sample_weight: npt.ArrayLike | None, num_rows: int) -> Floats |
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise InputError(
-            f"sample_weight is {weights[wrong[0]]:g} in row {wrong[0]} (counted from 0); give finite numbers from 0 on, "
-            "0 for rows that are to be left out"
+            f"sample_weight is {weights[wrong[0]]:g} in row {wrong[0]} (counted from 0); give finite numbers from 0 "
+            "on, 0 for rows that are to be left out"
         )
     if not weights.any():
-        raise InputError("sample_weight is 0 in every row, so that nothing is left to learn from")
+        raise InputError("sample_weight is zero in every row, so that nothing is left to learn from")
     return weights
 
 
-def _label_lists(y: npt.ArrayLike) -> list[list[object]] | None:
+def _label_lists(y: npt.ArrayLike | None) -> list[list[object]] | None:
     """The labels of each row, where rows are lists of texts, or of different lengths; None for other labels."""
-    if frame_columns(y) is not None or getattr(y, "ndim", 1) != 1 or hasattr(y, "toarray"):
+    if y is None or frame_columns(y) is not None or getattr(y, "ndim", 1) != 1 or hasattr(y, "toarray"):
         return None
     rows = listed(y, "y")
     if not rows or not all(isinstance(row, list | tuple | set | frozenset) for row in rows):
@@ -169,7 +176,7 @@ def _of_lists(rows: Sequence[Sequence[object]], num_rows: int) -> Targets:
     return Targets("lists", classes, matrix)
 
 
-def _indicators(y: npt.ArrayLike) -> Array | None:
+def _indicators(y: npt.ArrayLike | None) -> Array | None:
     """A matrix of 1 and 0 with two columns or more; None for anything else."""
     if hasattr(y, "toarray"):
         y = y.toarray()

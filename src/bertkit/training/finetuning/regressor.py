@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 
 from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
-from bertkit.tasks.reading.listed_texts import Texts, check_not_empty, listed, texts_and_pairs
+from bertkit.tasks.reading.listed_texts import Texts, check_not_empty, texts_and_pairs
 from bertkit.training.finetuning.estimator_targets import read_scores, read_weights
 from bertkit.training.finetuning.text_estimator import OfTexts, examples_of
 
@@ -107,9 +107,9 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
 
     def score(self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
         """The coefficient of determination R2, at best 1; refuses numbers as :meth:`fit` does."""
-        texts = listed(X)
-        scores = read_scores(y, len(texts), type(self).__name__)
-        return float(r2_score(scores, self.predict(texts), sample_weight=sample_weight))
+        predicted = self.predict(X)
+        scores = read_scores(y, len(predicted), type(self).__name__)
+        return float(r2_score(scores, predicted, sample_weight=sample_weight))
 
     def _scale_back(self, mean: float, scale: float) -> None:
         import torch

@@ -110,9 +110,7 @@ def _sentences(X: Sequence[Any]) -> list[tuple[str, ...]]:
             raise InputError(f"X has no sentence in row {number} (counted from 0), but {row!r}; {KEEP}")
         words = list(row) if isinstance(row, list | tuple | np.ndarray) else None
         if words is None or not all(isinstance(word, str) for word in words):
-            raise InputError(
-                f"X must hold lists of words, or texts; row {number} (counted from 0) is {row!r:.80}"
-            )
+            raise InputError(f"X must hold lists of words, or texts; row {number} (counted from 0) is {row!r:.80}")
         found.append(tuple(words))
     if not found:
         raise InputError("X is empty: found 0 sample(s), a minimum of 1 is required")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bertkit.tasks.examples import Example, Located
     from bertkit.tasks.registry import Task
     from bertkit.tasks.workflow import AnyWorkflow
-    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
     from bertkit.training.finetuning.seed_run import Job
 
 
