@@ -1,4 +1,4 @@
-"""Several labels, weights of rows, few labels, frames and columns: what BertClassifier takes beside texts and labels."""
+"""Several labels, weights of rows, few labels, frames and columns: what BertClassifier takes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ LABELS = [label for _, label in ROWS]
 LISTS = [["bad", "short"] if label == 0 else ["good"] for label in LABELS]
 MATRIX = np.array([[label == 0, label == 1, label == 0] for label in LABELS], dtype=int)
 QUICK: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 8, "batch_size": 16, "max_length": 24}
+LEARNS = {**QUICK, "learning_rate": 1e-2, "epochs": 30}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def several(start: str) -> BertClassifier:
-    return BertClassifier(start, **QUICK).fit(TEXTS, LISTS)
+    return BertClassifier(start, **LEARNS).fit(TEXTS, LISTS)
 
 
 # ------------------------------------------------------------------------------------------------ several labels
@@ -47,7 +48,7 @@ def test_several_labels_are_learned_and_scored_as_scikit_learn_does(several: Ber
     assert several.score(TEXTS, LISTS) == np.mean(right)
     assert several.score(TEXTS, LISTS, np.arange(48)) == np.average(right, weights=np.arange(48))
 
-    by_matrix = BertClassifier(start, **QUICK).fit(TEXTS, MATRIX)
+    by_matrix = BertClassifier(start, **LEARNS).fit(TEXTS, MATRIX)
     assert by_matrix.classes_.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(by_matrix.predict_proba(TEXTS), several.predict_proba(TEXTS))
     assert by_matrix.score(TEXTS, MATRIX) == accuracy_score(MATRIX, by_matrix.predict(TEXTS)) == np.mean(right)
@@ -108,18 +109,18 @@ def test_a_weight_counts_as_so_many_equal_rows(problem: str) -> None:
 
 @pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
 def test_fitting_with_weights_is_fitting_with_rows_repeated(kind: Any, tmp_path: Path) -> None:
-    """In one step without dropout, in fp32; several steps would draw other batches."""
+    """Without dropout, in fp32, and all rows in each step."""
     start = start_with_words([*"good bad the film".split()], tmp_path, width=16, layers=1, heads=2)
     settings = (start / "config.json").read_text()
     (start / "config.json").write_text(settings.replace("0.1", "0.0"))
     texts, y = ["good film", "bad film", "the film", "good", "bad"], [1, 0, 1, 1, 0]
     weights = [3, 1, 0, 2, 2]
     rows = np.repeat(np.arange(5), weights)
-    one = kind(start, learning_rate=1e-2, epochs=1, batch_size=64, max_length=8, freeze_encoder=True)
+    one = kind(start, learning_rate=1e-2, epochs=30, batch_size=64, max_length=8, freeze_encoder=True)
     weighted = one.fit(texts, y, weights)._logits(texts)
     repeated = one.fit([texts[row] for row in rows], [y[row] for row in rows])._logits(texts)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-5)
-    assert np.abs(weighted - one.fit(texts, y)._logits(texts)).max() > 1e-4, "control: weights do something"
+    np.testing.assert_allclose(weighted, repeated, atol=1e-3)
+    assert np.abs(weighted - one.fit(texts, y)._logits(texts)).max() > 1e-2, "control: weights do something"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_a_parameter_of_another_library_is_answered_with_ours(name: str, message
 def test_a_method_of_another_library_is_answered_with_ours() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'partial_fit'; write fit\(X, y\)"):
         _ = BertClassifier().partial_fit
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         _ = BertClassifier().nonsense
     assert not hasattr(BertClassifier(), "partial_fit")
 
