@@ -157,7 +157,7 @@ class BertVectorizer(  # type: ignore[misc]
                 f"{count:,} of {counted(total, 'text')} {'is' if count == 1 else 'are'} longer than {limit} word "
                 "pieces and truncated; cut long texts into passages, or take a model that reads more",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,  # fit or transform is wrapped by scikit-learn
             )
 
     def __getstate__(self) -> dict[str, Any]:
