@@ -19,7 +19,7 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: other (several tools). Entries: ``import`` (from bertkit), ``command`` (an option of any command, said where the
 #: command has ours), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
-#: parameter of those for scikit-learn), ``estimator.``, ``vectorizer.``, ``model.`` ... (an attribute).
+#: parameter of those for scikit-learn), ``estimator.fit``; ``estimator.``, ``vectorizer.``, ``model.`` (an attribute).
 _TABLE = """
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
@@ -46,7 +46,7 @@ estimator | alpha | sk | otherwise | bertkit.finetune(..., weight_decay=...)
 estimator | base_estimator | sk | otherwise | model=
 estimator | bert_model | other | otherwise | model=
 estimator | body_learning_rate | setfit | otherwise | learning_rate=
-estimator | class_weight | sk | same | that of scikit-learn; a dictionary is sample_weight= of fit
+estimator | class_weight | sk | same | that of scikit-learn
 estimator | class_weights | other | otherwise | class_weight=
 estimator | criterion | sk | otherwise | make_pipeline(BertVectorizer(), RandomForestClassifier(criterion=...))
 estimator | early_stopping | sk | otherwise | bertkit.finetune(..., patience=...), which holds rows out
@@ -94,6 +94,14 @@ estimator. | n_classes_ | sk | otherwise | len(classes_)
 estimator. | partial_fit | sk | otherwise | fit(X, y) on all rows; or save_pretrained(FOLDER), then model=FOLDER
 estimator. | predict_classes | keras | otherwise | predict(X)
 estimator. | transform | sk | otherwise | BertVectorizer(model=...).transform(X)
+estimator.fit | callbacks | keras | otherwise | bertkit.finetune(..., callbacks=...)
+estimator.fit | class_weights | other | otherwise | class_weight= of the estimator
+estimator.fit | classes | sk | otherwise | nothing: fit finds the labels in y
+estimator.fit | eval_set | other | otherwise | bertkit.finetune(...), which scores on a dev set
+estimator.fit | groups | sk | otherwise | cross_val_score(..., groups=...)
+estimator.fit | validation_data | keras | otherwise | bertkit.finetune(...), which scores on a dev set
+estimator.fit | validation_split | keras | otherwise | bertkit.finetune(..., dev_share=...)
+estimator.fit | weights | other | otherwise | sample_weight=
 import | BertEmbedder | other | otherwise | from bertkit import BertVectorizer
 import | BertTokenClassifier | other | otherwise | from bertkit import BertTagger
 import | BertTransformer | other | otherwise | from bertkit import BertVectorizer

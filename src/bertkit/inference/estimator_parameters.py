@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Self
 
@@ -33,13 +34,21 @@ class NamedParameters:
         more = "" if habit is None else f"; write {habit.ours}"
         raise AttributeError(f"{kind!r} object has no attribute {name!r}{more}", name=name, obj=self)
 
+    def _refuse_arguments(self, method: str, arguments: Iterable[str]) -> None:
+        """ConfigError for a keyword that a method does not take, with where it belongs."""
+        for name in arguments:
+            known, kind = self._parameters(), type(self).__name__
+            more = f"; write {kind}({name}=...)" if name in known else remedy(f"{self.entry}.{method}", name, ())
+            raise ConfigError(f"{method} of {kind} takes no {name!r}{more}")
+
+    @classmethod
+    def _parameters(cls) -> list[str]:
+        given = signature(cls.__init__).parameters.values()
+        return [each.name for each in given if each.kind != Parameter.VAR_KEYWORD and each.name != "self"]
+
     @classmethod
     def _refuse(cls, name: str) -> None:
-        known = [
-            each for each, given in signature(cls.__init__).parameters.items() if given.kind != Parameter.VAR_KEYWORD
-        ]
-        if name not in known:
-            known.remove("self")
+        if name not in (known := cls._parameters()):
             more = remedy(cls.entry, name, known)
             raise ConfigError(
                 f"Invalid parameter {name!r} for estimator {cls.__name__}{more}; it takes {', '.join(known)}"

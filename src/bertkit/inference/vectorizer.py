@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,13 @@ from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
 from bertkit.tasks.reading.listed_texts import Texts, texts_and_pairs
 
+if TYPE_CHECKING:
+    from bertkit.inference.pipeline_results import Embedding
+
 Floats = npt.NDArray[np.float32]
 
 
-class BertVectorizer(  # type: ignore[misc]
-    NamedParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class BertVectorizer(NamedParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Texts to vectors of a BERT, as a transformer of scikit-learn.
 
     It takes the place of ``TfidfVectorizer`` in a ``Pipeline``, ``FeatureUnion`` or ``ColumnTransformer`` (which gives
@@ -48,6 +49,8 @@ class BertVectorizer(  # type: ignore[misc]
     """
 
     entry = "vectorizer"
+    #: What was loaded for which parameters.
+    _loaded: tuple[tuple[str, str, str], SentenceEncoder] | None = None
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class BertVectorizer(  # type: ignore[misc]
             CheckpointError: the model cannot be used.
         """
         texts_and_pairs(X)
-        vars(self).pop("_loaded", None)
+        self._loaded = None
         self._encoder()
         return self
 
@@ -130,7 +133,7 @@ class BertVectorizer(  # type: ignore[misc]
         texts, pairs = texts_and_pairs(X)
         given = texts if pairs is None else [list(pair) for pair in zip(texts, pairs, strict=True)]
         with quiet(not self.verbose):
-            found = self._encoder().pipeline(
+            asked = self._encoder().pipeline(
                 given,
                 pooling=self.pooling,
                 normalize=self.normalize,
@@ -139,16 +142,15 @@ class BertVectorizer(  # type: ignore[misc]
                 max_length=self.max_length,
                 truncation=True,
             )
+        found = cast("list[Embedding]", asked)
         self._warn_of_truncated(sum(bool(vector.truncated) for vector in found), len(found))
         return np.stack(found)
 
     def _encoder(self) -> SentenceEncoder:
         asked = (str(self.model), str(self.device), self.precision)
-        known: tuple[tuple[str, str, str], SentenceEncoder] | None = vars(self).get("_loaded")
-        if known is None or known[0] != asked:
-            encoder = SentenceEncoder(self.model, device=self.device, precision=self.precision)
-            self._loaded = known = (asked, encoder)
-        return known[1]
+        if self._loaded is None or self._loaded[0] != asked:
+            self._loaded = (asked, SentenceEncoder(self.model, device=self.device, precision=self.precision))
+        return self._loaded[1]
 
     def _warn_of_truncated(self, count: int, total: int) -> None:
         if count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
 from bertkit.system.untrusted_files import Json
@@ -52,7 +53,8 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         freeze_encoder: train only the head, on features that are computed once: seconds instead of minutes.
         pooling: what the classifier reads of the encoder: "cls", "mean" or "max"; None: as the checkpoint says
             (``1_Pooling`` of sentence-transformers), otherwise "cls".
-        class_weight: "balanced" makes rare labels weigh more; None does not.
+        class_weight: "balanced" makes rare labels weigh more; a dictionary has the weights of labels, 1 for those that
+            are not in it; None weighs all alike.
         few_shot: for a handful of labels: True compares the methods by cross-validation, as ``bertkit finetune
             --few-shot`` does; "contrastive", "linear" or "finetune" is that one.
         seed: data order, new head and dropout; the same seed gives the same model.
@@ -76,7 +78,7 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         max_length: int | None = None,
         freeze_encoder: bool = False,
         pooling: Literal["cls", "mean", "max"] | None = None,
-        class_weight: Literal["balanced"] | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
         few_shot: FewShot = False,
         seed: int = 0,
         random_state: int | np.random.RandomState | None = None,
@@ -99,7 +101,9 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         self.class_weight = class_weight
         self.few_shot = few_shot
 
-    def fit(self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> BertClassifier:
+    def fit(
+        self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, **others: object
+    ) -> BertClassifier:
         """Fine-tune from the start checkpoint; an earlier fit is forgotten.
 
         Args:
@@ -107,6 +111,7 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
             y: n labels, at least two different ones; or any number of labels for each text.
             sample_weight: n numbers from 0 on: what each text counts in the loss, in relation to the others. A text of
                 weight 0 is left out.
+            **others: refused; the message says where each belongs.
 
         Raises:
             InputError: X, y or the weights have the wrong form or length; an empty text or a missing label, with its
@@ -114,13 +119,14 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
             ConfigError: a setting that cannot be used.
             CheckpointError: the start checkpoint cannot be used.
         """
+        self._refuse_arguments("fit", others)
         texts, pairs = texts_and_pairs(X)
         check_not_empty(texts, pairs)
         targets = read_targets(y, len(texts), type(self).__name__)
-        weights = read_weights(sample_weight, len(texts))
+        weights = self._weights(sample_weight, targets)
         if weights is not None:
             if self.few_shot:
-                raise InputError("few_shot takes no sample_weight; leave one of them out")
+                raise InputError("few_shot takes no sample_weight and no weights of labels; leave one of them out")
             kept = np.flatnonzero(weights)
             weights, targets = weights[kept], targets.select(kept)
             texts = [texts[row] for row in kept]
@@ -129,6 +135,22 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         self.classes_, self.label_form_, self.pairs_ = targets.classes, targets.form, pairs is not None
         self._train(examples_of(texts, pairs, targets.of_rows()), weights)
         return self
+
+    def _weights(self, sample_weight: npt.ArrayLike | None, targets: Targets) -> npt.NDArray[np.float64] | None:
+        """What each row counts: its own weight, times that of its label where ``class_weight`` says one."""
+        given = read_weights(sample_weight, len(targets.numbers))
+        if not isinstance(self.class_weight, Mapping):
+            return given
+        if targets.form != "one":
+            raise InputError("a dictionary as class_weight is for one label a text; with several give sample_weight")
+        known = targets.classes.tolist()
+        if unknown := [name for name in self.class_weight if name not in known]:
+            raise InputError(
+                f"class_weight has {unknown[0]!r}, which is no label of y; the labels are {shorten(known)}"
+            )
+        by_class = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
+        weights = read_weights(by_class[targets.numbers], len(targets.numbers), "class_weight")
+        return weights if given is None or weights is None else given * weights
 
     def predict(self, X: Texts) -> Array:
         """The most probable label of each text, ``(n,)``, in the type of ``y``.
@@ -179,7 +201,7 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         from bertkit.metrics.probabilities import sigmoid, softmax
 
         logits = self._logits(X).astype(np.float64)
-        return softmax(logits) if self.label_form_ == "one" else sigmoid(logits)
+        return np.asarray(softmax(logits) if self.label_form_ == "one" else sigmoid(logits), np.float64)
 
     def predict_log_proba(self, X: Texts) -> npt.NDArray[np.float64]:
         """Logarithms of :meth:`predict_proba`, float64 ``(n, C)``; computed from the logits, so that none is -inf."""
@@ -194,10 +216,13 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         return logits[:, 1] - logits[:, 0] if self.label_form_ == "one" and len(self.classes_) == 2 else logits
 
     def _settings(self) -> dict[str, Any]:
-        if self.class_weight not in (None, "balanced"):
-            raise InputError(f'class_weight must be "balanced" or None, got {self.class_weight!r}')
+        by_label = isinstance(self.class_weight, Mapping)
+        if not by_label and self.class_weight not in (None, "balanced"):
+            raise InputError(
+                f'class_weight must be "balanced", a weight for each label or None, got {self.class_weight!r}'
+            )
         method = {} if isinstance(self.few_shot, bool) else {"few_shot_method": self.few_shot}
-        balanced = self.class_weight or "none"
+        balanced = "balanced" if self.class_weight == "balanced" else "none"
         return {"pooling": self.pooling, "class_weights": balanced, "few_shot": bool(self.few_shot), **method}
 
     def _task(self) -> TextTask:
@@ -225,6 +250,9 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"{file}: classes of type {saved.dtype!r}: {error}") from None
         super()._restore(saved, file)
+        if isinstance(self.class_weight, Mapping):  # JSON has only texts as keys
+            label_of = {str(label): label for label in self.classes_.tolist()}
+            self.class_weight = {label_of.get(name, name): weight for name, weight in self.class_weight.items()}
         self.label_form_ = saved.form
 
     def _check_model(self, file: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ class Targets:
     def of_rows(self) -> list[int | tuple[int, ...] | None]:
         """The number of each row's label, or the numbers of its labels."""
         if self.form == "one":
-            return self.numbers.tolist()
+            return [int(number) for number in self.numbers]
         return [tuple(np.flatnonzero(row).tolist()) for row in self.numbers]
 
     def select(self, rows: npt.NDArray[np.intp]) -> Targets:
@@ -121,28 +121,28 @@ def _as_array(y: npt.ArrayLike | None, who: str) -> Array:
     return array[:, 0]
 
 
-def read_weights(sample_weight: npt.ArrayLike | None, num_rows: int) -> Floats | None:
-    """Weights of the rows, float64 ``(n,)``, at least one above 0; None where all count the same."""
+def read_weights(sample_weight: npt.ArrayLike | None, num_rows: int, name: str = "sample_weight") -> Floats | None:
+    """Weights of the rows, float64 ``(n,)``, one or more above 0; None: all count the same. Messages say ``name``."""
     if sample_weight is None:
         return None
     try:
         weights: Floats = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"sample_weight must hold one number for each text, got {sample_weight!r:.60}") from None
+        raise InputError(f"{name} must hold one number for each text, got {sample_weight!r:.60}") from None
     if not weights.ndim:
         weights = np.full(num_rows, float(weights))
     if weights.shape != (num_rows,):
         raise InputError(
-            f"sample_weight must have one number for each of the {counted(num_rows, 'text')}, got shape {weights.shape}"
+            f"{name} must have one number for each of the {counted(num_rows, 'text')}, got shape {weights.shape}"
         )
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise InputError(
-            f"sample_weight is {weights[wrong[0]]:g} in row {wrong[0]} (counted from 0); give finite numbers from 0 "
+            f"{name} is {weights[wrong[0]]:g} in row {wrong[0]} (counted from 0); give finite numbers from 0 "
             "on, 0 for rows that are to be left out"
         )
     if not weights.any():
-        raise InputError("sample_weight is zero in every row, so that nothing is left to learn from")
+        raise InputError(f"{name} is zero in every row, so that nothing is left to learn from")
     return weights
 
 
@@ -178,6 +178,8 @@ def _of_lists(rows: Sequence[Sequence[object]], num_rows: int) -> Targets:
 
 def _indicators(y: npt.ArrayLike | None) -> Array | None:
     """A matrix of 1 and 0 with two columns or more; None for anything else."""
+    if y is None:
+        return None
     if hasattr(y, "toarray"):
         y = y.toarray()
     if hasattr(y, "to_pandas") and frame_columns(y) is not None:  # Arrow and polars
@@ -198,11 +200,11 @@ def _check_length(shape: tuple[int, ...], num_rows: int, what: str = "label") ->
         )
 
 
-def _values_of(y: npt.ArrayLike) -> list[object]:
+def _values_of(y: npt.ArrayLike | None) -> list[Any]:
     return [row[0] if isinstance(row, list) and len(row) == 1 else row for row in listed(y, "y")]
 
 
-def _check_values(y: npt.ArrayLike) -> None:
+def _check_values(y: npt.ArrayLike | None) -> None:
     """InputError for a row without a label, or with one of another kind than the first, which numpy would convert."""
     values = _values_of(y)
     for number, value in enumerate(values):

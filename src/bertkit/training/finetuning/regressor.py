@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -74,19 +74,23 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
         )
         self.pooling = pooling
 
-    def fit(self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> BertRegressor:
+    def fit(
+        self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, **others: object
+    ) -> BertRegressor:
         """Fine-tune from the start checkpoint; an earlier fit is forgotten.
 
         Args:
             X: n texts or pairs.
             y: n finite numbers.
             sample_weight: n numbers from 0 on: what each text counts; a text of weight 0 is left out.
+            **others: refused; the message says where each belongs.
 
         Raises:
             InputError: X, y or the weights have the wrong form or length; an empty text or a missing number, with its
                 row.
             CheckpointError: the start checkpoint cannot be used.
         """
+        self._refuse_arguments("fit", others)
         texts, pairs = texts_and_pairs(X)
         check_not_empty(texts, pairs)
         scores, weights = read_scores(y, len(texts), type(self).__name__), read_weights(sample_weight, len(texts))
@@ -119,8 +123,8 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
         assert isinstance(self.model_, CLASSIFIERS)
         last = [module for module in FrozenHead(self.model_).classifier.modules() if hasattr(module, "weight")][-1]
         with torch.no_grad():
-            last.weight.mul_(scale)
-            last.bias.mul_(scale).add_(mean)
+            cast(torch.Tensor, last.weight).mul_(scale)
+            cast(torch.Tensor, last.bias).mul_(scale).add_(mean)
 
     def _settings(self) -> dict[str, Any]:
         return {"pooling": self.pooling}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -42,17 +42,19 @@ class BertTagger(TextEstimator):
 
     file, auto_class = "tagger.json", "AutoModelForTokenClassification"
 
-    def fit(self, X: Sequence[Any], y: Sequence[Sequence[str]]) -> BertTagger:
+    def fit(self, X: Sequence[Any], y: Sequence[Sequence[str]], **others: object) -> BertTagger:
         """Fine-tune from the start checkpoint; an earlier fit is forgotten.
 
         Args:
             X: n sentences, each a list of words or a text.
             y: n lists of tags, as many as words; "O" is no entity.
+            **others: refused; the message says where each belongs.
 
         Raises:
             InputError: something that is no sentence, another number of tags than words, no entity at all.
             CheckpointError: the start checkpoint cannot be used.
         """
+        self._refuse_arguments("fit", others)
         sentences = _sentences(X)
         tags, spelling = _tags(y, sentences)
         if not spelling.types:
@@ -80,7 +82,7 @@ class BertTagger(TextEstimator):
         if examples := [_example(row, words) for row, words in enumerate(sentences) if words]:
             workflow, given = self._predicted(examples)
             for example, line in zip(examples, workflow.prediction_rows(given), strict=True):
-                found[example.row] = line["predicted"]
+                found[example.row] = list(cast("list[str]", line["predicted"]))
         return found
 
     def score(self, X: Sequence[Any], y: Sequence[Sequence[str]]) -> float:

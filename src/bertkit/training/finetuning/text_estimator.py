@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ class Saved:
     classes: list[str | int | float | bool] = field(default_factory=list)
     dtype: str = ""
     pairs: bool = False
-    form: str = "one"
+    form: Literal["one", "indicators", "lists"] = "one"
 
 
 class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]

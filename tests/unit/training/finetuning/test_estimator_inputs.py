@@ -139,6 +139,24 @@ def test_wrong_weights_are_refused(start: str, weights: list[Any], message: str)
         BertClassifier(start, **QUICK).fit(TEXTS, LABELS, sample_weight=weights)
 
 
+def test_weights_of_labels_are_those_of_their_rows(start: str, tmp_path: Path) -> None:
+    quick = {**QUICK, "epochs": 1}
+    names = [("no", "yes")[label] for label in LABELS]
+    by_label = BertClassifier(start, class_weight={"yes": 5}, **quick).fit(TEXTS, names)
+    by_row = BertClassifier(start, **quick).fit(TEXTS, names, [5.0 if name == "yes" else 1.0 for name in names])
+    np.testing.assert_array_equal(by_label.predict_proba(TEXTS), by_row.predict_proba(TEXTS))
+    assert (
+        by_label.predict_proba(TEXTS) != BertClassifier(start, **quick).fit(TEXTS, names).predict_proba(TEXTS)
+    ).any()
+    numbers = BertClassifier(start, class_weight={1: 5}, **quick).fit(TEXTS, LABELS)
+    numbers.save_pretrained(tmp_path)
+    assert BertClassifier.from_pretrained(tmp_path).get_params() == numbers.get_params()
+    with pytest.raises(
+        InputError, match="class_weight has 'maybe', which is no label of y; the labels are 'no', 'yes'"
+    ):
+        BertClassifier(start, class_weight={"maybe": 5}).fit(TEXTS, names)
+
+
 # ------------------------------------------------------------------------------------------- few labels, settings
 
 
@@ -208,6 +226,19 @@ def test_a_parameter_of_another_library_is_answered_with_ours(name: str, message
         BertClassifier(**{name: 3})
     with pytest.raises(ConfigError, match=message):
         BertClassifier().set_params(**{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("epochs", r"write BertClassifier\(epochs=\.\.\.\)"),
+        ("validation_data", r"write bertkit\.finetune"),
+        ("nonsense", "takes no 'nonsense'$"),
+    ],
+)
+def test_a_keyword_of_fit_says_where_it_belongs(start: str, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BertClassifier(start).fit(TEXTS, LABELS, **{name: 3})
 
 
 def test_a_method_of_another_library_is_answered_with_ours() -> None:
