@@ -147,6 +147,7 @@ command | --similarity-threshold | other | otherwise | --threshold
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+command | --xlsx | other | otherwise | --out X.xlsx
 cross_encoder.evaluation | CEBinaryAccuracyEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
 cross_encoder.evaluation | CEBinaryClassificationEvaluator | st | otherwise | bertkit evaluate csv --data FILE --model RUN
 cross_encoder.evaluation | CECorrelationEvaluator | st | otherwise | bertkit evaluate rerank --data FILE --model MODEL
@@ -217,7 +218,6 @@ import | SimilarityFunction | st | same | as there
 import | SparseEncoder | st | same | as there
 import | SparseEncoderTrainer | st | same | as there
 import | SparseEncoderTrainingArguments | st | same | as there
-command | --xlsx | other | otherwise | --out X.xlsx
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 import | evaluation | st | same | as there
 import | export_dynamic_quantized_onnx_model | st | otherwise | bertkit quantize MODEL --calibrate texts.txt --out FOLDER
