@@ -35,6 +35,8 @@ _NAMES = {
         RobertaTokenizer RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
         XLMRobertaTokenizerFast
     """,
+    "bertkit.tokenization.batch_encoding": "BatchEncoding",
+    "tokenizers": "AddedToken",
     "bertkit.errors": """
         BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
         TextError TrainingError
@@ -46,6 +48,18 @@ _NAMES = {
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig
     """,
+    "bertkit.habits.data_collators": """
+        DataCollatorForLanguageModeling DataCollatorForSeq2Seq DataCollatorForTokenClassification
+        DataCollatorForWholeWordMask DataCollatorWithPadding DefaultDataCollator default_data_collator
+    """,
+    "bertkit.habits.generation_config": "GenerationConfig",
+    "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
+    "bertkit.habits.learning_rates": """
+        get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup
+        get_cosine_with_hard_restarts_schedule_with_warmup get_inverse_sqrt_schedule get_linear_schedule_with_warmup
+        get_polynomial_decay_schedule_with_warmup get_scheduler
+    """,
+    "bertkit.habits.seeds": "set_seed",
     "bertkit.optim": "AdamW",
     "bertkit.inference.vectorizer": "BertVectorizer",
     "bertkit.training.finetuning.estimator": "BertClassifier",
@@ -65,7 +79,13 @@ _NAMES = {
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
     "bertkit.sentence_transformers": "evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
+    "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",
+    "bertkit.inference.feature_extraction": "FeatureExtractionPipeline",
+    "bertkit.inference.fill_mask": "FillMaskPipeline",
+    "bertkit.inference.question_answering": "QuestionAnsweringPipeline",
+    "bertkit.inference.text_classification": "TextClassificationPipeline",
+    "bertkit.inference.token_classification": "TokenClassificationPipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
     "bertkit.inference.retrieval.grouped_texts": "find_clusters find_duplicates find_topics",
     "bertkit.inference.retrieval.search_index": "SearchIndex",
@@ -97,6 +117,11 @@ def __getattr__(name: str) -> Any:
             from bertkit.system.lazy_names import refuse_habit
 
             refuse_habit("bertkit", "import", name)
+            plain = name.removeprefix("TF").removeprefix("Flax")
+            if plain != name and plain in __all__:
+                raise ImportError(
+                    f"bertkit has no {name!r}; write from bertkit import {plain} (PyTorch)", name="bertkit"
+                )
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
     from bertkit.errors import needs_bertkit
 

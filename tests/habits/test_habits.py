@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from bertkit import BertForMaskedLM, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from bertkit import (
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from bertkit.habits.page import page
@@ -52,7 +60,12 @@ def _models(folder: Path) -> dict[str, str]:
         "TAGGER": save_tiny(folder / "tagger", BertForTokenClassification, **tags),
         "ANSWERER": save_tiny(folder / "answerer", BertForQuestionAnswering),
         "ENCODER": save_tiny(folder / "encoder"),
+        "MASKED": save_tiny(folder / "masked", BertForMaskedLM),
+        "SEQ2SEQ": folder / "seq2seq",
     }
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "d_model": 24, "d_kv": 8, "d_ff": 36, "num_layers": 2, "num_heads": 3}
+    T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0)).save_pretrained(made["SEQ2SEQ"])
     return {"MODEL": "bertkit-tiny-en", **{name: str(path) for name, path in made.items()}}
 
 

@@ -63,8 +63,8 @@ class PackedModel(PretrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool = True,
         **targets: Tensor | None,
     ) -> ModelOutput | tuple[Any, ...]:
@@ -78,8 +78,8 @@ class PackedModel(PretrainedModel):
                 ``attention_mask`` does not hide (RoBERTa: counted over the ids that are not ``pad_token_id``, from
                 ``pad_token_id + 1`` on).
             inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
-            output_attentions: also return the attention probabilities of every layer.
-            output_hidden_states: also return the embeddings and the output of every layer.
+            output_attentions: also return the attention probabilities of every layer. None: as the config says.
+            output_hidden_states: also return the embeddings and the output of every layer. None: as the config says.
             return_dict: False returns a tuple of the fields that are not None.
             **targets: what the loss compares with; the class's ``targets`` names them. A target of one value a sequence
                 may have the shape ``(B,)`` or ``(B, 1)`` and any integer type.
@@ -91,6 +91,7 @@ class PackedModel(PretrainedModel):
         Deviates: ``transformers`` counts columns also where a text is padded on the left, and gives a head the vector
         of the padding in column 0. Here a text's outputs do not depend on the padding.
         """
+        output_attentions, output_hidden_states = self.config.returned(output_attentions, output_hidden_states)
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
