@@ -13,6 +13,7 @@ from bertkit import BertForQuestionAnswering, BertForSequenceClassification, Ber
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from finetune_data import labelled_texts
+from habits.dataset_like import Dataset
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run
 from pipeline_helpers import save_tiny
 
@@ -27,6 +28,7 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
     rows = labelled_texts(64, seed=5)
     return {
         **once("habits", _models),
+        "Dataset": Dataset,
         "MINILM": str(minilm),
         "TEXTS": [text for text, _ in rows],
         "LABELS": [label for _, label in rows],
