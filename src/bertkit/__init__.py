@@ -46,6 +46,11 @@ _NAMES = {
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig
     """,
+    "bertkit.habits.trainer": "Trainer",
+    "bertkit.habits.trainer_callbacks": """
+        EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
+    """,
+    "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
     "bertkit.training.finetuning.estimator": "BertClassifier",
     "bertkit.training.trainer.callbacks": "Callback",
