@@ -20,6 +20,80 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: command has ours), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``model.`` ... (an attribute).
 _TABLE = """
+Trainer | data_loader | other | otherwise | train_dataset=
+Trainer | eval_data | other | otherwise | eval_dataset=
+Trainer | loss_func | other | otherwise | compute_loss_func=
+Trainer | metrics | other | otherwise | compute_metrics=
+Trainer | optimizer | tf | otherwise | optimizers=(optimizer, None)
+Trainer | optimizer_cls_and_kwargs | tf | otherwise | optimizers=(optimizer_class(model.parameters(), ...), None)
+Trainer | train_data | other | otherwise | train_dataset=
+Trainer. | accelerator | tf | otherwise | trainer.model and trainer.args (one device)
+Trainer. | create_model_card | tf | otherwise | bertkit.finetune(...), whose run folder has a model card
+Trainer. | get_eval_dataloader | tf | otherwise | trainer.evaluate(rows), or data_collator= to change how batches are made
+Trainer. | get_train_dataloader | tf | otherwise | data_collator= to change how batches are made
+Trainer. | hyperparameter_search | tf | otherwise | bertkit.finetune(..., config=bertkit.FinetuneConfig(search=20)), or: bertkit finetune TASK --data train.csv --model MODEL --out OUT --search 20
+Trainer. | push_to_hub | tf | otherwise | trainer.model.push_to_hub("NAME")
+TrainingArguments | accelerator_config | tf | nothing | one device
+TrainingArguments | auto_find_batch_size | tf | nothing | gradient_accumulation_steps= splits a step
+TrainingArguments | average_tokens_across_devices | tf | nothing | one device
+TrainingArguments | batch_size | other | otherwise | per_device_train_batch_size=
+TrainingArguments | bf16_full_eval | tf | nothing | an evaluation computes in float32
+TrainingArguments | dataloader_in_order | tf | nothing | batches are made in order
+TrainingArguments | dataloader_num_workers | tf | nothing | batches are made as they are needed
+TrainingArguments | dataloader_persistent_workers | tf | nothing | batches are made as they are needed
+TrainingArguments | dataloader_pin_memory | tf | nothing | batches are made as they are needed
+TrainingArguments | dataloader_prefetch_factor | tf | nothing | batches are made as they are needed
+TrainingArguments | ddp_backend | tf | nothing | one device
+TrainingArguments | ddp_find_unused_parameters | tf | nothing | one device
+TrainingArguments | debug | tf | nothing | a batch that fails is always explained
+TrainingArguments | deepspeed | tf | otherwise | one device here; pretrain and finetune commands say what they shard
+TrainingArguments | early_stopping_patience | tf | otherwise | callbacks=[EarlyStoppingCallback(3)] of Trainer
+TrainingArguments | epochs | other | otherwise | num_train_epochs=
+TrainingArguments | eval_accumulation_steps | tf | nothing | outputs are moved to the CPU batch by batch
+TrainingArguments | eval_delay | tf | otherwise | eval_strategy="steps", eval_steps=N
+TrainingArguments | eval_do_concat_batches | tf | nothing | outputs of batches are always joined
+TrainingArguments | eval_on_start | tf | otherwise | trainer.evaluate() before trainer.train()
+TrainingArguments | fp16_full_eval | tf | nothing | an evaluation computes in float32
+TrainingArguments | fp16_opt_level | tf | nothing | fp16=True is torch's mixed precision
+TrainingArguments | fsdp | tf | nothing | one device
+TrainingArguments | fsdp_config | tf | nothing | one device
+TrainingArguments | full_determinism | tf | nothing | a seed gives the same weights on one machine
+TrainingArguments | gradient_checkpointing | tf | nothing | packed rows need less memory; gradient_accumulation_steps= splits a step
+TrainingArguments | gradient_checkpointing_kwargs | tf | nothing | see gradient_checkpointing
+TrainingArguments | group_by_length | tf | nothing | padding is never computed
+TrainingArguments | half_precision_backend | tf | nothing | torch's own
+TrainingArguments | hub_model_id | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | hub_private_repo | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | hub_strategy | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | hub_token | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | include_for_metrics | tf | otherwise | compute_metrics= of Trainer with predictions and label_ids
+TrainingArguments | jit_mode_eval | tf | nothing | torch_compile=True compiles
+TrainingArguments | local_rank | tf | nothing | one device
+TrainingArguments | log_level | tf | nothing | disable_tqdm=True is silent
+TrainingArguments | log_level_replica | tf | nothing | one device
+TrainingArguments | log_on_each_node | tf | nothing | one device
+TrainingArguments | logging_dir | tf | nothing | trainer_state.json has the log
+TrainingArguments | logging_nan_inf_filter | tf | nothing | a loss that is not finite ends the training
+TrainingArguments | lr | other | otherwise | learning_rate=
+TrainingArguments | max_epochs | other | otherwise | num_train_epochs=
+TrainingArguments | model_name_or_path | tf | otherwise | model=AutoModelForSequenceClassification.from_pretrained(NAME) of Trainer
+TrainingArguments | neftune_noise_alpha | tf | otherwise | a subclass of Trainer with its own compute_loss
+TrainingArguments | no_cuda | tf | otherwise | use_cpu=True
+TrainingArguments | num_epochs | setfit | otherwise | num_train_epochs=
+TrainingArguments | optim_args | tf | otherwise | optimizers=(optimizer, None) of Trainer
+TrainingArguments | overwrite_output_dir | tf | nothing | a new training writes its checkpoints again
+TrainingArguments | past_index | tf | nothing | no encoder has one
+TrainingArguments | project | tf | nothing | report_to="none"
+TrainingArguments | save_on_each_node | tf | nothing | one device
+TrainingArguments | save_safetensors | tf | nothing | weights are always safetensors
+TrainingArguments | skip_memory_metrics | tf | nothing | memory is not logged
+TrainingArguments | tf32 | tf | nothing | torch's own setting stays
+TrainingArguments | torch_compile_backend | tf | nothing | the default back-end
+TrainingArguments | torch_compile_mode | tf | nothing | the default mode
+TrainingArguments | torch_empty_cache_steps | tf | nothing | memory is kept for the next step
+TrainingArguments | torchdynamo | tf | otherwise | torch_compile=True
+TrainingArguments | use_legacy_prediction_loop | tf | nothing | there is one loop
+TrainingArguments | use_mps_device | tf | nothing | use_cpu=True chooses the CPU, else a GPU where there is one
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
 command | --gpu | other | otherwise | --device

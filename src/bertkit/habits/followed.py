@@ -109,17 +109,15 @@ class Followed(Callback):
         control.should_log = control.should_evaluate = control.should_save = False
         owner.call("on_step_end", optimizer=trainer.optimizer)
         self._obey(trainer)
+        by_steps = args.logging_strategy == "steps" and state.global_step % max(1, state.logging_steps) == 0
+        first = args.logging_first_step and state.global_step == 1
+        if by_steps or first or owner.control.should_log:
+            self._log(record)
         if self._epoch_ends(trainer):
             owner.call("on_epoch_end")
             self._obey(trainer)
-        by_steps = args.logging_strategy == "steps" and state.global_step % max(1, state.logging_steps) == 0
-        by_epoch = args.logging_strategy == "epoch" and self._epoch_ends(trainer)
-        first = args.logging_first_step and state.global_step == 1
-        if by_steps or by_epoch or first or owner.control.should_log:
-            recent = self.losses[-(state.global_step - self._logged) :]
-            logs = {"loss": sum(recent) / len(recent), "grad_norm": record["grad_norm"], "learning_rate": record["lr"]}
-            self._logged = state.global_step
-            owner.log(logs)
+            if args.logging_strategy == "epoch":
+                self._log(record)
         self._evaluates = trainer.evaluate is not None and self._evaluation_is_due(trainer)
         if not self._evaluates:
             self._end_step(trainer)
@@ -127,6 +125,15 @@ class Followed(Callback):
     def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
         if self._evaluates:
             self._end_step(trainer)
+
+    def _log(self, record: Record) -> None:
+        """The mean loss since it was last logged, once a step."""
+        if self._logged == record["step"]:
+            return
+        recent = self.losses[self._logged - record["step"] :]
+        self._logged = record["step"]
+        logs = {"loss": sum(recent) / len(recent), "grad_norm": record["grad_norm"], "learning_rate": record["lr"]}
+        self.owner.log(logs)
 
     def _end_step(self, trainer: AnyTrainer) -> None:
         """What follows an evaluation, or a step without one."""

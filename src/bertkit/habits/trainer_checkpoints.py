@@ -91,6 +91,7 @@ class SavingTrainer(EvaluatingTrainer):
                 "resume_from_checkpoint to train from the start"
             )
         trainer.load_state_dict(load_snapshot(found[-1] / TRAINING_STATE), str(found[-1]))
+        trainer.at.stopped_early = False  # by a callback, which may stop it again
         self.state = TrainerState.load_from_json(found[-1] / "trainer_state.json")
         say(f"resumed after step {trainer.at.step} of {trainer.options.num_steps} ({found[-1]})")
 

@@ -173,7 +173,10 @@ class TrainingArguments(Arguments):
         if self.lr_scheduler_type not in SCHEDULES:
             raise self.refuse(f"lr_scheduler_type={self.lr_scheduler_type!r}: this training has {', '.join(SCHEDULES)}")
         if self.label_smoothing_factor:
-            raise self.refuse(f"label_smoothing_factor={self.label_smoothing_factor}: leave it out, or override")
+            raise self.refuse(
+                f"label_smoothing_factor={self.label_smoothing_factor}: leave it out, or write a subclass of Trainer "
+                "with its own compute_loss(self, model, inputs, return_outputs=False, **options)"
+            )
         if self.push_to_hub:
             raise self.refuse(
                 "push_to_hub=True: a training uploads nothing here; leave it out, and write "
