@@ -46,6 +46,7 @@ _NAMES = {
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig
     """,
+    "bertkit.habits.few_shot_model": "SetFitModel",
     "bertkit.habits.trainer": "Trainer",
     "bertkit.habits.trainer_callbacks": """
         EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
@@ -75,7 +76,7 @@ _ALIASES = {
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
 #: Modules of public names.
-_MODULES = ("static", "visualize")
+_MODULES = ("setfit", "static", "visualize")
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 

@@ -20,6 +20,18 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: command has ours), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``model.`` ... (an attribute).
 _TABLE = """
+SetFitModel | cache_dir | setfit | nothing | models are kept in the cache of the Hub
+SetFitModel | force_download | setfit | nothing | a model is downloaded once
+SetFitModel | local_files_only | setfit | nothing | what is in the cache is not asked for again
+SetFitModel | model_body | setfit | otherwise | SetFitModel.from_pretrained(MODEL)
+SetFitModel | model_card_data | setfit | nothing | bertkit finetune writes a model card
+SetFitModel | model_head | setfit | otherwise | make_pipeline(BertVectorizer(MODEL), HEAD) of scikit-learn
+SetFitModel | proxies | setfit | nothing | HTTPS_PROXY is read
+SetFitModel | resume_download | setfit | nothing | downloads are always resumed
+SetFitModel | token | setfit | nothing | HF_TOKEN is read
+SetFitModel | trust_remote_code | setfit | nothing | no program of a checkpoint is run
+SetFitModel | use_auth_token | setfit | nothing | HF_TOKEN is read
+SetFitModel | use_peft | other | otherwise | bertkit.finetune(..., config=bertkit.FinetuneConfig(lora=8))
 Trainer | data_loader | other | otherwise | train_dataset=
 Trainer | eval_data | other | otherwise | eval_dataset=
 Trainer | loss_func | other | otherwise | compute_loss_func=
@@ -113,7 +125,52 @@ command | --scale | st | otherwise | --temperature
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+import | AbsaModel | setfit | otherwise | from bertkit.setfit import SetFitModel, trained on "text" and "aspect: text" rows; aspects are found by: bertkit finetune ner --data train.txt --model MODEL --out OUT
+import | AbsaTrainer | setfit | otherwise | from bertkit.setfit import Trainer; aspects are found by: bertkit finetune ner --data train.txt --model MODEL --out OUT
+import | DistillationTrainer | setfit | otherwise | bertkit distill (bertkit distill --help)
+import | SetFitHead | setfit | otherwise | from bertkit import SetFitModel, whose model_head is a LogisticRegression
+import | SetFitTrainer | setfit | otherwise | from bertkit.setfit import Trainer, TrainingArguments
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+import | sample_dataset | setfit | otherwise | from bertkit.setfit import sample_dataset
+setfit | AbsaModel | setfit | otherwise | from bertkit.setfit import SetFitModel, trained on rows of an aspect and its text; aspects are found by: bertkit finetune ner --data train.txt --model MODEL --out OUT
+setfit | AbsaTrainer | setfit | otherwise | from bertkit.setfit import Trainer; aspects are found by: bertkit finetune ner --data train.txt --model MODEL --out OUT
+setfit | AspectModel | setfit | otherwise | aspects are found by: bertkit finetune ner --data train.txt --model MODEL --out OUT
+setfit | DistillationSetFitTrainer | setfit | otherwise | bertkit distill (bertkit distill --help)
+setfit | DistillationTrainer | setfit | otherwise | bertkit distill (bertkit distill --help)
+setfit | PolarityModel | setfit | otherwise | from bertkit.setfit import SetFitModel, trained on rows of an aspect and its text
+setfit | SetFitHead | setfit | otherwise | from bertkit.setfit import SetFitModel, whose model_head is a LogisticRegression
+setfit | SetFitModelCardData | setfit | otherwise | bertkit finetune csv --few-shot, whose folder has a model card
+setfit | SetFitTrainer | setfit | otherwise | from bertkit.setfit import Trainer, TrainingArguments
+setfit.Trainer | args_class | setfit | otherwise | args=TrainingArguments(...)
+setfit.Trainer | batch_size | setfit | otherwise | args=TrainingArguments(batch_size=)
+setfit.Trainer | compute_metrics | tf | otherwise | metric=, a function of predictions and labels
+setfit.Trainer | learning_rate | setfit | otherwise | args=TrainingArguments(body_learning_rate=)
+setfit.Trainer | loss_class | setfit | otherwise | args=TrainingArguments(loss=)
+setfit.Trainer | num_epochs | setfit | otherwise | args=TrainingArguments(num_epochs=)
+setfit.Trainer | num_iterations | setfit | otherwise | args=TrainingArguments(num_iterations=)
+setfit.Trainer. | freeze | setfit | otherwise | model.fit(texts, labels), which trains the head alone
+setfit.Trainer. | hyperparameter_search | setfit | otherwise | bertkit.finetune("csv", data="train.csv", model="MODEL", out="OUT", config=bertkit.FinetuneConfig(search=10)); few_shot=True chooses its method by cross-validation
+setfit.Trainer. | push_to_hub | setfit | otherwise | model.save_pretrained("FOLDER"), then: hf upload NAME FOLDER
+setfit.Trainer. | train_classifier | setfit | otherwise | model.fit(texts, labels), which trains the head alone
+setfit.Trainer. | train_embeddings | setfit | otherwise | trainer.train()
+setfit.Trainer. | unfreeze | setfit | otherwise | trainer.train(), which trains encoder and head
+setfit.TrainingArguments | distance_metric | setfit | nothing | pairs are compared by their cosine
+setfit.TrainingArguments | epochs | other | otherwise | num_epochs=
+setfit.TrainingArguments | eval_delay | setfit | nothing | nothing is evaluated during the training
+setfit.TrainingArguments | eval_max_steps | setfit | nothing | nothing is evaluated during the training
+setfit.TrainingArguments | eval_steps | setfit | nothing | nothing is evaluated during the training
+setfit.TrainingArguments | learning_rate | setfit | otherwise | body_learning_rate=
+setfit.TrainingArguments | logging_dir | setfit | nothing | trainer.state.log_history has the log
+setfit.TrainingArguments | margin | setfit | nothing | of a triplet loss, which is refused
+setfit.TrainingArguments | num_train_epochs | tf | otherwise | num_epochs=
+setfit.TrainingArguments | per_device_train_batch_size | tf | otherwise | batch_size=
+setfit.TrainingArguments | report_to | setfit | nothing | a TrainerCallback passes logs on
+setfit.TrainingArguments | run_name | setfit | nothing | a TrainerCallback passes logs on
+setfit.TrainingArguments | samples_per_label | setfit | nothing | of a triplet loss, which is refused
+setfit.TrainingArguments | save_steps | setfit | nothing | model.save_pretrained(FOLDER) after the training
+setfit.TrainingArguments | save_total_limit | setfit | nothing | model.save_pretrained(FOLDER) after the training
+setfit.TrainingArguments | use_amp | setfit | nothing | few-shot training computes in float32
+setfit.TrainingArguments | warmup_ratio | tf | otherwise | warmup_proportion=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
