@@ -41,8 +41,6 @@ Trainer | optimizer_cls_and_kwargs | tf | otherwise | optimizers=(optimizer_clas
 Trainer | train_data | other | otherwise | train_dataset=
 Trainer. | accelerator | tf | otherwise | trainer.model and trainer.args (one device)
 Trainer. | create_model_card | tf | otherwise | bertkit.finetune(...), whose run folder has a model card
-Trainer. | get_eval_dataloader | tf | otherwise | trainer.evaluate(rows), or data_collator= to change how batches are made
-Trainer. | get_train_dataloader | tf | otherwise | data_collator= to change how batches are made
 Trainer. | hyperparameter_search | tf | otherwise | bertkit.finetune(..., config=bertkit.FinetuneConfig(search=20)), or: bertkit finetune TASK --data train.csv --model MODEL --out OUT --search 20
 Trainer. | push_to_hub | tf | otherwise | trainer.model.push_to_hub("NAME")
 TrainingArguments | accelerator_config | tf | nothing | one device
@@ -174,7 +172,7 @@ setfit.TrainingArguments | warmup_ratio | tf | otherwise | warmup_proportion=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
-"""
+"""  # noqa: E501  (a row is a line)
 
 
 class Habit(NamedTuple):

@@ -83,7 +83,8 @@ class SetFitModel:
     The training is that of ``bertkit finetune --few-shot --few-shot-method contrastive``: texts of a label become
     alike, then a logistic regression reads their vectors. What it writes is a folder of bertkit, which
     ``pipeline("text-classification")`` opens too; it has no pickle. ``batch_size`` of its calls has no effect. Deviates
-    from SetFit: a head of one's own is not taken; after the training :meth:`encode` gives the vectors that the head reads, before it those of the encoder.
+    from SetFit: a head of one's own is not taken; after the training :meth:`encode` gives the vectors that the head
+    reads, before it those of the encoder.
     """
 
     def __init__(self, model: str | Path, **options: Unpack[SetFitOptions]) -> None:
@@ -153,12 +154,8 @@ class SetFitModel:
     def model_body(self) -> SentenceEncoder:
         """The encoder: before the training the one that was opened, then the trained one."""
         if self._trained is not None:
-            pooling = self._trained.model.config.pooling
-            from bertkit.config.sentence_config import SentenceConfig
-
-            return SentenceEncoder(
-                self._trained.model.bert, self.tokenizer, sentence=SentenceConfig(pooling=(pooling,))
-            )
+            sentence = SentenceConfig(pooling=(self._trained.model.config.pooling,))
+            return SentenceEncoder(self._trained.model.bert, self.tokenizer, sentence=sentence)
         if self._encoder is None:
             self._encoder = SentenceEncoder(self.start, device=self._device)
         return self._encoder
@@ -241,8 +238,8 @@ class SetFitModel:
         with quiet(not show_progress_bar):
             logits = text_logits(InferenceEngine.for_scoring(trained.model), self._features(texts, trained.config))
         found = (sigmoid if self._several else softmax)(logits.astype(np.float64))
-        found = found[0] if isinstance(inputs, str) else found
-        return found if as_numpy else torch.from_numpy(found)
+        probabilities = np.asarray(found[0] if isinstance(inputs, str) else found, np.float64)
+        return probabilities if as_numpy else torch.from_numpy(probabilities)
 
     def predict(
         self,

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.habit_table import remedy
 from bertkit.habits.followed import Followed
 from bertkit.habits.trainer_callbacks import Logs, TrainerCallback, TrainerState, named_metric
 from bertkit.habits.trainer_checkpoints import SavingTrainer
@@ -97,12 +99,8 @@ class Trainer(SavingTrainer):
     ) -> None:
         super().__init__(options.get("callbacks"))
         if unknown := options.keys() - TrainerOptions.__annotations__.keys():
-            from bertkit.habit_table import remedy
-
-            name = min(unknown)
-            raise ConfigError(
-                f"Trainer has no keyword {name!r}{remedy('Trainer', name, TrainerOptions.__annotations__)}"
-            )
+            near = remedy("Trainer", min(unknown), TrainerOptions.__annotations__)
+            raise ConfigError(f"Trainer has no keyword {min(unknown)!r}{near}")
         self.args = args or TrainingArguments("tmp_trainer")
         seed_generators(self.args.seed)
         made = options.get("model_init")
@@ -121,6 +119,8 @@ class Trainer(SavingTrainer):
         self.compute_metrics = options.get("compute_metrics")
         self.compute_loss_func = options.get("compute_loss_func")
         self.preprocess_logits_for_metrics = options.get("preprocess_logits_for_metrics")
+        self.optimizer: Optimizer | None
+        self.lr_scheduler: Any
         self.optimizer, self.lr_scheduler = options.get("optimizers") or (None, None)
         self.label_names = tuple(self.args.label_names or label_names_of(self.model))
         self.read_names = read_names(self.model) if self.args.remove_unused_columns else None
@@ -144,6 +144,8 @@ class Trainer(SavingTrainer):
         args = self.args
         if ignored:
             raise args.refuse(f"train has no keyword {', '.join(ignored)}")
+        if type(self).get_train_dataloader is not Trainer.get_train_dataloader:
+            raise args.refuse("get_train_dataloader cannot be overridden: give another train_dataset or data_collator")
         seed_generators(args.seed)
         rows = rows_of(self.train_dataset, "train_dataset")
         trainer = self._assembled(rows)
@@ -169,7 +171,8 @@ class Trainer(SavingTrainer):
     def _assembled(self, rows: Sequence[Row]) -> AnyTrainer:
         args, model = self.args, self.model
         own_loss = type(self).compute_loss is not EvaluatingTrainer.compute_loss or self.compute_loss_func is not None
-        is_packed = isinstance(model, HeadModel) and not own_loss
+        own_forward = not type(model).__module__.startswith("bertkit.")  # of a subclass, which is called as it is
+        is_packed = isinstance(model, HeadModel) and not own_loss and not own_forward
 
         def batch_of(numbers: list[int]) -> Any:
             inputs = self.inputs_of([rows[number] for number in numbers])
@@ -199,7 +202,7 @@ class Trainer(SavingTrainer):
         return make_trainer(module, plan, args, loop, optimizer=optimizer, schedule=schedule, evaluate=evaluate)
 
     def _optimizer(self, num_steps: int) -> tuple[Optimizer, Schedule]:
-        """Those that were given, or AdamW without decay of norms and biases and the schedule of the arguments."""
+        """Those that were given, or else AdamW and the schedule of the arguments."""
         args, schedule = self.args, self.args.schedule(num_steps)
         if self.lr_scheduler is not None:
             factors = getattr(self.lr_scheduler, "lr_lambdas", None)
@@ -208,13 +211,28 @@ class Trainer(SavingTrainer):
                     f"optimizers: a {type(self.lr_scheduler).__name__} is no LambdaLR; give None, and lr_scheduler_type"
                 )
             schedule = factors[0]
+        given = self.optimizer is not None
+        optimizer = self.create_optimizer()
+        if given or type(self).create_optimizer is not Trainer.create_optimizer:
+            for group in optimizer.param_groups:  # the loop sets rates as multiples of that of the arguments
+                group.setdefault("lr_scale", group.get("initial_lr", group["lr"]) / args.learning_rate)
+        return optimizer, schedule
+
+    def create_optimizer(self) -> Optimizer:
+        """The optimizer that was given, or AdamW, which does not decay biases and norms; a subclass may make another.
+
+        It is kept as ``optimizer``, and a second training goes on with it.
+        """
         if self.optimizer is None:
+            args = self.args
             groups = parameter_groups(self.model, weight_decay=args.weight_decay)
             betas = (args.adam_beta1, args.adam_beta2)
-            return adamw(groups, learning_rate=args.learning_rate, betas=betas, eps=args.adam_epsilon), schedule
-        for group in self.optimizer.param_groups:  # the loop sets rates as multiples of that of the arguments
-            group["lr_scale"] = group.get("initial_lr", group["lr"]) / args.learning_rate
-        return self.optimizer, schedule
+            self.optimizer = adamw(groups, learning_rate=args.learning_rate, betas=betas, eps=args.adam_epsilon)
+        return self.optimizer
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Batches of training rows, to look at; :meth:`train` makes its own, in another order."""
+        return self.loader(self.train_dataset, shuffle=True)
 
     def _evaluated(self, check: Callable[[], None]) -> dict[str, float]:
         """What the loop compares; larger is better."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, InputError
 from bertkit.habits.followed import FollowedTrainer
 from bertkit.habits.trainer_callbacks import Logs
 from bertkit.habits.trainer_data import Collate, Row, joined, num_items, on_device, rows_of
@@ -61,11 +62,16 @@ class EvaluatingTrainer(FollowedTrainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **options: Any
     ) -> Any:
         """The mean loss of a batch, with the outputs if they are asked for; a subclass may compute another one."""
-        outputs = model(**inputs)
+        outputs = named(model(**inputs))
         if self.compute_loss_func is not None:
             loss = self.compute_loss_func(outputs, inputs.get("labels"), num_items_in_batch=num_items(inputs))
+        elif "loss" in outputs.keys():  # noqa: SIM118
+            loss = outputs["loss"]
         else:
-            loss = outputs["loss"] if "loss" in _keys(outputs) else None
+            raise InputError(
+                f"{type(model).__name__} gives no loss for the columns {', '.join(inputs)}: give the rows labels, take "
+                "a model with a head, such as AutoModelForSequenceClassification, or override compute_loss"
+            )
         return (loss, outputs) if return_outputs else loss
 
     def evaluate_now(self) -> None:
@@ -140,28 +146,43 @@ class EvaluatingTrainer(FollowedTrainer):
         inputs = on_device(inputs, next(model.parameters()).device)
         right = tuple(inputs[name] for name in self.label_names if inputs.get(name) is not None)
         has_labels = len(right) == len(self.label_names)
+        loss: Tensor | None = None
         with torch.no_grad():
-            loss, outputs = None, None
             if has_labels:
-                asked: dict[str, Any] = {"return_outputs": True}
-                loss, outputs = self.compute_loss(model, dict(inputs), **asked)
+                loss, outputs = self.compute_loss(model, dict(inputs), return_outputs=True)
             else:
-                outputs = model(**inputs)
+                outputs = named(model(**inputs))
         left_out = {"loss", "hidden_states", "attentions", *(ignore_keys or ())}
-        values = tuple(outputs[key] for key in _keys(outputs) if key not in left_out)
+        values = tuple(outputs[key] for key in outputs.keys() if key not in left_out)  # noqa: SIM118
         found = None if prediction_loss_only or not values else values[0] if len(values) == 1 else values
         labels = None if not has_labels else right[0] if len(right) == 1 else right
         if self.preprocess_logits_for_metrics is not None and found is not None:
             found = self.preprocess_logits_for_metrics(found, labels)
         return loss, found, labels
 
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """Batches of rows, by default of ``eval_dataset``, to look at; :meth:`evaluate` makes the same ones."""
+        return self.loader(self.eval_dataset if eval_dataset is None else eval_dataset, shuffle=False)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        """Batches of rows, to look at; :meth:`predict` makes the same ones."""
+        return self.loader(test_dataset, shuffle=False)
+
+    def loader(self, dataset: Any, *, shuffle: bool) -> DataLoader[Any]:
+        """Batches of rows as the model gets them."""
+        args, rows = self.args, rows_of(dataset, "dataset")
+        size = args.per_device_train_batch_size if shuffle else args.per_device_eval_batch_size
+        generator = torch.Generator().manual_seed(args.seed)
+        listed = cast("Dataset[Any]", rows)
+        return DataLoader(listed, size, shuffle=shuffle, collate_fn=self.inputs_of, generator=generator)
+
     def inputs_of(self, rows: Sequence[Row]) -> dict[str, Any]:
         """What the collator makes of rows, without the columns that the model does not read."""
-        if not isinstance(rows[0], Mapping) and not hasattr(rows[0], "keys"):
+        if not hasattr(rows[0], "keys"):
             raise DataError(
                 f"a row of the data must be a dict such as {{'input_ids': [...], 'labels': 1}}, got {rows[0]!r:.80}"
             )
-        kept = [
+        kept: list[Row] = [
             {name: row[name] for name in row.keys() if self.read_names is None or name in self.read_names}  # noqa: SIM118
             for row in rows
         ]
@@ -173,8 +194,13 @@ class EvaluatingTrainer(FollowedTrainer):
         return dict(self.data_collator(kept))
 
 
-def _keys(outputs: Any) -> list[str]:
-    return list(outputs.keys())
+def named(outputs: Any) -> Any:
+    """Outputs by name; of a model that returns a tuple, the loss is first, where there is one."""
+    if not isinstance(outputs, tuple) or hasattr(outputs, "keys"):
+        return {"logits": outputs} if isinstance(outputs, Tensor) else outputs
+    loss_first = isinstance(outputs[0], Tensor) and outputs[0].ndim == 0
+    names = ["loss"] * loss_first + [f"output_{number}" for number in range(len(outputs) - loss_first)]
+    return dict(zip(names, outputs, strict=True))
 
 
 def speed(prefix: str, began: float, num_rows: int, num_steps: int) -> Logs:
