@@ -22,7 +22,7 @@ from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.model.loading import own_pooling
 from bertkit.model.models import BertForSequenceClassification
-from bertkit.ragged import Floats, Ragged
+from bertkit.ragged import Floats, Ints, Ragged
 from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import read_json, write_json
@@ -87,7 +87,7 @@ class SetFitModel:
     reads, before it those of the encoder.
     """
 
-    def __init__(self, model: str | Path, **options: Unpack[SetFitOptions]) -> None:
+    def __init__(self, model: str | Path | None = None, **options: Unpack[SetFitOptions]) -> None:
         ignored = without_meaning("SetFitModel")
         known = SetFitOptions.__annotations__
         for name in options:
@@ -293,19 +293,24 @@ class SetFitModel:
             raise DataError(f"all {len(texts)} training rows have the label {labels[0]!r}; two labels are needed")
         if given.dtype.kind == "U" and not several and self.labels is None:
             self.labels = classes.tolist()
-        self._trained = self._begin(classes, several, config)
-        train = self._features(texts, self._trained.config)
+        before, self._trained = self._trained, self._begin(classes, several, config)  # callbacks may encode
+        try:
+            self._fit(texts, numbers, several, config.seed, options)
+        except BaseException:
+            self._trained = before
+            raise
+
+    def _fit(self, texts: list[str], numbers: Ints, several: bool, seed: int, options: FitOptions) -> None:
+        assert self._trained is not None
+        model, config = self._trained.model, self._trained.config
+        train = self._features(texts, config)
         if several:
-            fit_few_label_sets(
-                self._trained.model, train, numbers, self._trained.config, seed=config.seed, options=options
-            )
+            fit_few_label_sets(model, train, numbers, config, seed=seed, options=options)
             return
         train = replace(train, labels=numbers.astype(np.int64))
         rows = [Example(text, None, int(number)) for text, number in zip(texts, numbers, strict=True)]
-        workflow = workflow_of(self._task(classes, several))
-        fit_few_labels(
-            self._trained.model, workflow, rows, train, None, self._trained.config, seed=config.seed, options=options
-        )
+        workflow = workflow_of(self._task(self._trained.classes, several))
+        fit_few_labels(model, workflow, rows, train, None, config, seed=seed, options=options)
 
     def _begin(self, classes: Classes, several: bool, config: FinetuneConfig) -> _Trained:
         """The model that is trained: new outputs on the encoder as it is now."""
