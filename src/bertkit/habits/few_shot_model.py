@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bertkit.checkpoints.setfit_head import HEAD, FittedHead, read_head
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import write_decision
 from bertkit.config.sentence_config import SentenceConfig
@@ -110,15 +111,18 @@ class SetFitModel:
         self._device: Device = options.get("device")
         self.tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
         self._encoder: SentenceEncoder | None = None
+        self._head: FittedHead | None = None  # that SetFit has trained
         self._trained = self._read(options)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[SetFitOptions]) -> Self:
-        """An encoder to be trained (a folder, or a name on the Hub), or what :meth:`save_pretrained` wrote.
+        """An encoder to be trained (a folder, or a name on the Hub), what :meth:`save_pretrained` wrote, or SetFit.
+
+        Of the pickle that has SetFit's head only the numbers are read; see :mod:`bertkit.checkpoints.setfit_head`.
 
         Raises:
             ConfigError: an unknown keyword.
-            CheckpointError: no model there, or one that SetFit wrote, whose head is a pickle.
+            CheckpointError: no model there, or one of SetFit whose head is no logistic regression.
         """
         return cls(name_or_path, **options)
 
@@ -127,12 +131,11 @@ class SetFitModel:
         if not (folder / CONFIG).is_file():
             return None
         saved = read_json(folder / CONFIG, dict[str, Any])
-        if "classes" not in saved:
-            raise ConfigError(
-                f"{folder / 'model_head.pkl'} is a pickle, which can run any program when it is read, so that it is "
-                "not: train the head again on your rows, from the encoder in that folder, or convert it where SetFit "
-                f"is; without {CONFIG} the folder is opened as an encoder"
-            )
+        if "classes" not in saved:  # written by SetFit
+            self.labels = saved.get("labels") if "labels" not in options else self.labels
+            self.normalize_embeddings = bool(saved.get("normalize_embeddings"))
+            self._head = read_head(folder / HEAD) if (folder / HEAD).is_file() else None
+            return None
         self.labels = saved["labels"] if "labels" not in options else self.labels
         self.normalize_embeddings = saved["normalize_embeddings"]
         self.multi_target_strategy = saved["multi_target_strategy"]
@@ -174,12 +177,15 @@ class SetFitModel:
             head.n_features_in_ = weights_CD.shape[1]
             return head
 
-        if self._trained is None:
+        if self._trained is not None:
+            classifier = self._trained.model.classifier
+            weights_CD, bias_C = (each.detach().double().cpu().numpy() for each in (classifier.weight, classifier.bias))
+        elif self._head is not None:
+            weights_CD, bias_C = self._head.weights, self._head.bias
+        else:
             return LogisticRegression(**self.head_params)
-        classifier = self._trained.model.classifier
-        weights_CD, bias_C = (each.detach().double().cpu().numpy() for each in (classifier.weight, classifier.bias))
         if not self._several:
-            return regression(weights_CD, bias_C, self._trained.classes)
+            return regression(weights_CD, bias_C, self._classes)
         both = np.array([0, 1])
         parts = zip(weights_CD, bias_C, strict=True)
         heads = MultiOutputClassifier(LogisticRegression(**self.head_params))
@@ -190,7 +196,23 @@ class SetFitModel:
     @property
     def _several(self) -> bool:
         """Whether a text has any number of labels."""
-        return self._trained is not None and self._trained.model.config.problem_type == "multi_label_classification"
+        if self._trained is None:
+            return self._head is not None and self._head.several
+        return self._trained.model.config.problem_type == "multi_label_classification"
+
+    @property
+    def _classes(self) -> Classes:
+        """The labels of the outputs, in the type that was given.
+
+        Raises:
+            InputError: the model is not trained.
+        """
+        if (trained := self._trained or self._head) is None:
+            raise InputError(
+                "this SetFitModel is not trained: write Trainer(model=model, train_dataset=rows).train() of "
+                "bertkit.setfit, or open the folder of a trained one"
+            )
+        return trained.classes
 
     @property
     def device(self) -> torch.device:
@@ -233,11 +255,18 @@ class SetFitModel:
         Raises:
             InputError: the model is not trained.
         """
-        trained = self._need_training()
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        with quiet(not show_progress_bar):
-            logits = text_logits(InferenceEngine.for_scoring(trained.model), self._features(texts, trained.config))
-        found = (sigmoid if self._several else softmax)(logits.astype(np.float64))
+        texts, _ = [inputs] if isinstance(inputs, str) else list(inputs), self._classes
+        function, scaled = sigmoid if self._several else softmax, False
+        if self._trained is not None:
+            with quiet(not show_progress_bar):
+                engine = InferenceEngine.for_scoring(self._trained.model)
+                logits = text_logits(engine, self._features(texts, self._trained.config)).astype(np.float64)
+        else:
+            assert self._head is not None, "there are classes"
+            logits = np.asarray(self.encode(texts)).astype(np.float64) @ self._head.weights.T + self._head.bias
+            function, scaled = (sigmoid, True) if self._head.one_vs_rest else (function, False)
+        found = function(logits)
+        found = found / found.sum(axis=1, keepdims=True) if scaled else found
         probabilities = np.asarray(found[0] if isinstance(inputs, str) else found, np.float64)
         return probabilities if as_numpy else torch.from_numpy(probabilities)
 
@@ -254,13 +283,12 @@ class SetFitModel:
         Names where the model has names (``use_labels=False``: numbers), else labels as they were given: a tensor, or an
         array of names. Of texts with several labels 0 or 1 for each label, ``(n, C)``.
         """
-        trained = self._need_training()
         found = self.predict_proba([inputs] if isinstance(inputs, str) else inputs, as_numpy=True)
         assert isinstance(found, np.ndarray)
         if self._several:
             chosen = (found >= 0.5).astype(np.int64)
         else:
-            chosen = trained.classes[found.argmax(axis=1)]
+            chosen = self._classes[found.argmax(axis=1)]
             if use_labels and self.labels is not None and chosen.dtype.kind in "iu":
                 names = [self.labels[number] for number in chosen.tolist()]
                 return names[0] if isinstance(inputs, str) else names
@@ -340,14 +368,6 @@ class SetFitModel:
         assert config.max_length is not None, "settings are resolved"
         return featurize_texts(list(texts), None, self.tokenizer, max_length=config.max_length)
 
-    def _need_training(self) -> _Trained:
-        if self._trained is None:
-            raise InputError(
-                "this SetFitModel is not trained: write Trainer(model=model, train_dataset=rows).train() of "
-                "bertkit.setfit, or open the folder of a trained one"
-            )
-        return self._trained
-
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder that :meth:`from_pretrained`, ``pipeline`` and ``bertkit classify`` open.
 
@@ -357,6 +377,11 @@ class SetFitModel:
         path = user_path(folder)
         path.mkdir(parents=True, exist_ok=True)
         if self._trained is None:
+            if self._head is not None:
+                raise InputError(
+                    f"this head was trained by SetFit and stays in {self.start}; copy that folder, or train here: "
+                    "Trainer(model=model, train_dataset=rows).train()"
+                )
             self.model_body.save_pretrained(path)
             return
         trained = self._trained

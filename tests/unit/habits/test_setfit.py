@@ -6,13 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.neighbors import KNeighborsClassifier
 
 import bertkit
-from bertkit import FinetuneConfig, SetFitModel, finetune, pipeline
-from bertkit.errors import BertkitError, ConfigError, DataError, InputError
+from bertkit import FinetuneConfig, SentenceEncoder, SetFitModel, finetune, pipeline
+from bertkit.config.sentence_config import Normalize, SentenceConfig
+from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError
 from bertkit.setfit import Trainer, TrainerCallback, TrainingArguments, get_templated_dataset, sample_dataset
 from finetune_data import labelled_texts, no_pictures, tiny_start, write_splits
 
@@ -177,3 +182,86 @@ def test_what_cannot_be_is_said_with_what_to_write(start: Path) -> None:
         get_templated_dataset()
     with pytest.raises(ConfigError, match="one-vs-rest"):
         SetFitModel.from_pretrained(start, multi_target_strategy="all")
+
+
+def setfit_folder(folder: Path, start: Path, head: Any, steps: tuple[Any, ...] = (), **config: Any) -> Path:
+    """A folder as SetFit writes it: an encoder, ``config_setfit.json`` and a head by joblib."""
+    encoder = SentenceEncoder(start, sentence=SentenceConfig(steps=steps))
+    encoder.save_pretrained(folder)
+    (folder / "config_setfit.json").write_text(json.dumps({"normalize_embeddings": False, "labels": None, **config}))
+    joblib.dump(head, folder / "model_head.pkl")
+    return folder
+
+
+@pytest.mark.parametrize("case", ["two", "three", "names", "one-vs-rest", "several", "normalized"])
+def test_a_model_that_setfit_trained_is_read(case: str, start: Path, tmp_path: Path) -> None:
+    steps = (Normalize(),) if case == "normalized" else ()
+    vectors = SentenceEncoder(start, sentence=SentenceConfig(steps=steps)).encode(TEXTS)
+    three = np.arange(len(TEXTS)) % 3
+    head: Any = LogisticRegression()
+    labels: Any = LABELS
+    match case:
+        case "three":
+            labels = three
+        case "names":
+            labels = np.array(["no", "yes", "so"])[three]
+        case "one-vs-rest":
+            head, labels = OneVsRestClassifier(LogisticRegression()), np.eye(3, dtype=int)[three]
+        case "several":
+            head, labels = (
+                MultiOutputClassifier(LogisticRegression()),
+                np.eye(3, dtype=int)[three] | 1 - (three[:, None] > 1),
+            )
+            labels[0, 0], labels[1, 1] = 0, 0
+    head.fit(vectors, labels)
+    folder = setfit_folder(tmp_path / case, start, head, steps, labels=["a", "b"] if case == "two" else None)
+    model = SetFitModel.from_pretrained(folder)
+    expected = head.predict_proba(vectors)
+    expected = np.stack([each[:, 1] for each in expected], 1) if isinstance(expected, list) else expected
+    np.testing.assert_allclose(model.predict_proba(TEXTS, as_numpy=True), expected, atol=1e-4)
+    sure = np.abs(expected - 0.5).min(axis=1) > 1e-3
+    predicted = head.predict(vectors)
+    predicted = np.array(["a", "b"])[predicted] if case == "two" else predicted
+    np.testing.assert_array_equal(np.asarray(model.predict(TEXTS, as_numpy=True))[sure], predicted[sure])
+    if case == "two":  # trained further here, it is a folder of bertkit
+        Trainer(model=model, args=TrainingArguments(num_iterations=2), train_dataset=TRAIN).train()
+        model.save_pretrained(tmp_path / "again")
+        assert SetFitModel.from_pretrained(tmp_path / "again").predict(TEXTS) == model.predict(TEXTS)
+    else:
+        with pytest.raises(InputError, match="copy that folder"):
+            model.save_pretrained(tmp_path / "again")
+
+
+class Runs:
+    """What a pickle must not do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("where", ["head", "field", "array"])
+def test_nothing_in_a_head_is_run(where: str, start: Path, tmp_path: Path) -> None:
+    bad, touched = Runs(tmp_path / "touched"), tmp_path / "touched"
+    head: Any = bad
+    if where != "head":
+        head = LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])
+        head.n_iter_ = bad if where == "field" else np.array([bad], dtype=object)
+    folder = setfit_folder(tmp_path / "bad", start, head)
+    with pytest.raises(CheckpointError, match="nothing in it was run"):
+        SetFitModel.from_pretrained(folder)
+    assert not touched.exists()
+    joblib.load(folder / "model_head.pkl")  # the control
+    assert touched.exists()
+
+
+def test_other_heads_are_refused(start: Path, tmp_path: Path) -> None:
+    head = KNeighborsClassifier().fit(np.eye(6), [0, 1, 0, 1, 0, 1])
+    folder = setfit_folder(tmp_path / "other", start, head)
+    with pytest.raises(CheckpointError, match="KNeighborsClassifier"):
+        SetFitModel.from_pretrained(folder)
+    (folder / "model_head.pkl").write_bytes((folder / "model_head.pkl").read_bytes()[:40])
+    with pytest.raises(CheckpointError, match="Train the head again"):
+        SetFitModel.from_pretrained(folder)
