@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -54,31 +53,35 @@ class _Several(_Fields): ...
 
 
 class _Array(_Fields):
-    """What joblib writes before the bytes of an array."""
+    """What joblib writes before the bytes of an array, which follow in the file; ``values``: the array."""
 
+    file: _Exact
     shape: tuple[int, ...]
     order: str
     dtype: np.dtype[Any]
 
-    def read(self, file: BinaryIO) -> npt.NDArray[Any]:
-        """The array, whose bytes follow in the file."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         if self.dtype.hasobject:
             raise pickle.UnpicklingError("an array of objects")
-        if getattr(self, "numpy_array_alignment_bytes", None) is not None:
-            file.read(file.read(1)[0])
+        if state.get("numpy_array_alignment_bytes") is not None:
+            self.file.read(self.file.read(1)[0])
         size = math.prod(int(n) for n in self.shape) * self.dtype.itemsize
-        found = np.frombuffer(file.read(size), self.dtype)
-        if self.order == "F":
-            return found.reshape(self.shape[::-1]).T
-        return found.reshape(self.shape)
+        found = np.frombuffer(self.file.read(size), self.dtype)
+        self.values = found.reshape(self.shape[::-1]).T if self.order == "F" else found.reshape(self.shape)
 
 
-class _Reader(pickle._Unpickler):  # in Python, whose steps can be replaced
-    dispatch: ClassVar[dict[int, Callable[[pickle._Unpickler], None]]] = dict(pickle._Unpickler.dispatch)
+class _Exact:
+    """A file of which a reader takes no byte before it needs it: between two of its steps arrays are read."""
 
     def __init__(self, file: BinaryIO) -> None:
+        self.read, self.readline = file.read, file.readline
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: _Exact) -> None:
         super().__init__(file)
-        self.bytes = file
+        self.array = type("_ArrayOfFile", (_Array,), {"file": file})
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "numpy" and name in ("dtype", "ndarray"):
@@ -86,24 +89,17 @@ class _Reader(pickle._Unpickler):  # in Python, whose steps can be replaced
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "scalar":
             return lambda dtype, data: np.frombuffer(data, dtype)[0]
         if module.startswith("joblib.") and name == "NumpyArrayWrapper":
-            return _Array
+            return self.array
         if module.startswith("sklearn.") and name in _FIELDS_ONLY:
             return _Regression if name == _REGRESSION else _Several if name in _SEVERAL else _Fields
         raise pickle.UnpicklingError(f"{module}.{name}")
-
-    def load_build(self) -> None:
-        super().load_build()
-        if isinstance(self.stack[-1], _Array):
-            self.stack[-1] = self.stack[-1].read(self.bytes)
-
-    dispatch[pickle.BUILD[0]] = load_build
 
 
 def read_head(path: Path) -> FittedHead:
     """Read a head; a CheckpointError for anything else than logistic regressions, of which nothing was run."""
     try:
         with path.open("rb") as file:
-            found = _Reader(file).load()
+            found = _Reader(_Exact(file)).load()
         if isinstance(found, _Regression):
             return _single(found)
         if isinstance(found, _Several):
@@ -118,7 +114,7 @@ def read_head(path: Path) -> FittedHead:
 
 def _single(head: _Regression) -> FittedHead:
     values = vars(head)
-    weights, bias, classes = (np.asarray(values[name]) for name in ("coef_", "intercept_", "classes_"))
+    weights, bias, classes = (values[name].values for name in ("coef_", "intercept_", "classes_"))
     if len(weights) == 1:  # one row of weights, for the second of two classes
         weights, bias = np.concatenate([-weights, weights]) / 2, np.concatenate([-bias, bias]) / 2
     apart = len(classes) > 2 and (values.get("solver") == "liblinear" or values.get("multi_class") == "ovr")
@@ -126,10 +122,8 @@ def _single(head: _Regression) -> FittedHead:
 
 
 def _multi(heads: list[_Regression]) -> FittedHead:
-    rows = [vars(head) for head in heads]
-    weights = np.concatenate([row["coef_"] for row in rows])
-    bias = np.concatenate([row["intercept_"] for row in rows])
-    return _checked(FittedHead(weights, bias, np.arange(len(rows)), True, False))
+    weights, bias = (np.concatenate([vars(head)[name].values for head in heads]) for name in ("coef_", "intercept_"))
+    return _checked(FittedHead(weights, bias, np.arange(len(heads)), True, False))
 
 
 def _checked(head: FittedHead) -> FittedHead:
