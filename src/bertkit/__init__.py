@@ -51,6 +51,7 @@ _NAMES = {
     "bertkit.habits.trainer_callbacks": """
         EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
     """,
+    "bertkit.habits.trainer_evaluation": "EvalPrediction",
     "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
     "bertkit.training.finetuning.estimator": "BertClassifier",
