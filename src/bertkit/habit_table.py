@@ -72,6 +72,7 @@ Trainer. | get_eval_dataloader | tf | same | as there
 Trainer. | get_test_dataloader | tf | same | as there
 Trainer. | get_train_dataloader | tf | same | as there
 Trainer. | hyperparameter_search | tf | otherwise | bertkit.finetune(..., config=bertkit.FinetuneConfig(search=20)), or: bertkit finetune TASK --data train.csv --model MODEL --out OUT --search 20
+Trainer. | is_world_process_zero | tf | same | as there: one process
 Trainer. | log | tf | same | as there
 Trainer. | log_metrics | tf | same | as there
 Trainer. | pop_callback | tf | same | as there
@@ -85,23 +86,31 @@ Trainer. | save_state | tf | same | as there
 Trainer. | state | tf | same | as there
 Trainer. | train | tf | same | as there
 TrainingArguments | accelerator_config | tf | nothing | one device
+TrainingArguments | activation_checkpointing | tf | nothing | packed rows need less memory; gradient_accumulation_steps= splits a step
+TrainingArguments | activation_checkpointing_kwargs | tf | nothing | see activation_checkpointing
 TrainingArguments | adam_beta1 | tf | same | as there
 TrainingArguments | adam_beta2 | tf | same | as there
 TrainingArguments | adam_epsilon | tf | same | as there
 TrainingArguments | auto_find_batch_size | tf | nothing | gradient_accumulation_steps= splits a step
 TrainingArguments | average_tokens_across_devices | tf | nothing | one device
+TrainingArguments | batch_eval_metrics | tf | otherwise | compute_metrics= of Trainer, which gets all rows together
 TrainingArguments | batch_size | other | otherwise | per_device_train_batch_size=
 TrainingArguments | bf16 | tf | same | as there
 TrainingArguments | bf16_full_eval | tf | nothing | an evaluation computes in float32
 TrainingArguments | data_seed | tf | same | as there
-TrainingArguments | dataloader_drop_last | tf | same | as there
+TrainingArguments | dataloader_drop_last | tf | same | of the training; an evaluation reads all rows
 TrainingArguments | dataloader_in_order | tf | nothing | batches are made in order
+TrainingArguments | dataloader_multiprocessing_context | tf | nothing | batches are made as they are needed
 TrainingArguments | dataloader_num_workers | tf | nothing | batches are made as they are needed
 TrainingArguments | dataloader_persistent_workers | tf | nothing | batches are made as they are needed
 TrainingArguments | dataloader_pin_memory | tf | nothing | batches are made as they are needed
 TrainingArguments | dataloader_prefetch_factor | tf | nothing | batches are made as they are needed
 TrainingArguments | ddp_backend | tf | nothing | one device
+TrainingArguments | ddp_broadcast_buffers | tf | nothing | one device
+TrainingArguments | ddp_bucket_cap_mb | tf | nothing | one device
 TrainingArguments | ddp_find_unused_parameters | tf | nothing | one device
+TrainingArguments | ddp_static_graph | tf | nothing | one device
+TrainingArguments | ddp_timeout | tf | nothing | one device
 TrainingArguments | debug | tf | nothing | a batch that fails is always explained
 TrainingArguments | deepspeed | tf | otherwise | one device here; pretrain and finetune commands say what they shard
 TrainingArguments | disable_tqdm | tf | same | as there
@@ -109,6 +118,7 @@ TrainingArguments | do_eval | tf | same | kept, without effect, as there
 TrainingArguments | do_predict | tf | same | kept, without effect, as there
 TrainingArguments | do_train | tf | same | kept, without effect, as there
 TrainingArguments | early_stopping_patience | tf | otherwise | callbacks=[EarlyStoppingCallback(3)] of Trainer
+TrainingArguments | enable_jit_checkpoint | tf | nothing | Ctrl-C ends a training; checkpoints follow save_strategy
 TrainingArguments | epochs | other | otherwise | num_train_epochs=
 TrainingArguments | eval_accumulation_steps | tf | nothing | outputs are moved to the CPU batch by batch
 TrainingArguments | eval_delay | tf | otherwise | eval_strategy="steps", eval_steps=N
@@ -116,6 +126,7 @@ TrainingArguments | eval_do_concat_batches | tf | nothing | outputs of batches a
 TrainingArguments | eval_on_start | tf | otherwise | trainer.evaluate() before trainer.train()
 TrainingArguments | eval_steps | tf | same | as there
 TrainingArguments | eval_strategy | tf | same | as there
+TrainingArguments | eval_use_gather_object | tf | nothing | one device
 TrainingArguments | evaluation_strategy | tf | same | the older name of eval_strategy
 TrainingArguments | fp16 | tf | same | as there
 TrainingArguments | fp16_full_eval | tf | nothing | an evaluation computes in float32
@@ -129,15 +140,23 @@ TrainingArguments | gradient_checkpointing_kwargs | tf | nothing | see gradient_
 TrainingArguments | greater_is_better | tf | same | as there
 TrainingArguments | group_by_length | tf | nothing | padding is never computed
 TrainingArguments | half_precision_backend | tf | nothing | torch's own
+TrainingArguments | hub_always_push | tf | nothing | only with push_to_hub=True, which is refused
 TrainingArguments | hub_model_id | tf | nothing | only with push_to_hub=True, which is refused
 TrainingArguments | hub_private_repo | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | hub_revision | tf | nothing | only with push_to_hub=True, which is refused
 TrainingArguments | hub_strategy | tf | nothing | only with push_to_hub=True, which is refused
 TrainingArguments | hub_token | tf | nothing | only with push_to_hub=True, which is refused
+TrainingArguments | ignore_data_skip | tf | nothing | a resumed training goes on where it was at once
 TrainingArguments | include_for_metrics | tf | otherwise | compute_metrics= of Trainer with predictions and label_ids
+TrainingArguments | include_inputs_for_metrics | tf | otherwise | compute_metrics= of Trainer with predictions and label_ids
+TrainingArguments | include_num_input_tokens_seen | tf | nothing | tokens are not counted
+TrainingArguments | include_tokens_per_second | tf | nothing | rows a second are logged
 TrainingArguments | jit_mode_eval | tf | nothing | torch_compile=True compiles
 TrainingArguments | label_names | tf | same | as there
 TrainingArguments | label_smoothing_factor | tf | same | only 0
 TrainingArguments | learning_rate | tf | same | as there
+TrainingArguments | length_column_name | tf | nothing | padding is never computed
+TrainingArguments | liger_kernel_config | tf | nothing | bertkit has its own kernels
 TrainingArguments | load_best_model_at_end | tf | same | as there
 TrainingArguments | local_rank | tf | nothing | one device
 TrainingArguments | log_level | tf | nothing | disable_tqdm=True is silent
@@ -157,21 +176,26 @@ TrainingArguments | max_steps | tf | same | as there
 TrainingArguments | metric_for_best_model | tf | same | as there
 TrainingArguments | model_name_or_path | tf | otherwise | model=AutoModelForSequenceClassification.from_pretrained(NAME) of Trainer
 TrainingArguments | neftune_noise_alpha | tf | otherwise | a subclass of Trainer with its own compute_loss
-TrainingArguments | no_cuda | tf | otherwise | use_cpu=True
+TrainingArguments | no_cuda | tf | same | the older name of use_cpu
 TrainingArguments | num_epochs | setfit | otherwise | num_train_epochs=
 TrainingArguments | num_train_epochs | tf | same | as there
 TrainingArguments | optim | tf | same | AdamW, by its four names
 TrainingArguments | optim_args | tf | otherwise | optimizers=(optimizer, None) of Trainer
+TrainingArguments | optim_target_modules | tf | otherwise | optimizers=(optimizer, None) of Trainer
 TrainingArguments | output_dir | tf | same | as there
 TrainingArguments | overwrite_output_dir | tf | nothing | a new training writes its checkpoints again
+TrainingArguments | parallelism_config | tf | nothing | one device
 TrainingArguments | past_index | tf | nothing | no encoder has one
 TrainingArguments | per_device_eval_batch_size | tf | same | as there
 TrainingArguments | per_device_train_batch_size | tf | same | as there
+TrainingArguments | per_gpu_eval_batch_size | tf | otherwise | per_device_eval_batch_size=
+TrainingArguments | per_gpu_train_batch_size | tf | otherwise | per_device_train_batch_size=
 TrainingArguments | prediction_loss_only | tf | same | as there
 TrainingArguments | project | tf | nothing | report_to="none"
 TrainingArguments | push_to_hub | tf | same | only False
 TrainingArguments | remove_unused_columns | tf | same | as there
 TrainingArguments | report_to | tf | same | only to nowhere: a TrainerCallback passes logs on
+TrainingArguments | restore_callback_states_from_checkpoint | tf | nothing | callbacks keep their own state
 TrainingArguments | resume_from_checkpoint | tf | same | kept, as there; train(resume_from_checkpoint=) continues
 TrainingArguments | run_name | tf | same | kept
 TrainingArguments | save_on_each_node | tf | nothing | one device
@@ -181,6 +205,7 @@ TrainingArguments | save_steps | tf | same | as there
 TrainingArguments | save_strategy | tf | same | as there; each checkpoint can be resumed
 TrainingArguments | save_total_limit | tf | same | as there
 TrainingArguments | seed | tf | same | the order of rows is bertkit's own
+TrainingArguments | sharded_ddp | tf | nothing | one device
 TrainingArguments | skip_memory_metrics | tf | nothing | memory is not logged
 TrainingArguments | tf32 | tf | nothing | torch's own setting stays
 TrainingArguments | torch_compile | tf | same | the model is compiled
@@ -188,8 +213,15 @@ TrainingArguments | torch_compile_backend | tf | nothing | the default back-end
 TrainingArguments | torch_compile_mode | tf | nothing | the default mode
 TrainingArguments | torch_empty_cache_steps | tf | nothing | memory is kept for the next step
 TrainingArguments | torchdynamo | tf | otherwise | torch_compile=True
+TrainingArguments | trackio_bucket_id | tf | nothing | report_to="none"
+TrainingArguments | trackio_space_id | tf | nothing | report_to="none"
+TrainingArguments | trackio_static_space_id | tf | nothing | report_to="none"
+TrainingArguments | train_sampling_strategy | tf | same | group_by_length as random: padding is never computed
+TrainingArguments | use_cache | tf | nothing | no encoder has one
 TrainingArguments | use_cpu | tf | same | as there
+TrainingArguments | use_ipex | tf | nothing | bertkit has its own kernels
 TrainingArguments | use_legacy_prediction_loop | tf | nothing | there is one loop
+TrainingArguments | use_liger_kernel | tf | nothing | bertkit has its own kernels
 TrainingArguments | use_mps_device | tf | nothing | use_cpu=True chooses the CPU, else a GPU where there is one
 TrainingArguments | warmup_ratio | tf | same | as in transformers 4
 TrainingArguments | warmup_steps | tf | same | as there

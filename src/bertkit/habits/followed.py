@@ -68,8 +68,13 @@ class FollowedTrainer:
     def evaluate_now(self) -> None:
         """Evaluate because a callback asked for it."""
 
-    def saves_at(self, step: int, *, epoch_ends: bool, ends: bool) -> bool:
-        """Whether a checkpoint is due."""
+    def saves_at(self, step: int, *, ends: bool) -> bool:
+        """Whether a checkpoint is due, not counting those of epochs."""
+        return False
+
+    @property
+    def is_best_now(self) -> bool:
+        """Whether a checkpoint is due because no earlier weights were better."""
         return False
 
 
@@ -105,18 +110,24 @@ class Followed(Callback):
         state.global_step = record["step"]
         state.epoch = record["step"] / trainer.plan.steps_per_epoch
         self.losses.append(record["loss"])
-        control = owner.control
-        control.should_log = control.should_evaluate = control.should_save = False
+        control, evaluates = owner.control, self._evaluation_is_due(trainer)
+        control.should_log = (args.logging_first_step and state.global_step == 1) or (
+            args.logging_strategy == "steps" and state.global_step % max(1, state.logging_steps) == 0
+        )
+        control.should_evaluate = args.eval_strategy == "steps" and evaluates
+        control.should_save = owner.saves_at(state.global_step, ends=self._ends(trainer))
         owner.call("on_step_end", optimizer=trainer.optimizer)
         self._obey(trainer)
-        by_steps = args.logging_strategy == "steps" and state.global_step % max(1, state.logging_steps) == 0
-        first = args.logging_first_step and state.global_step == 1
-        if by_steps or first or owner.control.should_log:
+        if owner.control.should_log:
             self._log(record)
         if self._epoch_ends(trainer):
+            control = owner.control
+            control.should_log = args.logging_strategy == "epoch"
+            control.should_evaluate |= args.eval_strategy == "epoch"
+            control.should_save |= args.save_strategy == "epoch"
             owner.call("on_epoch_end")
             self._obey(trainer)
-            if args.logging_strategy == "epoch":
+            if owner.control.should_log:
                 self._log(record)
         self._evaluates = trainer.evaluate is not None and self._evaluation_is_due(trainer)
         if not self._evaluates:
@@ -137,19 +148,19 @@ class Followed(Callback):
 
     def _end_step(self, trainer: AnyTrainer) -> None:
         """What follows an evaluation, or a step without one."""
-        owner, control = self.owner, self.owner.control
+        owner = self.owner
         self._obey(trainer)
-        if control.should_evaluate and not self._evaluates:
+        if owner.control.should_evaluate and not self._evaluates:
             owner.evaluate_now()
             self._obey(trainer)
-        epoch_ends, ends = self._epoch_ends(trainer), self._ends(trainer)
-        if control.should_save or owner.saves_at(owner.state.global_step, epoch_ends=epoch_ends, ends=ends):
+        if owner.control.should_save or owner.is_best_now:
             owner.save_checkpoint(trainer)
             owner.call("on_save")
-        if not ends:
-            if epoch_ends:
+        if not self._ends(trainer):
+            if self._epoch_ends(trainer):
                 owner.call("on_epoch_begin")
             owner.call("on_step_begin")
+        trainer.model.train()  # a callback may have evaluated
 
     def _obey(self, trainer: AnyTrainer) -> None:
         if self.owner.control.should_training_stop:

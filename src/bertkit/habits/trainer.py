@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -32,9 +33,8 @@ from bertkit.habits.training_arguments import TrainingArguments
 from bertkit.model.models import HeadModel
 from bertkit.optim import Schedule, adamw, parameter_groups
 from bertkit.system.console import quiet
-from bertkit.system.device import find_device
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
-from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.batch_plan import EpochPlan, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer
 from bertkit.training.trainer.generators import seed_generators
 
@@ -112,7 +112,7 @@ class Trainer(SavingTrainer):
                 f"model must be a model object, got {self.model!r:.80}; write "
                 "model=AutoModelForSequenceClassification.from_pretrained(...)"
             )
-        self.model.to(find_device("cpu" if self.args.use_cpu else "auto"))
+        self.model.to(self.args.device)
         self.processing_class = processing_class or options.get("tokenizer")
         self.data_collator = data_collator or collate_with(self.processing_class)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -181,7 +181,12 @@ class Trainer(SavingTrainer):
         size = args.per_device_train_batch_size
         step_size = size * args.gradient_accumulation_steps
         seed = args.seed if args.data_seed is None else args.data_seed
-        plan = EpochPlan([1] * len(rows), batch_of, step_size=step_size, max_tokens=size, seed=seed, unit="rows")
+        plan: EpochPlan[Any] | WholeSteps[Any]
+        if args.train_sampling_strategy == "sequential":
+            steps = [np.arange(at, min(at + step_size, len(rows))) for at in range(0, len(rows), step_size)]
+            plan = WholeSteps([1] * len(rows), batch_of, lambda epoch: steps, size)
+        else:
+            plan = EpochPlan([1] * len(rows), batch_of, step_size=step_size, max_tokens=size, seed=seed, unit="rows")
         if args.dataloader_drop_last:
             plan.steps_per_epoch = max(1, len(rows) // step_size)
         num_steps = args.steps(plan.steps_per_epoch)
@@ -237,6 +242,8 @@ class Trainer(SavingTrainer):
     def _evaluated(self, check: Callable[[], None]) -> dict[str, float]:
         """What the loop compares; larger is better."""
         check()
+        if not self.control.should_evaluate:  # a callback said so
+            return {_BEST: -math.inf}
         metrics = self.evaluate()
         if self.args.metric_for_best_model is None:
             return {}

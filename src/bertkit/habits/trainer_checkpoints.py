@@ -53,16 +53,19 @@ class SavingTrainer(EvaluatingTrainer):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{split}_results.json", dict(metrics))
 
-    def saves_at(self, step: int, *, epoch_ends: bool, ends: bool) -> bool:
-        """Whether the arguments have a checkpoint after this step."""
-        match self.args.save_strategy:
-            case "steps":
-                return ends or (self.state.save_steps > 0 and step % self.state.save_steps == 0)
-            case "epoch":
-                return epoch_ends
-            case "best":
-                return self.state.best_global_step == step
-        return False
+    def saves_at(self, step: int, *, ends: bool) -> bool:
+        """Whether a checkpoint is due, not counting those of epochs."""
+        every = self.state.save_steps
+        return self.args.save_strategy == "steps" and (ends or (every > 0 and step % every == 0))
+
+    @property
+    def is_best_now(self) -> bool:
+        """Whether a checkpoint is due because no earlier weights were better."""
+        return self.args.save_strategy == "best" and self.state.best_global_step == self.state.global_step
+
+    def is_world_process_zero(self) -> bool:
+        """Whether this process writes: there is one."""
+        return True
 
     def save_checkpoint(self, trainer: AnyTrainer) -> None:
         """Write ``checkpoint-N``, and delete those beyond ``save_total_limit``, never the best one."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.habit_table import habits, remedy, without_meaning
 from bertkit.habits.trainer_schedules import SCHEDULES
 from bertkit.optim import Schedule
+from bertkit.system.device import find_device
+
+if TYPE_CHECKING:
+    import torch
 
 STRATEGIES = ("no", "steps", "epoch")
+SAMPLING = ("random", "sequential", "group_by_length")
 #: Optimizers by the names of ``optim``: all are AdamW.
 ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")
 #: Reports that the training does not send by itself, accepted as "to nowhere".
@@ -30,6 +35,8 @@ class Arguments:
 
     #: Of :mod:`bertkit.habit_table`.
     entry: ClassVar[str] = "TrainingArguments"
+    #: Older names of some.
+    older: ClassVar[Mapping[str, str]] = {"evaluation_strategy": "eval_strategy", "no_cuda": "use_cpu"}
     output_dir: str | None = None
     seed: int = 42
     eval_strategy: str = "no"
@@ -38,12 +45,14 @@ class Arguments:
     logging_strategy: str = "steps"
     metric_for_best_model: Any = None
     greater_is_better: bool | None = None
+    save_strategy: str = "steps"
 
     def __init__(self, output_dir: str | None = None, **given: Any) -> None:
         given = {**({} if output_dir is None else {"output_dir": str(output_dir)}), **given}
-        old = given.pop("evaluation_strategy", None)
-        if old is not None:
-            given["eval_strategy"] = old
+        for old, new in self.older.items():
+            if given.get(old) is not None:
+                given[new] = given[old]
+            given.pop(old, None)
         known = {each.name: each for each in fields(self)}
         ignored = without_meaning(self.entry)
         for name in given:
@@ -58,7 +67,7 @@ class Arguments:
     def __post_init__(self) -> None:
         """Check what was given; a subclass does more."""
         for name in ("eval_strategy", "logging_strategy", "save_strategy"):
-            value = getattr(self, name, "no")
+            value = getattr(self, name)
             value = str(getattr(value, "value", value))
             known = (*STRATEGIES, "best") if name == "save_strategy" else STRATEGIES
             if value not in known:
@@ -126,7 +135,6 @@ class TrainingArguments(Arguments):
     bf16: bool = False
     torch_compile: bool = False
     eval_steps: float | None = None
-    save_strategy: str = "steps"
     save_steps: float = 500
     save_total_limit: int | None = None
     save_only_model: bool = False
@@ -134,6 +142,7 @@ class TrainingArguments(Arguments):
     data_seed: int | None = None
     use_cpu: bool = False
     dataloader_drop_last: bool = False
+    train_sampling_strategy: str = "random"
     remove_unused_columns: bool = True
     label_names: list[str] | None = None
     prediction_loss_only: bool = False
@@ -172,6 +181,10 @@ class TrainingArguments(Arguments):
             raise self.refuse(f"optim={self.optim!r}: this training has {', '.join(ADAMW[:2])}")
         if self.lr_scheduler_type not in SCHEDULES:
             raise self.refuse(f"lr_scheduler_type={self.lr_scheduler_type!r}: this training has {', '.join(SCHEDULES)}")
+        if self.train_sampling_strategy not in SAMPLING:
+            raise ConfigError(
+                f"train_sampling_strategy={self.train_sampling_strategy!r}: it is one of {', '.join(SAMPLING)}"
+            )
         if self.label_smoothing_factor:
             raise self.refuse(
                 f"label_smoothing_factor={self.label_smoothing_factor}: leave it out, or write a subclass of Trainer "
@@ -214,6 +227,11 @@ class TrainingArguments(Arguments):
     def eval_batch_size(self) -> int:
         """Rows of a forward pass of an evaluation."""
         return self.per_device_eval_batch_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is trained: a GPU where there is one, unless ``use_cpu``."""
+        return find_device("cpu" if self.use_cpu else "auto")
 
     @property
     def precision(self) -> Precision:

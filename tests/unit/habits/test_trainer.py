@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bertkit import (
     TrainingArguments,
 )
 from bertkit.errors import ConfigError, DataError
+from bertkit.habit_table import habits
 from bertkit.habits.trainer_schedules import SCHEDULES
 from finetune_data import labelled_texts
 from pipeline_helpers import save_tiny
@@ -159,6 +161,19 @@ def test_predictions_labels_and_scores_are_those_of_transformers(kind: str, tmp_
             np.testing.assert_allclose(a, b, atol=1e-4)
     for name in ("test_loss", "test_size"):
         assert ours.metrics[name] == pytest.approx(theirs.metrics[name], **NEAR)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_several_steps_an_epoch_are_those_of_transformers(schedule: str, drop_last: bool, tmp_path: Path) -> None:
+    ours, theirs = both(
+        "AutoModelForSequenceClassification", tmp_path, per_device_train_batch_size=5, num_train_epochs=2.5,
+        train_sampling_strategy="sequential", lr_scheduler_type=schedule, warmup_steps=0.2, adam_beta2=0.99,
+        dataloader_drop_last=drop_last, logging_steps=2, eval_strategy="steps", eval_steps=3,
+    )  # fmt: skip
+    evaluated = [] if drop_last else ["eval_loss"]  # there an evaluation drops rows, too
+    for name in ("loss", "grad_norm", "learning_rate", "epoch", "step", *evaluated):
+        assert values(ours, name) == pytest.approx(values(theirs, name), **NEAR), name
 
 
 def test_accumulated_batches_have_the_gradient_of_all_their_rows(tmp_path: Path) -> None:
@@ -373,3 +388,78 @@ def test_early_stopping_needs_a_metric(tmp_path: Path) -> None:
     rows = [{**row, "label": 1} for row in padded(folder)]
     with pytest.raises(ConfigError, match="metric_for_best_model"):
         Trainer(model, train_dataset=rows, callbacks=[EarlyStoppingCallback()]).train()
+
+
+def test_callbacks_may_evaluate_and_say_what_is_done_after_a_step(tmp_path: Path) -> None:
+    rows = texts_of(start(tmp_path, BertForSequenceClassification))
+    found = []
+    for library in (bertkit, transformers):
+        events: list[Any] = []
+
+        class Decides(library.TrainerCallback):  # type: ignore[misc, name-defined]
+            def on_step_end(self, args: Any, state: Any, control: Any, model: Any, **given: Any) -> Any:
+                model.eval()  # as an evaluation leaves it
+                if state.global_step == 2:
+                    control.should_evaluate = control.should_log = control.should_save = True
+                return control
+
+            def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+                events.append(("asked", state.global_step, control.should_evaluate))  # noqa: B023
+                control.should_evaluate = state.global_step == 6
+
+        trainer = trained(
+            library, "AutoModelForSequenceClassification", tmp_path, rows, per_device_train_batch_size=4,
+            num_train_epochs=2, logging_steps=100, eval_strategy="epoch",
+            trainer={"callbacks": [recorder(library, events), Decides()]},
+        )  # fmt: skip
+        found.append((events, sorted(each.name for each in Path(trainer.args.output_dir).iterdir())))
+    assert found[0] == found[1]
+
+
+def test_a_callback_that_evaluates_leaves_dropout_on(tmp_path: Path) -> None:
+    rows = texts_of(save_tiny(tmp_path / "start", BertForSequenceClassification))  # with dropout
+
+    class Evaluates(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any, **given: Any) -> None:
+            model.eval()
+
+    losses = []
+    for callbacks in ([], [Evaluates]):
+        trainer = trained(
+            bertkit, "AutoModelForSequenceClassification", tmp_path, rows, trainer={"callbacks": callbacks}
+        )
+        losses.append(values(trainer, "loss"))
+    assert losses[0] == losses[1]
+
+
+def rows_of_table(entry: str, meaning: str) -> list[str]:
+    return [row.name for row in habits().values() if (row.entry, row.meaning) == (entry, meaning)]
+
+
+@pytest.mark.parametrize("entry", ["TrainingArguments", "setfit.TrainingArguments"])
+def test_arguments_are_those_of_the_table(entry: str) -> None:
+    from bertkit import setfit
+
+    arguments: Any = TrainingArguments if entry == "TrainingArguments" else setfit.TrainingArguments
+    own = {each.name for each in dataclasses.fields(arguments)} | set(arguments.older)
+    assert set(rows_of_table(entry, "same")) <= own
+    if entry == "TrainingArguments":  # what transformers has is there, has no effect, or is refused with a line to copy
+        theirs = {each.name for each in dataclasses.fields(transformers.TrainingArguments)}
+        listed = {row.name for row in habits().values() if row.entry == entry}
+        assert theirs - listed == set()
+    for name in rows_of_table(entry, "nothing"):
+        arguments("out", **{name: None})
+    for name in rows_of_table(entry, "otherwise"):
+        with pytest.raises(ConfigError, match=r"write .*bertkit finetune csv --data"):
+            arguments("out", **{name: 1})
+
+
+def test_names_of_the_table_are_imported_or_answered() -> None:
+    from bertkit import setfit
+
+    for entry, module in (("import", bertkit), ("setfit", setfit)):
+        for name in rows_of_table(entry, "same"):
+            assert getattr(module, name) is not None
+        for name in rows_of_table(entry, "otherwise"):
+            with pytest.raises(ImportError, match="write "):
+                getattr(module, name)
