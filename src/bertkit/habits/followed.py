@@ -119,7 +119,7 @@ class Followed(Callback):
         owner.call("on_step_end", optimizer=trainer.optimizer)
         self._obey(trainer)
         if owner.control.should_log:
-            self._log(record)
+            self._log(trainer, record)
         if self._epoch_ends(trainer):
             control = owner.control
             control.should_log = args.logging_strategy == "epoch"
@@ -128,7 +128,7 @@ class Followed(Callback):
             owner.call("on_epoch_end")
             self._obey(trainer)
             if owner.control.should_log:
-                self._log(record)
+                self._log(trainer, record)
         self._evaluates = trainer.evaluate is not None and self._evaluation_is_due(trainer)
         if not self._evaluates:
             self._end_step(trainer)
@@ -137,13 +137,14 @@ class Followed(Callback):
         if self._evaluates:
             self._end_step(trainer)
 
-    def _log(self, record: Record) -> None:
+    def _log(self, trainer: AnyTrainer, record: Record) -> None:
         """The mean loss since it was last logged, once a step."""
         if self._logged == record["step"]:
             return
         recent = self.losses[self._logged - record["step"] :]
         self._logged = record["step"]
-        logs = {"loss": sum(recent) / len(recent), "grad_norm": record["grad_norm"], "learning_rate": record["lr"]}
+        rate = trainer.optimizer.param_groups[0]["lr"]  # of the step that was taken
+        logs = {"loss": sum(recent) / len(recent), "grad_norm": record["grad_norm"], "learning_rate": rate}
         self.owner.log(logs)
 
     def _end_step(self, trainer: AnyTrainer) -> None:

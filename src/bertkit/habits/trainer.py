@@ -31,6 +31,7 @@ from bertkit.habits.trainer_data import (
 from bertkit.habits.trainer_evaluation import EvalPrediction, EvaluatingTrainer, speed
 from bertkit.habits.training_arguments import TrainingArguments
 from bertkit.model.models import HeadModel
+from bertkit.model.padded import PackedModel
 from bertkit.optim import Schedule, adamw, parameter_groups
 from bertkit.system.console import quiet
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
@@ -173,6 +174,11 @@ class Trainer(SavingTrainer):
         own_loss = type(self).compute_loss is not EvaluatingTrainer.compute_loss or self.compute_loss_func is not None
         own_forward = not type(model).__module__.startswith("bertkit.")  # of a subclass, which is called as it is
         is_packed = isinstance(model, HeadModel) and not own_loss and not own_forward
+        if isinstance(model, PackedModel) and not model.targets and not own_loss and not own_forward:
+            raise InputError(
+                f"{type(model).__name__} has no head, so there is nothing to learn: write "
+                "AutoModelForSequenceClassification.from_pretrained(MODEL, num_labels=2), or override compute_loss"
+            )
 
         def batch_of(numbers: list[int]) -> Any:
             inputs = self.inputs_of([rows[number] for number in numbers])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import zip_longest
 from typing import Any
 
@@ -48,14 +48,21 @@ def rows_of(dataset: Any, name: str) -> Sequence[Row]:
     return rows
 
 
+def is_several(dataset: Any) -> bool:
+    """Whether it is a dict of data sets by name, not one of columns."""
+    return isinstance(dataset, Mapping) and all(
+        hasattr(each, "columns") or (len(each) > 0 and hasattr(each[0], "keys")) for each in dataset.values()
+    )
+
+
 def read_names(model: nn.Module) -> frozenset[str] | None:
     """Columns that the model's ``forward`` reads, and labels; None: it takes any keyword."""
-    parameters = signature(model.forward).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters) and not any(
-        "label" in each.name for each in parameters
-    ):
+    parameters = signature(model.forward).parameters
+    kinds = {each.kind for each in parameters.values()}
+    takes_any = Parameter.VAR_KEYWORD in kinds and not any("label" in name for name in parameters)
+    if takes_any or Parameter.VAR_POSITIONAL in kinds:
         return None
-    return frozenset(each.name for each in parameters) | {*LABELS, "labels"}
+    return frozenset(parameters) | {*LABELS, "labels"}
 
 
 def label_names_of(model: nn.Module) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from bertkit.errors import DataError, InputError
 from bertkit.habits.followed import FollowedTrainer
 from bertkit.habits.trainer_callbacks import Logs
-from bertkit.habits.trainer_data import Collate, Row, joined, num_items, on_device, rows_of
+from bertkit.habits.trainer_data import Collate, Row, is_several, joined, num_items, on_device, rows_of
 from bertkit.habits.training_arguments import TrainingArguments
 
 
@@ -89,7 +89,7 @@ class EvaluatingTrainer(FollowedTrainer):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if dataset is None:
             raise DataError("nothing to evaluate on: give evaluate(rows), or Trainer(..., eval_dataset=rows)")
-        if isinstance(dataset, Mapping) and not any(isinstance(each, list | tuple) for each in dataset.values()):
+        if is_several(dataset):
             return {
                 name: value
                 for key, each in dataset.items()

@@ -222,6 +222,90 @@ def test_a_module_of_another_library_is_trained(tmp_path: Path) -> None:
     assert values(trainer, "loss") == pytest.approx(values(own, "loss"), **NEAR)
 
 
+@pytest.mark.parametrize("form", ["numbers", "several labels", "optimizer and schedule", "several data sets"])
+def test_other_forms_of_rows_and_optimizers_as_in_transformers(form: str, tmp_path: Path) -> None:
+    outputs = {"numbers": 1, "several labels": 3}.get(form, 2)
+    more = {"problem_type": "multi_label_classification"} if outputs == 3 else {}
+    rows = texts_of(start(tmp_path, BertForSequenceClassification, num_labels=outputs, **more))
+    if outputs != 2:
+        rows = [{**row, "label": [1.0, float(row["label"]), 0.0][:outputs]} for row in rows]
+        rows = [{**row, "label": row["label"][0] if outputs == 1 else row["label"]} for row in rows]
+    found = []
+    for library in (bertkit, transformers):
+        own: dict[str, Any] = {}
+        model = library.AutoModelForSequenceClassification.from_pretrained(tmp_path / "start")
+        if form == "optimizer and schedule":
+            optimizer = torch.optim.SGD(
+                [{"params": model.bert.parameters()}, {"params": model.classifier.parameters(), "lr": 0.2}], lr=0.05
+            )
+            own["optimizers"] = (optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step))
+        args = library.TrainingArguments(
+            str(tmp_path / "out"), per_device_train_batch_size=12, num_train_epochs=4, logging_steps=1, use_cpu=True,
+            eval_strategy="epoch", save_strategy="no", report_to="none", disable_tqdm=True, learning_rate=1e-3,
+        )  # fmt: skip
+        trainer = library.Trainer(
+            model=model,
+            args=args,
+            train_dataset=rows,
+            eval_dataset={"a": rows, "b": rows[:3]} if form == "several data sets" else rows,
+            processing_class=library.AutoTokenizer.from_pretrained(tmp_path / "start"),
+            **own,
+        )
+        trainer.train()
+        found.append(trainer)
+    ours, theirs = found
+    evaluated = ["eval_a_loss", "eval_b_loss"] if form == "several data sets" else ["eval_loss"]
+    for name in ("loss", "grad_norm", "learning_rate", *evaluated):
+        assert values(ours, name) == pytest.approx(values(theirs, name), **NEAR), name
+
+
+def test_a_module_that_returns_a_tuple_is_trained_and_saved(tmp_path: Path) -> None:
+    folder = start(tmp_path, BertForSequenceClassification)
+
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = bertkit.AutoModel.from_pretrained(folder)
+            self.head = torch.nn.Linear(32, 2)
+
+        def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
+            vectors = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            logits = self.head(vectors[:, 0])
+            return (logits,) if labels is None else (torch.nn.functional.cross_entropy(logits, labels), logits)
+
+    args = TrainingArguments(tmp_path / "out", learning_rate=1e-3, num_train_epochs=20, save_strategy="no")
+    rows = texts_of(folder)
+    tokenizer = bertkit.AutoTokenizer.from_pretrained(folder)
+    trainer = Trainer(Own(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < 0.7 * before
+    unlabelled = trainer.predict([{name: row[name] for name in row if name != "label"} for row in rows])
+    assert unlabelled.predictions.shape == (len(rows), 2)
+    assert unlabelled.label_ids is None
+    trainer.save_model(str(tmp_path / "saved"))
+    assert (tmp_path / "saved" / "model.safetensors").exists()
+
+
+def test_a_forward_of_ones_own_is_called(tmp_path: Path) -> None:
+    rows = texts_of(start(tmp_path, BertForSequenceClassification))
+
+    class Doubled(BertForSequenceClassification):
+        def forward(self, *inputs: Any, **options: Any) -> Any:
+            out = super().forward(*inputs, **options)
+            return {"loss": 2 * out.loss, "logits": out.logits}
+
+    losses = []
+    for kind in (BertForSequenceClassification, Doubled):
+        args = TrainingArguments(tmp_path / "out", max_steps=1, logging_steps=1, per_device_train_batch_size=12)
+        tokenizer = bertkit.AutoTokenizer.from_pretrained(tmp_path / "start")
+        model = kind.from_pretrained(tmp_path / "start")
+        trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
+        trainer.train()
+        losses += values(trainer, "loss")
+    assert losses[1] == pytest.approx(2 * losses[0], **NEAR)
+
+
 def recorder(library: Any, events: list[Any]) -> Any:
     names = "train_begin epoch_begin step_begin step_end log evaluate save epoch_end train_end".split()
 
