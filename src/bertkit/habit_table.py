@@ -39,6 +39,21 @@ SetFitModel | trust_remote_code | setfit | nothing | no program of a checkpoint 
 SetFitModel | use_auth_token | setfit | nothing | HF_TOKEN is read
 SetFitModel | use_differentiable_head | setfit | same | predictions are tensors; the head is the exact logistic regression
 SetFitModel | use_peft | other | otherwise | bertkit.finetune(..., config=bertkit.FinetuneConfig(lora=8))
+SetFitModel. | create_model_card | setfit | otherwise | bertkit finetune csv --few-shot, whose folder has a model card
+SetFitModel. | encode | setfit | same | after the training the vectors that the head reads
+SetFitModel. | fit | setfit | same | the head alone, exactly
+SetFitModel. | freeze | setfit | otherwise | model.fit(texts, labels), which trains the head alone
+SetFitModel. | generate_model_card | setfit | otherwise | bertkit finetune csv --few-shot, whose folder has a model card
+SetFitModel. | id2label | setfit | same | as there
+SetFitModel. | label2id | setfit | same | as there
+SetFitModel. | labels | setfit | same | as there
+SetFitModel. | model_body | setfit | same | a SentenceEncoder
+SetFitModel. | model_head | setfit | same | a LogisticRegression, or one for each label
+SetFitModel. | predict | setfit | same | as there
+SetFitModel. | predict_proba | setfit | same | as there
+SetFitModel. | push_to_hub | setfit | otherwise | model.save_pretrained("FOLDER"), then: hf upload NAME FOLDER
+SetFitModel. | save_pretrained | setfit | same | a folder without a pickle, which pipeline opens
+SetFitModel. | unfreeze | setfit | otherwise | Trainer(model=model, train_dataset=rows).train(), which trains encoder and head
 Trainer | args | tf | same | as there
 Trainer | callbacks | tf | same | as there
 Trainer | compute_loss_func | tf | same | as there
@@ -294,9 +309,11 @@ setfit | SetFitHead | setfit | otherwise | from bertkit.setfit import SetFitMode
 setfit | SetFitModel | setfit | same | as there
 setfit | SetFitModelCardData | setfit | otherwise | bertkit finetune csv --few-shot, whose folder has a model card
 setfit | SetFitTrainer | setfit | otherwise | from bertkit.setfit import Trainer, TrainingArguments
+setfit | SupConLoss | setfit | otherwise | TrainingArguments() (the cosine loss, or CoSENT above eight labels)
 setfit | Trainer | setfit | same | as there
 setfit | TrainerCallback | setfit | same | as there
 setfit | TrainingArguments | setfit | same | as there
+setfit | exporters | setfit | otherwise | model.save_pretrained("FOLDER"), then: bertkit export FOLDER --out ONNX_FOLDER
 setfit | get_templated_dataset | setfit | same | as there
 setfit | sample_dataset | setfit | same | as there
 setfit.Trainer | args | setfit | same | as there

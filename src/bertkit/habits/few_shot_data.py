@@ -83,6 +83,7 @@ def sample_dataset(dataset: Any, label_column: str = "label", num_samples: int =
 def get_templated_dataset(
     dataset: Any = None,
     candidate_labels: Sequence[str] | None = None,
+    reference_dataset: str | None = None,
     template: str = "This sentence is {}",
     sample_size: int = 2,
     *,
@@ -97,7 +98,7 @@ def get_templated_dataset(
     ``pipeline("zero-shot-classification")``.
 
     Raises:
-        InputError: no labels, or a template without ``{}``.
+        InputError: no labels, or a template without ``{}``; labels of a ``reference_dataset``, which is not downloaded.
     """
     if not candidate_labels or "{}" not in template:
         raise InputError(

@@ -19,11 +19,12 @@ from bertkit.config.sentence_config import SentenceConfig
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.habit_table import remedy, without_meaning
+from bertkit.habits.linear_heads import fitted, unfitted
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.model.loading import own_pooling
 from bertkit.model.models import BertForSequenceClassification
-from bertkit.ragged import Floats, Ints, Ragged
+from bertkit.ragged import Ints, Ragged
 from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import read_json, write_json
@@ -143,6 +144,10 @@ class SetFitModel:
         model = BertForSequenceClassification.from_pretrained(self.start, device=self._device)
         return _Trained(model, FinetuneConfig(**saved["reading"]), np.array(saved["classes"]))
 
+    def __getattr__(self, name: str) -> Any:
+        known = [each for each in dir(type(self)) if not each.startswith("_")]
+        raise AttributeError(f"SetFitModel has no {name!r}{remedy('SetFitModel.', name, known)}")
+
     @property
     def id2label(self) -> dict[int, str]:
         """Names of the labels by number; empty without names."""
@@ -166,32 +171,14 @@ class SetFitModel:
     @property
     def model_head(self) -> BaseEstimator:
         """The head as an estimator of scikit-learn, which predicts from the vectors of :meth:`encode`."""
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.multioutput import MultiOutputClassifier
-
-        def regression(weights_CD: Floats, bias_C: Floats, classes: Classes) -> LogisticRegression:
-            head = LogisticRegression(**self.head_params)
-            if len(weights_CD) == 2:  # one row of weights, for the second class
-                weights_CD, bias_C = weights_CD[1:] - weights_CD[:1], bias_C[1:] - bias_C[:1]
-            head.coef_, head.intercept_, head.classes_ = weights_CD, bias_C, classes
-            head.n_features_in_ = weights_CD.shape[1]
-            return head
-
         if self._trained is not None:
             classifier = self._trained.model.classifier
             weights_CD, bias_C = (each.detach().double().cpu().numpy() for each in (classifier.weight, classifier.bias))
         elif self._head is not None:
             weights_CD, bias_C = self._head.weights, self._head.bias
         else:
-            return LogisticRegression(**self.head_params)
-        if not self._several:
-            return regression(weights_CD, bias_C, self._classes)
-        both = np.array([0, 1])
-        parts = zip(weights_CD, bias_C, strict=True)
-        heads = MultiOutputClassifier(LogisticRegression(**self.head_params))
-        heads.estimators_ = [regression(row[None], np.array([bias]), both) for row, bias in parts]
-        heads.classes_ = [both] * len(weights_CD)
-        return heads
+            return unfitted(self.head_params)
+        return fitted(weights_CD, bias_C, None if self._several else self._classes, self.head_params)
 
     @property
     def _several(self) -> bool:

@@ -150,7 +150,7 @@ def test_samples_are_balanced_and_in_the_form_that_was_given(form: str) -> None:
 
 def test_templates_with_several_labels_and_rows_before_them() -> None:
     made = get_templated_dataset(
-        {"text": ["x"], "label": [[1, 1]]}, ["a", "b"], "it is {}", sample_size=1, multi_label=True
+        {"text": ["x"], "label": [[1, 1]]}, ["a", "b"], template="it is {}", sample_size=1, multi_label=True
     )
     assert made == {"text": ["x", "it is a", "it is b"], "label": [[1, 1], [1, 0], [0, 1]]}
 
@@ -178,8 +178,9 @@ def test_what_cannot_be_is_said_with_what_to_write(start: Path) -> None:
     assert "few_shot_method='finetune'" in told(lambda: TrainingArguments(end_to_end=True))
     assert "body_learning_rate=" in told(lambda: TrainingArguments(learning_rate=1))
     assert "search=10" in told(lambda: Trainer(model).hyperparameter_search(n_trials=3))
+    assert "model.fit(texts, labels)" in told(lambda: model.freeze("body"))
     with pytest.raises(InputError, match="candidate_labels"):
-        get_templated_dataset()
+        get_templated_dataset(reference_dataset="emotion")
     with pytest.raises(ConfigError, match="one-vs-rest"):
         SetFitModel.from_pretrained(start, multi_target_strategy="all")
 
