@@ -39,6 +39,8 @@ from bertkit.training.trainer.batch_plan import EpochPlan, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer
 from bertkit.training.trainer.generators import seed_generators
 
+#: Tasks of ``finetune`` by the end of a model's name.
+TASKS = {"TokenClassification": "ner", "QuestionAnswering": "squad", "MultipleChoice": "swag"}
 #: Score that the loop keeps the best weights by: larger is better.
 _BEST = "best"
 
@@ -144,9 +146,9 @@ class Trainer(SavingTrainer):
         """
         args = self.args
         if ignored:
-            raise args.refuse(f"train has no keyword {', '.join(ignored)}")
+            raise self.refused(f"train has no keyword {', '.join(ignored)}")
         if type(self).get_train_dataloader is not Trainer.get_train_dataloader:
-            raise args.refuse("get_train_dataloader cannot be overridden: give another train_dataset or data_collator")
+            raise self.refused("get_train_dataloader cannot be overridden: give another train_dataset or data_collator")
         seed_generators(args.seed)
         rows = rows_of(self.train_dataset, "train_dataset")
         trainer = self._assembled(rows)
@@ -168,6 +170,13 @@ class Trainer(SavingTrainer):
         self.log(metrics)
         self.call("on_train_end")
         return TrainOutput(self.state.global_step, loss, metrics)
+
+    def refused(self, reason: str) -> ConfigError:
+        """That something is not possible here, with the same training in bertkit's words."""
+        kind = type(self.model).__name__.partition("For")[2]
+        model = getattr(self.model, "name_or_path", None) or "MODEL"
+        words = self.args.in_our_words(self.args.to_dict(), TASKS.get(kind, "csv"), str(model))
+        return ConfigError(f"{reason}. {words}")
 
     def _assembled(self, rows: Sequence[Row]) -> AnyTrainer:
         args, model = self.args, self.model
@@ -218,7 +227,7 @@ class Trainer(SavingTrainer):
         if self.lr_scheduler is not None:
             factors = getattr(self.lr_scheduler, "lr_lambdas", None)
             if factors is None:
-                raise args.refuse(
+                raise self.refused(
                     f"optimizers: a {type(self.lr_scheduler).__name__} is no LambdaLR; give None, and lr_scheduler_type"
                 )
             schedule = factors[0]

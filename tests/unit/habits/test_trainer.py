@@ -547,3 +547,18 @@ def test_names_of_the_table_are_imported_or_answered() -> None:
         for name in rows_of_table(entry, "otherwise"):
             with pytest.raises(ImportError, match="write "):
                 getattr(module, name)
+
+
+def test_a_training_that_is_refused_names_the_task_of_the_model(tmp_path: Path) -> None:
+    model = BertForTokenClassification.from_pretrained(start(tmp_path, BertForTokenClassification))
+
+    class Other(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return []
+
+    trainer = Other(model, TrainingArguments("runs/y", num_train_epochs=2), train_dataset=[{"input_ids": [1]}])
+    with pytest.raises(ConfigError, match=r"finetune\('ner', .*epochs=2.*bertkit finetune ner .*--epochs 2"):
+        trainer.train()
+    assert len(list(Trainer(model, train_dataset=padded(tmp_path / "start")).get_train_dataloader())) == 2
+    with pytest.raises(AttributeError, match=r"--search 20"):
+        trainer.hyperparameter_search()
