@@ -60,6 +60,13 @@ _NAMES = {
         get_polynomial_decay_schedule_with_warmup get_scheduler
     """,
     "bertkit.habits.seeds": "set_seed",
+    "bertkit.habits.few_shot_model": "SetFitModel",
+    "bertkit.habits.trainer": "Trainer",
+    "bertkit.habits.trainer_callbacks": """
+        EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
+    """,
+    "bertkit.habits.trainer_evaluation": "EvalPrediction",
+    "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
     "bertkit.inference.vectorizer": "BertVectorizer",
     "bertkit.training.finetuning.estimator": "BertClassifier",
@@ -103,7 +110,7 @@ _ALIASES = {
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
 #: Modules of public names.
-_MODULES = ("sentence_transformers", "static", "visualize")
+_MODULES = ("sentence_transformers", "setfit", "static", "visualize")
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 

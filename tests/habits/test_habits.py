@@ -22,7 +22,8 @@ from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from bertkit.habits.page import page
 from finetune_data import labelled_texts, tiny_start
-from habits.compared_texts import Dataset, matches, scored_pairs, triplets
+from habits.compared_texts import matches, scored_pairs, triplets
+from habits.dataset_like import Dataset
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run
 from pipeline_helpers import save_tiny
 
@@ -37,6 +38,7 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
     rows = labelled_texts(64, seed=5)
     return {
         **once("habits", _models),
+        "Dataset": Dataset,
         "MINILM": str(minilm),
         "TEXTS": [text for text, _ in rows],
         "LABELS": [label for _, label in rows],
@@ -44,7 +46,6 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
         "MATCHES": matches(),
         "TRIPLETS": triplets(),
         "SCORED": scored_pairs(),
-        "Dataset": Dataset,
         "PAIRS": [("A man is eating.", "Someone eats."), ("A man is eating.", "The sky is blue.")],
     }
 
