@@ -24,8 +24,17 @@ Row = dict[str, Fact]
 _WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
 
 
+#: What stands for rows in memory in place of a file's name.
+_IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
+
+
 def place_of(source: str | Path, row: int, unit: str = "object") -> str:
-    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
+    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called.
+
+    Rows in memory are counted from 0, as their library does.
+    """
+    if _IN_MEMORY.fullmatch(str(source)):
+        return f"{source}: row {row - 1} (counted from 0)"
     return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 

@@ -30,6 +30,8 @@ from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.given_rows import Data, Given, given_data
+from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import TRAINED_ON, read_rows, sets_of, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
@@ -67,11 +69,12 @@ MEMORY_ADVICE = (
 
 def finetune(
     task: str | Task,
-    data: str | Path,
+    data: Data,
     model: str | Path,
     out: str | Path,
     config: FinetuneConfig | None = None,
     *,
+    dev: Data | None = None,
     resume: bool = False,
     device: Device = None,
     revision: str | None = None,
@@ -80,15 +83,22 @@ def finetune(
     how_to_resume: str = FinetuneFolder.how_to_resume,
     workflow_for: Callable[[Task], AnyWorkflow] = workflow_of,
     added: Mapping[str, Json] | None = None,
+    **options: object,
 ) -> FinetuneResult:
     """Fine-tune, evaluate, compare, and leave a run folder (see :mod:`bertkit.training.finetuning.finetune_folder`).
 
+    ``finetune("csv", data="f.csv", text="body", label="stars", model=..., out=..., epochs=3)`` is the command ``bertkit
+    finetune csv --data f.csv --text body --label stars --model ... --out ... --epochs 3``.
+
     Args:
         task: a name, see :func:`bertkit.tasks.task_of`, or a task, for example from :func:`bertkit.tasks.csv_task`.
-        data: the task's folder, a folder that contains it, or a training file.
+        data: the task's folder, a folder that contains it, or a training file; or rows in memory, with the columns
+            that a file has: a DataFrame of pandas or polars, a pyarrow.Table, a datasets.Dataset, a list of dicts, a
+            dict of lists; or such data by split, ``{"train": ..., "dev": ...}``. Messages count rows in memory from 0.
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
         out: the run folder; new, or with ``resume=True`` that of an earlier run.
         config: settings; None means all defaults.
+        dev: data to evaluate on, where ``data`` is for training alone.
         resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
             from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
             A run that has all its seeds is returned unchanged.
@@ -99,6 +109,8 @@ def finetune(
         how_to_resume: advice at the end of the message when a run is stopped; a sentence without its full stop.
         workflow_for: makes the workflow of the task, which may add something to that of its kind, such as a teacher.
         added: what it adds, in plain values; a resumed run must agree.
+        options: settings by name, which take precedence over those of ``config``; and how the data of a task that is
+            given by its name is read, as on the command line: ``text=``, ``label=`` ...
 
     Returns:
         Scores with their protocol; ``result.render()`` is the text for people.
@@ -110,8 +122,9 @@ def finetune(
         Interrupted: Ctrl-C or SIGTERM while training, after saving; call again with ``resume=True``.
         ResourceError: no room on the disk or in memory; what was saved before is intact.
     """
-    config, place = config or FinetuneConfig(), str(find_device(device, "cpu"))
-    task = _judged_by(task_of(task, data) if isinstance(task, str) else task, config.metric_for_best)
+    place = str(find_device(device, "cpu"))
+    data = given_data(data, dev, SPLIT_NAMES)
+    config, task = _chosen(task, data, config or FinetuneConfig(), options)
     workflow = workflow_for(task)
     run = FinetuneFolder(out)
     run.how_to_resume = how_to_resume
@@ -122,17 +135,17 @@ def finetune(
         settings = _identity(task, data, begin, config, added)
         free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
-        if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
-            say(f"{printable(run.path)} is finished; nothing to do")
-            if config.keep == "best" and "keep" in config.model_fields_set:
-                run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
-            return finished
+        finished = run.result() if run.is_finished else None
+        if finished is not None and len(finished.seeds) == config.seeds and not isinstance(data, Given):
+            return _nothing_to_do(run, finished, config)
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
         job = _prepare(workflow, data, begin, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
+        if finished is not None and len(finished.seeds) == config.seeds:  # with the same rows, which no name could say
+            return _nothing_to_do(run, finished, config)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
         job = job.prepared()
         job, selection = select_method(job) if config.few_shot else (job, None)
@@ -143,6 +156,32 @@ def finetune(
         result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
         shutil.rmtree(run.path / PARTS, ignore_errors=True)
         return result
+
+
+def _chosen(
+    task: str | Task, data: str | Path, config: FinetuneConfig, options: Mapping[str, object]
+) -> tuple[FinetuneConfig, Task]:
+    """Settings and task, of which some may be keywords."""
+    fields = FinetuneConfig.model_fields
+    settings = {name: value for name, value in options.items() if name in fields}
+    reading = {name: value for name, value in options.items() if name not in fields}
+    if settings:
+        config = FinetuneConfig(**{**config.model_dump(exclude_unset=True), **settings})
+    if isinstance(task, str):
+        task = task_of(task, data, on_error=config.on_error, settings=fields, **reading)
+    elif reading:
+        given = ", ".join(f"{name}=" for name in reading)
+        raise ConfigError(
+            f"{given} is for a task by its name; task {task.name} knows how its data is read. Leave it out"
+        )
+    return config, _judged_by(task, config.metric_for_best)
+
+
+def _nothing_to_do(run: FinetuneFolder, finished: FinetuneResult, config: FinetuneConfig) -> FinetuneResult:
+    say(f"{printable(run.path)} is finished; nothing to do")
+    if config.keep == "best" and "keep" in config.model_fields_set:
+        run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
+    return finished
 
 
 def _hash_of(file: str) -> str:
