@@ -148,10 +148,8 @@ class _Rows:
             self._num_choices = len(choices), line
         expected, first = self._num_choices
         if len(choices) != expected:
-            message = (
-                f"{counted(len(choices), 'choice')}, but {expected} in {place_of(self._path, first)}: all rows must have "
-                "the same number"
-            )
+            there = f"{expected} in {place_of(self._path, first)}"
+            message = f"{counted(len(choices), 'choice')}, but {there}: all rows must have the same number"
             raise RowError("number of choices", message)
         label = None if columns.label is None else self._label(values[columns.label], keys)
         return ChoiceExample(context, start, choices, label, line, str(self._path))

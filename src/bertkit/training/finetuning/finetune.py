@@ -57,6 +57,7 @@ from bertkit.training.finetuning.seed_run import (
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
+from bertkit.training.trainer.trackers import MLflowCallback, TensorBoardCallback
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -133,7 +134,8 @@ def finetune(
         config = with_precision(config, start, run, place)
         begin = StartModel(start, str(model), revision)
         settings = _identity(task, data, begin, config, added)
-        free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+        callbacks = [*callbacks, *_trackers(config)]
+        free = {"keep", "tensorboard", "mlflow", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         finished = run.result() if run.is_finished else None
         if finished is not None and len(finished.seeds) == config.seeds and not isinstance(data, Given):
@@ -175,6 +177,11 @@ def _chosen(
             f"{given} is for a task by its name; task {task.name} knows how its data is read. Leave it out"
         )
     return config, _judged_by(task, config.metric_for_best)
+
+
+def _trackers(config: FinetuneConfig) -> list[Callback]:
+    """Those that the settings ask for; their packages are looked for before anything is done."""
+    return [*([TensorBoardCallback()] if config.tensorboard else []), *([MLflowCallback()] if config.mlflow else [])]
 
 
 def _nothing_to_do(run: FinetuneFolder, finished: FinetuneResult, config: FinetuneConfig) -> FinetuneResult:
@@ -280,7 +287,8 @@ def _prepare(
     family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
-        f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
+        f"{f'epochs {config.epochs}' if config.max_steps is None else f'steps {config.max_steps}'}, "
+        f"learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
         f"{counted(config.seeds, 'seed')}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))

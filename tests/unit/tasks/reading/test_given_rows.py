@@ -175,9 +175,9 @@ def test_a_dataset_with_a_split_of_another_name_says_so(capsys: pytest.CaptureFi
 def test_options_of_reading_are_those_of_the_command() -> None:
     frame = pd.DataFrame([["a b", "x"], ["c d", "y"]])
     assert task_of("csv", _path(frame), text=0, label=1).labels == ("x", "y")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="no option or setting 'lable'.*did you mean 'label'"):
+    with pytest.raises(ConfigError, match=r"no option or setting 'lable'.*did you mean 'label'"):
         task_of("csv", _path(frame), lable="x")
-    with pytest.raises(ConfigError, match="no option or setting 'text'.*read without any"):
+    with pytest.raises(ConfigError, match=r"no option or setting 'text'.*read without any"):
         task_of("squad", _path(ROWS["squad"]), text="x")
     with pytest.raises(ConfigError, match="multi_label"):
         task_of("csv", _path(frame), multi_label="perhaps")
