@@ -28,13 +28,15 @@ _WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
 _IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
 
 
-def place_of(source: str | Path, row: int, unit: str = "object") -> str:
-    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called.
+def row_name(source: str | Path, row: int) -> str:
+    """``line N``; rows in memory are counted from 0, as their library does."""
+    return f"row {row - 1} (counted from 0)" if _IN_MEMORY.fullmatch(str(source)) else f"line {row}"
 
-    Rows in memory are counted from 0, as their library does.
-    """
+
+def place_of(source: str | Path, row: int, unit: str = "object") -> str:
+    """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
     if _IN_MEMORY.fullmatch(str(source)):
-        return f"{source}: row {row - 1} (counted from 0)"
+        return f"{source}: {row_name(source, row)}"
     return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertkit.errors import counted
-from bertkit.tasks.examples import Examples, Split, place_of
+from bertkit.tasks.examples import Examples, Split, row_name
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
 from bertkit.tasks.reading.tables import (
     JsonTable,
@@ -143,6 +143,6 @@ def _refuse_repeated(row: Sequence[Graded], own: dict[str, tuple[float | None, i
     seen: set[str] = set()
     for text, _ in row:
         if text in seen or text in own:
-            place = f"in {place_of(path, own[text][1])} already" if text in own else "in this row twice"
+            place = f"in {row_name(path, own[text][1])} already" if text in own else "in this row twice"
             raise RowError("repeated document", f"the query has the document {text!r:.40} {place}; one label is enough")
         seen.add(text)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.tasks import task_of
+from bertkit.tasks import ner_task, task_of
 from bertkit.tasks.reading.given_rows import given_data
 from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import KINDS, form_of
@@ -181,3 +181,26 @@ def test_options_of_reading_are_those_of_the_command() -> None:
         task_of("squad", _path(ROWS["squad"]), text="x")
     with pytest.raises(ConfigError, match="multi_label"):
         task_of("csv", _path(frame), multi_label="perhaps")
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "message"),
+    [
+        ("ner", [{"tokens": ["a"], "ner_tags": ["O"]}, {"tokens": ["b"]}], r"<data>: row 1 \(counted from 0\)"),
+        (
+            "swag",
+            [{"ctx": "a", "endings": ["b", "c"], "label": 0}, {"ctx": "a", "endings": ["b", "c", "d"], "label": 0}],
+            r"row 1 \(counted from 0\): 3 choices, but 2 in row 0 \(counted from 0\)",
+        ),
+        (
+            "rerank",
+            [{"query": "a", "document": "b", "label": 1}] * 2,
+            r"row 1 \(counted from 0\).*in row 0 \(counted from 0\) already",
+        ),
+    ],
+)
+def test_another_row_is_named_likewise(task: str, rows: list[dict[str, Any]], message: str) -> None:
+    path = _path(rows)
+    made = task_of(task, path) if task != "ner" else ner_task(path, types=["PER"])
+    with pytest.raises(DataError, match=message):
+        workflow_of(made).read(path, "train")
