@@ -22,8 +22,10 @@ Meaning = Literal["same", "nothing", "otherwise"]
 _TABLE = """
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
+command | --eval-file | other | otherwise | --data
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
+command | --input | other | otherwise | --data
 command | --label-column | other | otherwise | --label
 command | --lr | other | otherwise | --learning-rate
 command | --matryoshka-dims | st | otherwise | --matryoshka
@@ -35,14 +37,29 @@ command | --num-train-epochs | tf | otherwise | --epochs
 command | --output | other | otherwise | --out
 command | --output-dir | tf | otherwise | --out
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
+command | --report-to | tf | otherwise | --tensorboard
 command | --scale | st | otherwise | --temperature
+command | --steps | other | otherwise | --max-steps
 command | --text-column | other | otherwise | --text
+command | --train-data | other | otherwise | --data
 command | --train-file | tf | otherwise | --data
+command | --validation-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+import | MLflowCallback | tf | same | finetune(..., callbacks=[MLflowCallback()])
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+import | TensorBoardCallback | tf | same | finetune(..., callbacks=[TensorBoardCallback()])
+settings | eval_data | other | otherwise | finetune(..., dev=)
+settings | eval_dataset | tf st | otherwise | finetune(..., dev=)
+settings | label_column | other | otherwise | finetune(..., label=)
+settings | max_steps | tf setfit | same | max_steps=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
+settings | report_to | tf st | otherwise | tensorboard=True or mlflow=True
+settings | steps | other | otherwise | max_steps=
+settings | text_column | other | otherwise | finetune(..., text=)
+settings | val_data | other | otherwise | finetune(..., dev=)
+settings | validation_data | keras | otherwise | finetune(..., dev=)
 """
 
 

@@ -137,8 +137,8 @@ def finetune(
         callbacks = [*callbacks, *_trackers(config)]
         free = {"keep", "tensorboard", "mlflow", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
-        finished = run.result() if run.is_finished else None
-        if finished is not None and len(finished.seeds) == config.seeds and not isinstance(data, Given):
+        finished = run.finished_with(config.seeds)
+        if finished is not None and not isinstance(data, Given):
             return _nothing_to_do(run, finished, config)
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
@@ -146,18 +146,22 @@ def finetune(
         job = _prepare(workflow, data, begin, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
-        if finished is not None and len(finished.seeds) == config.seeds:  # with the same rows, which no name could say
+        if finished is not None:  # with the same rows, which no name could say
             return _nothing_to_do(run, finished, config)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
-        job = job.prepared()
-        job, selection = select_method(job) if config.few_shot else (job, None)
-        found = None
-        if space := space_of(config, job.config):
-            found = search(job, space, config.search, resume=resume)
-            job = job.with_config(job.config.model_copy(update=found.chosen))
-        result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
-        shutil.rmtree(run.path / PARTS, ignore_errors=True)
-        return result
+        return _train(job.prepared(), config, resume=resume)
+
+
+def _train(job: Job, config: FinetuneConfig, *, resume: bool) -> FinetuneResult:
+    """What the settings leave open is chosen by trying, then the seeds run."""
+    job, selection = select_method(job) if config.few_shot else (job, None)
+    found = None
+    if space := space_of(config, job.config):
+        found = search(job, space, config.search, resume=resume)
+        job = job.with_config(job.config.model_copy(update=found.chosen))
+    result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
+    shutil.rmtree(job.run.path / PARTS, ignore_errors=True)
+    return result
 
 
 def _chosen(
