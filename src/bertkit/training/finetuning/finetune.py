@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.given_rows import Data, Given, given_data
 from bertkit.tasks.reading.splits import SPLIT_NAMES
@@ -40,6 +39,7 @@ from bertkit.training.finetuning.feature_cache import cache_folder
 from bertkit.training.finetuning.few_shot import advice_on, check_few_shot
 from bertkit.training.finetuning.few_shot_selection import Selection, select_method
 from bertkit.training.finetuning.finetune_folder import EXAMPLES, PARTS, FinetuneFolder
+from bertkit.training.finetuning.finetune_request import chosen, trackers_of
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
@@ -57,10 +57,6 @@ from bertkit.training.finetuning.seed_run import (
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
-from bertkit.training.trainer.trackers import MLflowCallback, TensorBoardCallback
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
@@ -125,16 +121,14 @@ def finetune(
     """
     place = str(find_device(device, "cpu"))
     data = given_data(data, dev, SPLIT_NAMES)
-    config, task = _chosen(task, data, config or FinetuneConfig(), options)
-    workflow = workflow_for(task)
+    config, task = chosen(task, data, config or FinetuneConfig(), options)
     run = FinetuneFolder(out)
     run.how_to_resume = how_to_resume
-    start = resolve(model, revision=revision)
+    start = StartModel(resolve(model, revision=revision), str(model), revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        config = with_precision(config, start, run, place)
-        begin = StartModel(start, str(model), revision)
-        settings = _identity(task, data, begin, config, added)
-        callbacks = [*callbacks, *_trackers(config)]
+        config = with_precision(config, start.path, run, place)
+        settings = _identity(task, data, start, config, added)
+        callbacks = [*callbacks, *trackers_of(config)]
         free = {"keep", "tensorboard", "mlflow", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         finished = run.finished_with(config.seeds)
@@ -143,7 +137,7 @@ def finetune(
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(workflow, data, begin, config, run, place)
+        job = _prepare(workflow_for(task), data, start, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
         if finished is not None:  # with the same rows, which no name could say
@@ -162,30 +156,6 @@ def _train(job: Job, config: FinetuneConfig, *, resume: bool) -> FinetuneResult:
     result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
     shutil.rmtree(job.run.path / PARTS, ignore_errors=True)
     return result
-
-
-def _chosen(
-    task: str | Task, data: str | Path, config: FinetuneConfig, options: Mapping[str, object]
-) -> tuple[FinetuneConfig, Task]:
-    """Settings and task, of which some may be keywords."""
-    fields = FinetuneConfig.model_fields
-    settings = {name: value for name, value in options.items() if name in fields}
-    reading = {name: value for name, value in options.items() if name not in fields}
-    if settings:
-        config = FinetuneConfig(**{**config.model_dump(exclude_unset=True), **settings})
-    if isinstance(task, str):
-        task = task_of(task, data, on_error=config.on_error, settings=fields, **reading)
-    elif reading:
-        given = ", ".join(f"{name}=" for name in reading)
-        raise ConfigError(
-            f"{given} is for a task by its name; task {task.name} knows how its data is read. Leave it out"
-        )
-    return config, _judged_by(task, config.metric_for_best)
-
-
-def _trackers(config: FinetuneConfig) -> list[Callback]:
-    """Those that the settings ask for; their packages are looked for before anything is done."""
-    return [*([TensorBoardCallback()] if config.tensorboard else []), *([MLflowCallback()] if config.mlflow else [])]
 
 
 def _nothing_to_do(run: FinetuneFolder, finished: FinetuneResult, config: FinetuneConfig) -> FinetuneResult:
@@ -236,16 +206,6 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     if "pooling" not in saved.config and "pooling" in workflow_of(task_from_dict(saved.task)).shared_settings:
         values["pooling"] = "cls"  # a run of the first release, which had no other, whatever the checkpoint says
     return parsed(values, FinetuneConfig, str(path))
-
-
-def _judged_by(task: Task, metric: str | None) -> Task:
-    if metric is None or metric == task.main_metric:
-        return task
-    changeable = cast("DataclassInstance", task)  # of some kinds the main metric is fixed
-    known = task.metrics if any(part.name == "main_metric" for part in fields(changeable)) else (task.main_metric,)
-    if metric not in known:
-        raise ConfigError(f"metric_for_best={metric!r}: task {task.name} can be judged by {', '.join(known)}")
-    return cast(Task, replace(changeable, main_metric=metric))
 
 
 def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, num_rows: int) -> FinetuneConfig:
