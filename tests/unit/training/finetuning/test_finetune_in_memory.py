@@ -18,6 +18,8 @@ from bertkit.tasks import csv_task
 from bertkit.training.finetuning.several_heads import finetune_heads
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = " ".join(
     f"--{name.replace('_', '-')} {value}" if not isinstance(value, bool) else f"--no-{name}"
     for name, value in QUICK.items()
