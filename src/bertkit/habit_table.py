@@ -50,8 +50,12 @@ import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 import | TensorBoardCallback | tf | same | finetune(..., callbacks=[TensorBoardCallback()])
 settings | eval_data | other | otherwise | finetune(..., dev=)
 settings | eval_dataset | tf st | otherwise | finetune(..., dev=)
+settings | feature_cache | other | otherwise | finetune(..., cache=None)
 settings | label_column | other | otherwise | finetune(..., label=)
+settings | lr | keras other | otherwise | learning_rate=
+settings | max_len | other | otherwise | max_length=
 settings | max_steps | tf setfit | same | max_steps=
+settings | num_epochs | setfit other | otherwise | epochs=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
