@@ -20,6 +20,8 @@ SHARE = 0.75
 
 def standardized(scores_QN: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Scores with mean 0 and standard deviation 1 over each row; equal ones become 0."""
+    if not scores_QN.size:
+        return np.zeros(scores_QN.shape)
     centered = np.asarray(scores_QN, np.float64) - scores_QN.mean(axis=1, keepdims=True, dtype=np.float64)
     deviation = np.sqrt((centered**2).mean(axis=1, keepdims=True))
     # Equal scores differ from their mean by rounding.

@@ -34,16 +34,17 @@ def find_documents(arguments: Sequence[str], known: Collection[str] = ()) -> Fou
     found = Found()
     seen: set[str] = set()
     for argument in arguments:
-        before = len(seen)
-        was = any(lies_in(name, argument) for name in known)
+        is_named = any(lies_in(name, argument) for name in known)
         for path in _candidates(argument, found.passed):
             where = os.path.normpath(path)
             if path.suffix.lower() not in ENDINGS:
                 found.passed[f"with other endings ({path.suffix.lower() or 'none'})"] += 1
-            elif where not in seen:
+                continue
+            is_named = True
+            if where not in seen:
                 seen.add(where)
                 found.files.append(path)
-        if len(seen) == before and not was:
+        if not is_named:
             others = f"; passed over: {found.passed_over()}" if found.passed else ""
             raise DataError(f"{argument} names no documents ({', '.join(ENDINGS)}){others}")
     return found
@@ -56,11 +57,16 @@ def _candidates(argument: str, passed: Counter[str]) -> Iterator[Path]:
     elif path.exists():
         yield path
     else:
-        for name in sorted(glob.glob(argument, recursive=True)):
-            if Path(name).is_dir():
+        parts = path.parts
+        fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+        start = Path(*parts[:fixed])
+        for match in sorted(start.glob(str(Path(*parts[fixed:])))):  # unlike glob.glob it enters no links
+            if any(part.startswith(".") for part in match.relative_to(start).parts):
+                passed["hidden"] += 1
+            elif match.is_dir():
                 passed["folders that a pattern matches"] += 1
             else:
-                yield Path(name)
+                yield match
 
 
 def _in_folder(folder: Path, passed: Counter[str]) -> Iterator[Path]:
