@@ -48,6 +48,14 @@ def with_password(data: bytes, password: str) -> bytes:
     return out.getvalue()
 
 
+def with_aes(data: bytes) -> bytes:
+    """A PDF that says it is encrypted with AES."""
+    keys = f"/O <{'00' * 48}> /U <{'00' * 48}> /OE <{'00' * 32}> /UE <{'00' * 32}> /Perms <{'00' * 16}>"
+    filters = "/CF << /StdCF << /CFM /AESV3 /Length 32 >> >> /StmF /StdCF /StrF /StdCF"
+    encrypt = f"/Encrypt << /Filter /Standard /V 5 /R 6 /Length 256 /P -4 {keys} {filters} >> /ID [<00> <00>]"
+    return data.replace(b"/Root 1 0 R", f"/Root 1 0 R {encrypt}".encode())
+
+
 def paragraph(text: str, style: str = "") -> str:
     """A paragraph of a Word document."""
     properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""

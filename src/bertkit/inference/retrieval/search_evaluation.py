@@ -62,7 +62,7 @@ class SearchReport:
 
     @property
     def best(self) -> Found:
-        """The highest mean of the main metric; of equal ones what the index has now, else the simpler one, the first."""
+        """The highest mean of the main metric; of equal ones what the index has now, else the first."""
         return max(self.searches, key=lambda each: (float(each.values[self.main].mean()), each.share == self.current))
 
     def interval(self, values: Values, bounds: tuple[float, float] = (0.0, 1.0)) -> list[float] | None:

@@ -70,7 +70,9 @@ def test_update_reads_what_has_changed_and_removes_what_is_gone(
     before = ids()
     read: list[str] = []
     real = document_texts.read_document
-    monkeypatch.setattr(document_texts, "read_document", lambda path, *more: read.append(path.name) or real(path, *more))
+    monkeypatch.setattr(
+        document_texts, "read_document", lambda path, *more: read.append(path.name) or real(path, *more)
+    )
     (changes,) = run("update", "index", "docs")
     assert (changes["unchanged"], changes["total"], read) == (3, 3, [])
     Path("docs/a.md").write_text("# film\n\na new end\n\ngood film\n\n## scene\n\nbad scene\n", encoding="utf-8")

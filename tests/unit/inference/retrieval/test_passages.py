@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -59,9 +57,7 @@ def test_every_word_is_in_a_passage_and_none_is_too_long(
 
 def test_headings_end_a_passage_and_name_the_next(encoder: TextEncoder) -> None:
     text = "good\n\n# film\n\n## scene\n\nbad\n\n## end\n\nof it\n\nstart\n\n# dull\n\n# great\n"
-    found = [
-        (text[each.start : each.end], each.heading) for each in Cutter(encoder, 64).passages(read_markdown(text))
-    ]
+    found = [(text[each.start : each.end], each.heading) for each in Cutter(encoder, 64).passages(read_markdown(text))]
     assert found == [
         ("good", ""),
         ("bad", "film > scene"),

@@ -23,6 +23,7 @@ def read_pdf(data: bytes) -> Document:
     """DataError for a file with a password, without text (a scan) or with damage."""
     check_pypdf()
     from pypdf import PdfReader
+    from pypdf.errors import DependencyError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each small fault that it mends
     pages: list[str] = []
@@ -38,10 +39,8 @@ def read_pdf(data: bytes) -> Document:
                 raise DataError(f"it has a text of more than {MAX_BYTES:,} characters")
     except BertkitError:
         raise
-    except ImportError as error:  # AES needs a package of its own
-        raise DataError(
-            f"it is encrypted, and its cipher needs another package ({error}); save it unencrypted"
-        ) from None
+    except DependencyError:
+        raise DataError("it is encrypted with AES; save it unencrypted, or run: pip install cryptography") from None
     except Exception as error:  # pypdf raises whatever a wrong file leads it to
         raise DataError(f"not a readable PDF ({type(error).__name__}: {str(error)[:100]})") from None
     return _document(pages)
