@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -47,6 +48,7 @@ class FileRules:
         versions never are.
     loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); the only
         file of a folder is train whatever its name; and a file given by its path may have any suffix.
+    is_folder: whether a folder is read as one file is.
     unit: what is held out where there is no dev file, for messages.
     """
 
@@ -55,7 +57,12 @@ class FileRules:
     version: str = ""
     other_versions: tuple[str, ...] = ()
     loose: bool = False
+    is_folder: Callable[[Path], bool] = lambda path: False
     unit: str = "rows"
+
+    def is_one(self, path: Path) -> bool:
+        """Whether a path holds the data of one split: a file, or a folder that is read as one is."""
+        return path.is_file() or self.is_folder(path)
 
 
 TABLES = FileRules()
@@ -88,7 +95,7 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
     data = local_data(data, (task.name, *task.folders))
-    if data.is_file():
+    if rules.is_one(data):
         must_be_readable(data, rules)
         return {split_of(data, rules) or "train": data}
     if not data.is_dir():
@@ -123,7 +130,7 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
     data = local_data(data, (task.name, *task.folders))
-    if data.is_file() and split_of(data, rules) is None:
+    if rules.is_one(data) and split_of(data, rules) is None:
         must_be_readable(data, rules)
         return data
     found = splits_of(task, data, rules)
@@ -174,9 +181,10 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
     files, beginning = [], beginning.replace("-", "_")
     for path in sorted(folder.iterdir()):
         suffix = Path(_bare_name(path)).suffix
-        known = kind_of(path, rules.suffixes) or (rules.loose and any(suffix[1:] in n for n in SPLIT_NAMES.values()))
+        known = kind_of(path, rules.suffixes) or rules.is_folder(path)
+        known = known or (rules.loose and any(suffix[1:] in names for names in SPLIT_NAMES.values()))
         other = any(version in path.name for version in rules.other_versions)
-        if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
+        if known and not other and rules.is_one(path) and path.name.casefold().replace("-", "_").startswith(beginning):
             files.append(path)
     ranked: dict[Split, list[tuple[tuple[bool, int, bool], str, Path]]] = {}
     for path in files:

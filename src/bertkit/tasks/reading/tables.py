@@ -11,13 +11,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
-from bertkit.system.console import say
+from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
@@ -106,11 +105,6 @@ def column_of(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
     return next((names[0] for names in near if len(names) == 1), None)
 
 
-@lru_cache(maxsize=256)
-def _say_once(message: str) -> None:
-    say(message)
-
-
 def find_column(
     path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str, *, taken: Sequence[str] = ()
 ) -> str:
@@ -120,7 +114,7 @@ def find_column(
     if found is not None:
         if found not in wanted:
             meant = next(name for name in wanted if name.casefold() == found.casefold())
-            _say_once(f"{path}: column {found!r} is taken for {meant!r}")
+            say_once(f"{path}: column {found!r} is taken for {meant!r}")
         return found
     near = next((hint for hint in (did_you_mean(name, free[:1000]) for name in wanted) if hint), "")
     sought = " or ".join(repr(name) for name in wanted[:3])
