@@ -12,6 +12,7 @@ import pytest
 from bertkit import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
+from bertkit.habits.page import page
 from finetune_data import labelled_texts
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run
 from pipeline_helpers import save_tiny
@@ -90,3 +91,8 @@ def test_the_table_is_sorted_and_says_what_to_write() -> None:
     rows = list(habits().values())
     assert [(row.entry, row.name) for row in rows] == sorted((row.entry, row.name) for row in rows)
     assert all(row.ours for row in rows if row.meaning != "same")
+
+
+def test_the_page_of_the_docs_is_that_of_the_table() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "habits.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m bertkit.habits.page > docs/habits.md"

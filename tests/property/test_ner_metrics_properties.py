@@ -56,16 +56,16 @@ def compare(count: int, seed: int, scheme: str, mode: str) -> int:
             table = oracle.classification_report(right, predicted, output_dict=True, zero_division=0, **told)
             accuracy = oracle.accuracy_score(right, predicted)
         kinds = set(table) - {"micro avg", "macro avg", "weighted avg"}
-        assert set(scores.by_type) == kinds
-        for name, found in [*scores.by_type.items(), *([("micro avg", scores.micro)] if kinds else [])]:
+        assert set(scores.by_class) == kinds
+        for name, found in [*scores.by_class.items(), *([("micro avg", scores.micro)] if kinds else [])]:
             values = (found.precision, found.recall, found.f1, found.support)
             keys = ("precision", "recall", "f1-score", "support")
             worst = max(worst, *(abs(ours - table[name][key]) for ours, key in zip(values, keys, strict=True)))
         if kinds:
             with_entities += 1
-            worst = max(worst, abs(scores.macro_f1 - table["macro avg"]["f1-score"]))
+            worst = max(worst, abs(scores.macro["f1"] - table["macro avg"]["f1-score"]))
             if scores.micro.support:
-                worst = max(worst, abs(scores.weighted_f1 - table["weighted avg"]["f1-score"]))
+                worst = max(worst, abs(scores.weighted["f1"] - table["weighted avg"]["f1-score"]))
         worst = max(worst, abs(tag_accuracy(predicted, right) - accuracy))
         cases += 1
     assert worst < 1e-12, worst

@@ -71,6 +71,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "adapt": "train on a task's text first, then fine-tune; compare both",
         "distill": "train a small model to imitate a large one; resumable",
         "evaluate": "score a finished run on labelled text",
+        "compare": "compare two runs on the same rows",
         "predict": "label a whole file with a finished run; resumable",
     },
     "Use": {

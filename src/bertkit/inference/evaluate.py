@@ -35,7 +35,8 @@ class Evaluation(Rendered):
 
     split: train, dev, test or a further set of the task; of a whole file whose name says none of these, that name.
     interval: of the main metric: 95 % of its values when examples are drawn with replacement.
-    table: more for people, such as scores by type.
+    table: more for people, such as scores by class.
+    classes: precision, recall, F1 and support by class (``by_class``), and their means; None for other kinds.
     notes: what no score should hide, such as that all answers are the same.
     """
 
@@ -47,12 +48,14 @@ class Evaluation(Rendered):
     predictions: list[dict[str, Any]]
     interval: list[float] | None = None
     table: str = ""
+    classes: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Without the predictions: the content of ``evaluation-NAME.json``."""
         names = ("task", "split", "scores", "interval", "num_rows", "notes", "protocol")
-        return {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
+        return found if self.classes is None else {**found, "classes": self.classes}
 
     def render(self) -> str:
         """A few lines a person can read."""
@@ -113,6 +116,7 @@ def evaluate_run(
         scores=scored.scores,
         num_rows=len(examples),
         table=scored.table,
+        classes=scored.classes,
         protocol={
             "split": split,
             "metrics": list(task.metrics),

@@ -109,6 +109,19 @@ def confusion(run: str | Path, split: str = "dev") -> Confusion:
 
 def scored_rows(run: str | Path, split: str) -> tuple[AnyWorkflow, list[Row]]:
     """The workflow of a run, and the gold and predicted labels of a set that it was scored on."""
+    workflow, folder, prefix = scored_set(run, split)
+    rows = workflow.label_rows(folder, split, prefix)
+    if not rows:
+        raise ConfigError(
+            f"task {workflow.task.name} has no labels that could be confused"
+            if rows is None
+            else f"{folder}: the predictions of {split!r} have no row"
+        )
+    return workflow, rows
+
+
+def scored_set(run: str | Path, split: str) -> tuple[AnyWorkflow, Path, str]:
+    """The workflow of a run, its folder, and how the names of the files begin that it keeps of a scored set."""
     folder = resolve(run)
     found = how_to_read(folder)
     if found is None:
@@ -122,11 +135,4 @@ def scored_rows(run: str | Path, split: str) -> tuple[AnyWorkflow, list[Row]]:
     if split not in known:
         listed = ", ".join(known) or "none; score it with 'bertkit evaluate'"
         raise ConfigError(f"{folder} has no predictions of {split!r}{did_you_mean(split, known)}; it has: {listed}")
-    rows = workflow.label_rows(folder, split, known[split])
-    if not rows:
-        raise ConfigError(
-            f"task {workflow.task.name} has no labels that could be confused"
-            if rows is None
-            else f"{folder}: the predictions of {split!r} have no row"
-        )
-    return workflow, rows
+    return workflow, folder, known[split]

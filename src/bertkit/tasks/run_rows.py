@@ -125,6 +125,7 @@ class Scored:
     """A scored set: metrics, lines for the examples, and the content of files by name.
 
     decision: under which it was scored. bootstrap: the main metric of resampled examples; None where not known.
+    classes: :meth:`ClassScores.to_dict` of it; None for a kind without classes.
     interval: of the main metric; None where there is none, or too few examples for one, which ``remarks`` says then.
     """
 
@@ -135,6 +136,7 @@ class Scored:
     bootstrap: list[float] | None
     interval: list[float] | None = None
     table: str = ""
+    classes: Row | None = None
     remarks: Sequence[str] = ()
 
 
@@ -167,8 +169,9 @@ def score_set(
     remarks = workflow.diagnose(given)
     if values and interval is None:
         remarks = [*remarks, no_interval(workflow.task.main_metric, values, len(given.examples))]
-    table = workflow.table(given)
-    return Scored(workflow.score(given), rows, files, given.decision, values, interval, table, remarks)
+    table, classes = workflow.table(given), workflow.classes(given)
+    by_class = None if classes is None else classes.to_dict()
+    return Scored(workflow.score(given), rows, files, given.decision, values, interval, table, by_class, remarks)
 
 
 def sets_of(workflow: AnyWorkflow, examples: Sequence[Located], num_draws: int | None = None) -> Sets:

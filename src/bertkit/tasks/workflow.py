@@ -24,6 +24,7 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError
+from bertkit.metrics.class_scores import ClassScores
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.ragged import Floats, Ints
 from bertkit.system.device import Device
@@ -37,6 +38,7 @@ from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
+from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.task_settings import TaskSettings, settings_of_kind, uses
 
 if TYPE_CHECKING:
@@ -292,9 +294,14 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """Sentences about the answers that no score should hide, such as that they are all the same."""
         return []
 
+    def classes(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> ClassScores | None:
+        """Precision, recall and F1 of each class or type; None for a kind without them."""
+        return None
+
     def table(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> str:
-        """More than the metrics for people, such as scores by type: lines of text, or nothing."""
-        return ""
+        """More than the metrics for people, such as the scores by class: lines of text, or nothing."""
+        classes = self.classes(given)
+        return "" if classes is None else classes.render()
 
     def files(self, given: Predicted[ExampleT, EncodedT, OutputsT], split: str) -> dict[str, str]:
         """Further files of a scored split, content by name, such as predictions in an official format."""
@@ -321,6 +328,13 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         """``gold`` and ``predicted`` label of all that was labelled, from the same files; None where none has labels.
 
         With ``probabilities``, where they were kept. Files that are missing are a FileNotFoundError.
+        """
+        return None
+
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores | None:
+        """The lines of a ``predictions-*.jsonl`` with their right answers; None for a kind that is not scored by rows.
+
+        Lines without a right answer are a KeyError.
         """
         return None
 

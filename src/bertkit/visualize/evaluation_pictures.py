@@ -13,7 +13,19 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 from bertkit.metrics.calibration import Bins, calibration_bins
 from bertkit.metrics.scores import confusion_matrix
-from bertkit.visualize.figures import BLACK, BLUE, GREY, ORANGE, Record, add_axes, empty_figure, new_figure, plain
+from bertkit.metrics.threshold_curves import ThresholdCurve, threshold_curve
+from bertkit.visualize.figures import (
+    BLACK,
+    BLUE,
+    COLORS,
+    GREY,
+    ORANGE,
+    Record,
+    add_axes,
+    empty_figure,
+    new_figure,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +36,8 @@ SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 MOST_NUMBERS = 25
 #: Labels in a confusion matrix; of more, those that most rows have.
 MOST_LABELS = 60
+#: Labels whose curves are told apart in one picture.
+MOST_CURVES = 8
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str]) -> Figure:
@@ -54,6 +68,19 @@ def _side(size: int) -> float:
     return min(12.0, 4.5 + 0.35 * size)
 
 
+def short_names(labels: Sequence[str], length: int = 24) -> list[str]:
+    """Labels cut to a length for an axis: those that would look alike lose their middle, or get a number."""
+    ends = length // 2 - 1
+    cut = [label if len(label) <= length else f"{label[: length - 1]}…" for label in labels]
+    alike = Counter(cut)
+    cut = [
+        f"{label[:ends]}…{label[-ends:]}" if alike[name] > 1 and len(label) > length else name
+        for name, label in zip(cut, labels, strict=True)
+    ]
+    alike = Counter(cut)
+    return [f"{name} ({number})" if alike[name] > 1 else name for number, name in enumerate(cut, start=1)]
+
+
 def _draw_matrix(figure: Figure, axes: Axes, matrix: npt.ArrayLike, labels: Sequence[str]) -> None:
     counts = np.asarray(matrix)
     size = len(labels)
@@ -61,7 +88,7 @@ def _draw_matrix(figure: Figure, axes: Axes, matrix: npt.ArrayLike, labels: Sequ
         raise InputError(f"a confusion matrix of {size} labels has shape {(size, size)}, got {counts.shape}")
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    names = [plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
+    names = [plain(name) for name in short_names(labels)]
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
     axes.set_yticks(range(size), names)
     axes.set_xlabel("predicted")
@@ -88,9 +115,12 @@ def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> Figure:
 def counts_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """The confusion matrix of such lines, and its labels.
 
-    Of more than :data:`MOST_LABELS` labels those that most rows have, and all others together.
+    Labels that no line has are left out. Of more than :data:`MOST_LABELS` those that most rows have, and all others
+    together.
     """
     counts = Counter(row["gold"] for row in rows)
+    there = counts.keys() | {row["predicted"] for row in rows}
+    labels = [label for label in labels if label in there]
     frequent = set(sorted(labels, key=lambda label: -counts[label])[:MOST_LABELS])
     shown = [label for label in labels if label in frequent]
     number = {**dict.fromkeys(labels, len(shown)), **{label: index for index, label in enumerate(shown)}}
@@ -98,6 +128,47 @@ def counts_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> tuple[npt.N
         shown.append(f"{len(labels) - len(shown):,} others")
     predicted, right = ([number[row[name]] for row in rows] for name in ("predicted", "gold"))
     return confusion_matrix(predicted, right, len(shown)), shown
+
+
+def curves_of_rows(rows: Sequence[Record], labels: Sequence[str]) -> Figure | None:
+    """ROC and precision-recall curves, of each label against all others, of lines with ``probabilities``.
+
+    Of two labels that exclude each other the second is drawn; of more than :data:`MOST_CURVES` those that most rows
+    have. None where no label has rows with and without it, or not every line has all probabilities.
+    """
+    several = isinstance(rows[0]["gold"], list)
+    found = labels[1:] if len(labels) == 2 and not several else labels
+    counts = Counter(label for row in rows for label in (row["gold"] if several else [row["gold"]]))
+    frequent = sorted(found, key=lambda label: -counts[label])[:MOST_CURVES]
+    curves = {}
+    for label in frequent:
+        right = [label in row["gold"] if several else label == row["gold"] for row in rows]
+        if all(label in row["probabilities"] for row in rows) and 0 < sum(right) < len(right):
+            curves[label] = threshold_curve([row["probabilities"][label] for row in rows], right)
+    return threshold_pictures(curves) if curves else None
+
+
+def threshold_pictures(curves: Mapping[str, ThresholdCurve]) -> Figure:
+    """ROC curves on the left, precision-recall curves on the right, with their areas."""
+    figure = empty_figure(11.0, 5.0)
+    roc, precise = add_axes(figure, 1, 2, 1), add_axes(figure, 1, 2, 2)
+    names = [plain(name) for name in short_names(list(curves))]
+    for name, curve, color in zip(names, curves.values(), COLORS, strict=False):
+        false, true = ([0.0, *rate.tolist()] for rate in (curve.false_rate, curve.true_rate))
+        roc.plot(false, true, color=color, linewidth=1.6, label=f"{name}: {curve.area:.3f}")
+        average = f"{name}: {curve.average_precision:.3f}"
+        precise.step(curve.true_rate, curve.precision, where="pre", color=color, linewidth=1.6, label=average)
+    roc.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    for axes, title, across, up in (
+        (roc, "area under the ROC curve", "share of the other rows taken", "share of the label's rows taken"),
+        (precise, "average precision", "recall", "precision"),
+    ):
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1.02)
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.legend(frameon=False, loc="lower right" if axes is roc else "lower left", title=title, fontsize=9)
+    return figure
 
 
 def reliability_of_rows(rows: Sequence[Record], name: str = "dev") -> Figure:

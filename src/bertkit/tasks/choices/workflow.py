@@ -25,6 +25,7 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Card, Predicted, Workflow
@@ -124,6 +125,19 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         assert given.encoded.labels is not None
         metric, predicted = METRICS[self.task.main_metric], given.outputs.argmax(axis=1)
         return np.array([metric(predicted[draw], given.encoded.labels[draw]) for draw in draws])
+
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
+        gold, predicted = (np.array([row[name] for row in rows], dtype=np.int64) for name in ("gold", "predicted"))
+        metric = METRICS[self.task.main_metric]
+        keys = [(row["context"], row.get("start"), tuple(row["choices"]), row["gold"]) for row in rows]
+        return RowScores(
+            keys=keys,
+            shown=[row["context"] for row in rows],
+            gold=[row["choices"][row["gold"]] for row in rows],
+            predicted=[row["choices"][row["predicted"]] for row in rows],
+            right=gold == predicted,
+            metric=lambda some: float(metric(predicted[some], gold[some])),
+        )
 
     def baseline(self, train: Examples[ChoiceExample], dev: Examples[ChoiceExample]) -> Row:
         return {"name": "TF-IDF + linear", **choice_baseline(train, dev, self.task)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,12 @@ from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import plain_text, text_key
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.row_scores import RowScores, mean_of
 from bertkit.tasks.seq2seq.features import TextPairs, featurize_seq2seq
 from bertkit.tasks.seq2seq.reading import read_seq2seq
 from bertkit.tasks.seq2seq.scoring import copy_baseline, text_scores
 from bertkit.tasks.seq2seq.settings import Seq2SeqTaskSettings
-from bertkit.tasks.seq2seq.task import Seq2SeqExample, Seq2SeqTask
+from bertkit.tasks.seq2seq.task import EXACT_MATCH, Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
 from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
 from bertkit.tokenization import PreTrainedTokenizer
@@ -225,6 +226,18 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
 
     def main_metric_of(self, given: PairsPredicted, draws: Draws) -> Drawn | None:
         return drawn_means(self._scores(given)[self.task.main_metric], draws)
+
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
+        gold, predicted = ([row[name] for row in rows] for name in ("gold", "predicted"))
+        scores = text_scores(predicted, gold)
+        return RowScores(
+            keys=[(row["source"], row["gold"]) for row in rows],
+            shown=[row["source"] for row in rows],
+            gold=gold,
+            predicted=predicted,
+            right=scores[EXACT_MATCH] > 0,
+            metric=mean_of(scores[self.task.main_metric]),
+        )
 
     def diagnose(self, given: PairsPredicted) -> list[str]:
         texts = given.outputs.texts

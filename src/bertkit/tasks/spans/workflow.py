@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
+from bertkit.tasks.row_scores import RowScores, mean_of
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
@@ -189,6 +190,17 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def main_metric_of(self, given: AnswersPredicted, draws: Draws) -> Drawn | None:
         return drawn_means(self._points(given).f1, draws)
+
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
+        values = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in ("exact_match", "f1")}
+        return RowScores(
+            keys=[(row["id"], row["question"], tuple(row["gold"])) for row in rows],
+            shown=[row["question"] for row in rows],
+            gold=[" / ".join(row["gold"]) or "(no answer)" for row in rows],
+            predicted=[row["predicted"] or "(no answer)" for row in rows],
+            right=values["exact_match"] > 0,
+            metric=mean_of(values["f1"]),
+        )
 
     def files(self, given: AnswersPredicted, split: str) -> dict[str, str]:
         """What the official scripts read, and the n best answers of each question."""

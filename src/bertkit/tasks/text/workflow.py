@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
+from bertkit.metrics.class_scores import ClassScores, class_scores
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Labels
@@ -25,6 +26,7 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
+from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import (
     TUNABLE,
@@ -216,6 +218,12 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         in_windows = decision.get("long_texts") == "windows"
         return {"top_k": "chosen" if self.task.multi_label else "best", "truncation": None if in_windows else True}
 
+    def classes(self, given: TextsPredicted) -> ClassScores | None:
+        labels = given.encoded.labels
+        if self.task.is_regression or labels is None:
+            return None
+        return class_scores(self._labels(given), labels, self._names)
+
     def diagnose(self, given: TextsPredicted) -> list[str]:
         assert given.encoded.labels is not None
         return diagnose(self.task, self._labels(given), given.encoded.labels)
@@ -267,16 +275,42 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def label_rows(self, folder: Path, name: str, prefix: str = "") -> list[Row] | None:
         return None if self.task.labels is None else list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
 
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
+        only, main, number = replace(self.task, metrics=(self.task.main_metric,)), self.task.main_metric, self._numbers
+        gold, predicted = ([row[name] for row in rows] for name in ("gold", "predicted"))
+        if self.task.multi_label:
+            gold, predicted = ([tuple(sorted(labels)) for labels in side] for side in (gold, predicted))
+        arrays = [self.task.label_array([number(label) for label in side]) for side in (predicted, gold)]
+        return RowScores(
+            keys=[(row["text"], row.get("text_pair"), label) for row, label in zip(rows, gold, strict=True)],
+            shown=[" | ".join(filter(None, (row["text"], row.get("text_pair")))) for row in rows],
+            gold=[_shown(label) for label in gold],
+            predicted=[_shown(label) for label in predicted],
+            right=None if self.task.is_regression else np.array([a == b for a, b in zip(gold, predicted, strict=True)]),
+            metric=lambda some: score(only, arrays[0][some], arrays[1][some])[main],
+        )
+
+    def _numbers(self, label: Any) -> int | float | tuple[int, ...]:
+        if isinstance(label, tuple):
+            return tuple(self._names.index(name) for name in label)
+        return float(label) if self.task.labels is None else self._names.index(label)
+
     def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
-        from bertkit.visualize.evaluation_pictures import confusion_of_rows, regression, reliability_of_rows
+        from bertkit.visualize.evaluation_pictures import (
+            confusion_of_rows,
+            curves_of_rows,
+            regression,
+            reliability_of_rows,
+        )
 
         rows = list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
         if self.task.labels is None:
             return {"scores": regression(rows)}
-        calibration = {"reliability": reliability_of_rows(rows, name)}
+        curves = curves_of_rows(rows, self.task.labels)
+        found = {"reliability": reliability_of_rows(rows, name), **({} if curves is None else {"curves": curves})}
         if self.task.multi_label:
-            return calibration
-        return {"confusion": confusion_of_rows(rows, self.task.labels), **calibration}
+            return found
+        return {"confusion": confusion_of_rows(rows, self.task.labels), **found}
 
     @property
     def _names(self) -> list[str]:
@@ -287,6 +321,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if self.task.is_regression:
             return predictions_of(given.outputs, self.task.problem_type)
         return LabelDecision.of(given.decision, self._names).labels(given.outputs, several=self.task.multi_label)
+
+
+def _shown(label: object) -> str:
+    return ", ".join(label) if isinstance(label, tuple) else str(label)
 
 
 def reading_of(settings: ReadingSettings) -> Row:

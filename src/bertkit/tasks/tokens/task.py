@@ -133,7 +133,7 @@ def score_tags(
         "f1": scores.micro.f1,
         "precision": scores.micro.precision,
         "recall": scores.micro.recall,
-        "macro_f1": scores.macro_f1,
+        "macro_f1": scores.macro["f1"],
         "strict_f1": entity_scores(predictions, references, mode="strict").micro.f1,
         "tag_accuracy": tag_accuracy(predictions, references),
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Network
 from bertkit.errors import ConfigError, InputError, shorten
+from bertkit.metrics.class_scores import ClassScores, Found
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
@@ -23,10 +25,11 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
+from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
-from bertkit.tasks.tokens.metrics import Found, entity_scores
+from bertkit.tasks.tokens.metrics import entity_scores, entity_table
 from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.settings import TokenTaskSettings
@@ -186,8 +189,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
         return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
 
-    def table(self, given: TagsPredicted) -> str:
-        return entity_scores(self._tags(given), [example.tags for example in given.examples]).render()
+    def classes(self, given: TagsPredicted) -> ClassScores:
+        return entity_scores(self._tags(given), [example.tags for example in given.examples])
 
     def files(self, given: TagsPredicted, split: str) -> dict[str, str]:
         if not self.has_labels(given.examples):
@@ -196,8 +199,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         table = {
             "task": self.task.name,
             "split": split,
-            "default": entity_scores(predicted, right).to_dict(),
-            "strict": entity_scores(predicted, right, mode="strict").to_dict(),
+            "default": entity_table(entity_scores(predicted, right)),
+            "strict": entity_table(entity_scores(predicted, right, mode="strict")),
         }
         sentences = []  # a column holds no tab, and is not empty
         for example, tags in zip(given.examples, predicted, strict=True):
@@ -230,6 +233,19 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         lines = (folder / f"{prefix}predictions-{name}.conll").read_text(encoding="utf-8").split("\n")
         types = ([tag.partition("-")[2] or tag for tag in line.split("\t")[1:]] for line in lines if line)
         return [{"gold": gold, "predicted": predicted} for gold, predicted in types]
+
+    def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
+        gold, predicted = ([tuple(row[name]) for row in rows] for name in ("gold", "predicted"))
+        words = [tuple(row["words"]) for row in rows]
+        only, main = replace(self.task, metrics=(self.task.main_metric,)), self.task.main_metric
+        return RowScores(
+            keys=list(zip(words, gold, strict=True)),
+            shown=[row["text"] for row in rows],
+            gold=_entities_of(words, gold),
+            predicted=_entities_of(words, predicted),
+            right=np.array([a == b for a, b in zip(gold, predicted, strict=True)]),
+            metric=lambda some: score_tags(only, *([side[row] for row in some] for side in (predicted, gold)))[main],
+        )
 
     def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
         from bertkit.visualize.evaluation_pictures import scores_by_type
@@ -265,6 +281,13 @@ def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.ND
     right_P = x_PC[np.arange(len(x_PC)), np.where(targets, labels_P, 0)]
     losses = np.where(targets, np.log(np.exp(x_PC).sum(axis=1)) - right_P, 0.0)
     return losses, targets
+
+
+def _entities_of(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        "; ".join(f"{' '.join(text[start:end])}: {kind}" for kind, start, end in read_entities(own))
+        for text, own in zip(words, tags, strict=True)
+    ]
 
 
 def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[Row]:

@@ -279,6 +279,19 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     return seeds, replaced
 
 
+def _elsewhere(shape: AnyConfig) -> list[str]:
+    """Why other software does not read the model, and how to make one that it reads; nothing where it does."""
+    if not (isinstance(shape, BertConfig) and shape.differs_elsewhere):
+        return []
+    if shape.attention_direction == "right-to-left":
+        return ["READ BY BERTKIT ALONE: no other software has an encoder that attends to the right only"]
+    known = " or ".join(shape.family.poolings)
+    return [
+        f"READ BY BERTKIT ALONE: transformers has no classifier on the {shape.pooling} of the tokens and refuses this "
+        f"folder; a run with pooling={known!r} (--pooling {known}) is read there, with equal outputs"
+    ]
+
+
 def _finish(
     job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None, selection: Selection | None
 ) -> FinetuneResult:
@@ -313,6 +326,7 @@ def _finish(
             *(() if selection is None else selection.notes()),
             *workflow.notes_on(decision),
             *notes_on(seeds, task.main_metric, baseline, replaced),
+            *_elsewhere(workflow.start_shape(job.start.path, config)),
         ),
         interval=interval,
         said=task.notes,

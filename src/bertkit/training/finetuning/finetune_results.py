@@ -28,6 +28,7 @@ class SeedResult:
     dead: ``train_loss`` is not 2 % below ``label_entropy``, so nothing was learned.
     seconds: time in training steps, without evaluation, reading and tokenization.
     interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
+    classes: precision, recall, F1 and support by class, and their means; None for kinds of task without classes.
     """
 
     seed: int
@@ -42,6 +43,7 @@ class SeedResult:
     seconds: float
     interval: Sequence[float] | None = None
     remarks: Sequence[str] = ()
+    classes: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ class FinetuneResult(Rendered):
     def shown_folder(self) -> str:
         """The folder as text that can be printed whatever its bytes are."""
         return printable(self.folder)
+
+    @property
+    def classes(self) -> dict[str, Any] | None:
+        """Scores by class of the seed whose model is in the folder."""
+        return next(seed.classes for seed in self.seeds if seed.seed == self.chosen_seed)
 
     @property
     def baseline_name(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertkit.errors import counted
+from bertkit.metrics.class_scores import class_rows
 from bertkit.metrics.intervals import interval_text
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.run_rows import rows_not_drawn
@@ -42,6 +43,7 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         f"Measured on {protocol['split']} ({counted(data['dev_rows'], 'row')}{held_out}). This folder has the model of "
         f"seed {result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
         "`metrics.json` states in full.\n",
+        *_classes(result),
         *_methods(protocol.get("few_shot")),
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
         "\n## How it was trained\n",
@@ -107,6 +109,16 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
         **{f"{name.replace('_', ' ')} (chosen on dev)": value for name, value in chosen.items()},
         "versions": ", ".join(f"{name} {number}" for name, number in protocol["versions"].items()),
     }
+
+
+def _classes(result: FinetuneResult) -> list[str]:
+    if result.classes is None or not result.classes["by_class"]:
+        return []
+    found, num_others = class_rows(result.classes)
+    rows = [(name, *(f"{score:.4f}" for score in scores), f"{support:,}") for name, *scores, support in found]
+    more = f"- {counted(num_others, 'class')} with a higher F1: in `metrics.json`\n" if num_others else ""
+    title = "Scores by class, of the model in this folder:\n"
+    return [title, _table(("class", "precision", "recall", "F1", "rows"), rows), *([more] if more else [])]
 
 
 def _methods(few_shot: Mapping[str, Any] | None) -> list[str]:

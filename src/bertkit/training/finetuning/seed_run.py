@@ -267,6 +267,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         dead=trained.dead and not short,
         seconds=round(at.seconds, 2),
         interval=scored.interval,
+        classes=scored.classes,
         remarks=[*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])],
     )
     write_json(folder / METRICS, asdict(result))
