@@ -416,6 +416,7 @@ COUNTS = {
     "prepare c --tokenizer t --out o": "workers",
     "rerank q d --model m": "top_k",
     "search query i q": "top_k",
+    "evaluate csv --data d --model m": "min_rows",
     "export m --out o": "opset",
     "shrink m --out o": "min_count",
     "similarity t u --model m": "top_k",
