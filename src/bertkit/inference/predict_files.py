@@ -77,7 +77,11 @@ def predict_file(
             "max_length": loaded.max_length,
             "decision": loaded.decision,
             "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
-            **{name: value for name, value in (("encoding", columns.encoding), ("precision", precision)) if value},
+            **{
+                name: value
+                for name, value in (("encoding", columns.encoding), ("sheet", columns.sheet), ("precision", precision))
+                if value
+            },
         }
         with _unfinished(partial, note, identity) as done:
             taken, parts = _predicted(loaded, source, places, done.rows)
@@ -144,6 +148,7 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
         headerless=() if given.text else known.headerless,
         quoting=given.quoting or known.quoting,
         delimiter=given.delimiter or known.delimiter,
+        sheet=given.sheet,
         encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
 

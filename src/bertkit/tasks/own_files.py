@@ -48,11 +48,14 @@ class EncodedFiles(EncodedOptions, OwnFiles):
         return task
 
     def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
-        """As always, but by the encoding of another file UTF-8 would be misread without an error."""
+        """As always, but by the encoding of another file UTF-8 would be misread, and its sheet may not be there."""
         if model.task is None or model.task.name != name or self.given:
             return self.task(name, data, on_error)
         task = cast(Any, model.task)
-        return self._encoded(task if model.learned else replace(task, columns=replace(task.columns, encoding=None)))
+        if not model.learned:
+            other = {name: None for name in ("encoding", "sheet") if hasattr(task.columns, name)}
+            task = replace(task, columns=replace(task.columns, **other))
+        return self._encoded(task)
 
     def _encoded(self, task: Any) -> Task:
         columns = task.columns if self.encoding is None else replace(task.columns, encoding=self.encoding)

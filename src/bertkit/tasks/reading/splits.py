@@ -15,6 +15,8 @@ from bertkit.tasks.reading.lines import COMPRESSIONS
 
 #: Kinds of table that can be read.
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet", ".json", ".xlsx")
+#: What the name of the file begins with by which Excel says that a workbook is open.
+LOCK = "~$"
 #: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``, and in a folder
 #: precede, as in ``easy_train``. The test sets of CoNLL-2003 are ``eng.testa`` (dev) and ``eng.testb``.
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
@@ -157,7 +159,11 @@ def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path |
 
 
 def must_be_readable(path: Path, rules: FileRules = TABLES) -> None:
-    """Raise DataError if the suffix of a file is not one that can be read."""
+    """Raise DataError if the suffix of a file is not one that can be read, or it is Excel's lock file."""
+    if path.name.startswith(LOCK):
+        raise DataError(
+            f"{path} is the lock file that Excel keeps beside an open workbook; give {path.name.removeprefix(LOCK)}"
+        )
     if kind_of(path, rules.suffixes) is None and not rules.loose:
         old = path.suffix.casefold() in (".xls", ".ods", ".xlsb")
         raise DataError(
@@ -180,6 +186,8 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
     """The best file of each split; with ``beginning``, of the files whose names begin so (``-`` counts as ``_``)."""
     files, beginning = [], beginning.replace("-", "_")
     for path in sorted(folder.iterdir()):
+        if path.name.startswith(LOCK):
+            continue
         suffix = Path(_bare_name(path)).suffix
         known = kind_of(path, rules.suffixes) or rules.is_folder(path)
         known = known or (rules.loose and any(suffix[1:] in names for names in SPLIT_NAMES.values()))

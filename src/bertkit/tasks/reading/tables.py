@@ -55,6 +55,8 @@ class Table(Protocol):
 def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted."""
     kind = kind_of(path)
+    if layout.sheet is not None and kind != ".xlsx":
+        raise ConfigError(f"{path} is no Excel workbook and has no sheets; leave sheet={layout.sheet!r} out")
     table: Table
     if kind in (".jsonl", ".ndjson", ".json"):
         table = JsonTable(path, bad, layout.encoding, whole=kind == ".json")
@@ -63,7 +65,7 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     elif kind == ".xlsx":
         from bertkit.tasks.reading.excel import ExcelTable
 
-        table = ExcelTable(path)
+        table = ExcelTable(path, layout)
     elif kind in (".csv", ".tsv"):
         table = DelimitedTable(path, bad, layout, tabs=kind == ".tsv")
     else:

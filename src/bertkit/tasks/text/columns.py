@@ -63,6 +63,7 @@ class TextFiles(LabelledTable):
             delimiter=self.separator,
             quoting=self.quoting,
             encoding=self.encoding,
+            sheet=self.sheet,
             merge_labels=self.merge_labels,
             drop_label=self.drop_label,
             min_rows=self.min_rows,

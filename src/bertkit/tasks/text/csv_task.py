@@ -15,6 +15,7 @@ from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorte
 from bertkit.tasks.examples import place_of
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
+from bertkit.tasks.reading.excel import ExcelTable
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
@@ -51,6 +52,7 @@ def csv_task(
     quoting: Quoting | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    sheet: str | int | None = None,
     merge_labels: str | Sequence[str] | None = None,
     drop_label: str | Sequence[str] = (),
     min_rows: int | None = None,
@@ -72,6 +74,7 @@ def csv_task(
         quoting: see :class:`bertkit.tasks.Columns`.
         delimiter: see :class:`bertkit.tasks.Columns`; None takes a semicolon or a tab in the header of a .csv file.
         encoding: of text files, such as "cp1252"; None means UTF-8.
+        sheet: of an Excel workbook, see :class:`bertkit.tasks.Columns`.
         merge_labels: in what labels may differ that are one label: "case", "space" (white space), "case,space".
         drop_label: labels whose rows are left out, here and in every other file that the task reads.
         min_rows: labels with fewer rows in the training file are left out; None: those of one row in a thousand, or of
@@ -87,7 +90,12 @@ def csv_task(
         DataError: a missing column (with the nearest name), no column with a usual name, rows without a label, one
             label only, labels that are as good as unique in a column that nobody named.
     """
-    columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
+    columns = Columns(
+        *((text or "",), (), (label,) if isinstance(label, str) else (), (), quoting, delimiter),
+        label_separator=label_separator,
+        encoding=encoding,
+        sheet=None if sheet is None else str(sheet),
+    )
     anything = TextTask("csv", None, ("pearson",), "pearson", columns)
     file = next(iter(splits_of(anything, path).values()))  # of train; of dev or test where there is no train file
     bad = BadRows("skip")
@@ -99,6 +107,8 @@ def csv_task(
     chosen, notes = _choose_columns(file, table.columns, text, text_pair, label, flags)
     if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
         notes.append("fields are separated by ';', as in the header")
+    if isinstance(table, ExcelTable) and table.note:
+        notes.append(table.note)
     target = chosen["label"]
     second = (chosen["second text"],) if "second text" in chosen else ()
     columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
