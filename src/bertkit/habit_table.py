@@ -22,6 +22,12 @@ Meaning = Literal["same", "nothing", "otherwise"]
 _TABLE = """
 command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
+command | --charset | other | otherwise | --encoding
+command | --corpora.train | other | otherwise | --data
+command | --drop | other | otherwise | --drop-label
+command | --drop-labels | other | otherwise | --drop-label
+command | --export-type | other | otherwise | --format
+command | --file-type | other | otherwise | --format
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
 command | --label-column | other | otherwise | --label
@@ -29,20 +35,35 @@ command | --lr | other | otherwise | --learning-rate
 command | --matryoshka-dims | st | otherwise | --matryoshka
 command | --max-len | other | otherwise | --max-length
 command | --max-seq-length | tf | otherwise | --max-length
+command | --merge-label | other | otherwise | --merge-labels
+command | --min-samples | other | otherwise | --min-rows
 command | --model-name-or-path | tf | otherwise | --model
+command | --normalize-labels | other | otherwise | --merge-labels
 command | --num-epochs | other | otherwise | --epochs
 command | --num-train-epochs | tf | otherwise | --epochs
 command | --output | other | otherwise | --out
 command | --output-dir | tf | otherwise | --out
+command | --output-format | other | otherwise | --format
+command | --paths.dev | other | otherwise | --data
+command | --paths.train | other | otherwise | --data
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
 command | --scale | st | otherwise | --temperature
+command | --sep | other | otherwise | --delimiter
+command | --sheet-name | other | otherwise | --sheet
+command | --sheetname | other | otherwise | --sheet
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+import | DocBin | other | otherwise | bertkit finetune ner --data train.spacy (on the command line)
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+import | read_excel | other | otherwise | csv_task("book.xlsx", sheet="data")
+settings | drop_labels | other | otherwise | drop_label=
+settings | merge_label | other | otherwise | merge_labels=
+settings | min_samples | other | otherwise | min_rows=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
+settings | sheet_name | other | otherwise | sheet=
 """
 
 
