@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.finetune_data import QUICK
+from tests.kinds_data import sentences, tagger_start
 
 from bertkit.errors import ConfigError, DataError, MissingExtraError
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.predict_files import predict_file
 from bertkit.metrics.tags import Entity
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.reading.bad_rows import BadRows
@@ -23,6 +27,8 @@ from bertkit.tasks.tokens.reading import ner_task, read_tagged
 from bertkit.tasks.tokens.span_files import FORMS, Form, read_marked, write_marked
 from bertkit.tasks.tokens.task import TaggedExample
 from bertkit.tasks.workflow import workflow_of
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 NAMES = {"spans": "x.jsonl", "doccano": "x.jsonl", "prodigy": "x.jsonl", "label-studio": "x.json", "brat": "x"}
 TEXT = "Ann Lee flew to Rome."
@@ -288,3 +294,32 @@ def test_the_name_of_an_output_fits_its_form(form: Form, tmp_path: Path) -> None
         with pytest.raises(DataError, match="no type with a blank"):
             write_marked(tmp_path / "new", form, [(TEXT, [Mark(0, 3, "a b")])])
         assert not (tmp_path / "new").exists()
+
+
+# -------------------------------------------------------------------------------------------------------------- runs
+
+
+def test_a_run_on_spans_is_the_run_on_the_same_words(tmp_path: Path) -> None:
+    """The same sentences as words and as spans give the same scores; places are those in the text."""
+    words, spans = tmp_path / "words", tmp_path / "spans"
+    words.mkdir()
+    for name, count, seed in (("train", 60, 1), ("dev", 20, 2)):
+        (words / f"{name}.conll").write_text(sentences(count, seed))
+        task = ner_task(words / f"{name}.conll")
+        texts = [(example.text, marks_in(example)) for example in read_tagged(task, words / f"{name}.conll", "dev")]
+        write_marked(spans / f"{name}.jsonl", "doccano", texts)
+    start, config = tagger_start(tmp_path / "start"), FinetuneConfig(**{**QUICK, "epochs": 2})  # type: ignore[arg-type]
+    made = {
+        data.name: finetune("ner", data, start, tmp_path / f"run-{data.name}", config, cache=None)
+        for data in (words, spans)
+    }
+    assert made["spans"].scores == pytest.approx(made["words"].scores, abs=1e-6)
+    run = tmp_path / "run-spans"
+    again = evaluate_run("ner", spans / "dev.jsonl", run, write=False)
+    assert again.scores == pytest.approx(made["spans"].scores, abs=1e-6)
+    new = lines(tmp_path / "new.jsonl", {"id": 7, "text": "Ann   Bell,\nin Oslo"})
+    assert predict_file(run, new, tmp_path / "out.jsonl") == 1
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert row["text"] == "Ann   Bell,\nin Oslo"
+    assert row["words"] == ["Ann", "Bell", ",", "in", "Oslo"]
+    assert all(row["text"][each["start"] : each["end"]] == each["word"] for each in row["entities"])
