@@ -123,7 +123,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Several of a noun: rows, queries, classes."""
+    """Several of a noun: rows, queries, probabilities, classes."""
     return (
         f"{noun[:-1]}ies" if noun.endswith(("ry", "ity")) else f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
     )

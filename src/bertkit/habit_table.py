@@ -24,10 +24,13 @@ command | --batch | other | otherwise | --batch-size
 command | --bs | other | otherwise | --batch-size
 command | --charset | other | otherwise | --encoding
 command | --corpora.train | other | otherwise | --data
+command | --csv | other | otherwise | --out X.csv
+command | --decimal | other | otherwise | --excel
 command | --drop | other | otherwise | --drop-label
 command | --drop-labels | other | otherwise | --drop-label
 command | --export-type | other | otherwise | --format
 command | --file-type | other | otherwise | --format
+command | --format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
 command | --label-column | other | otherwise | --label
@@ -37,23 +40,28 @@ command | --max-len | other | otherwise | --max-length
 command | --max-seq-length | tf | otherwise | --max-length
 command | --merge-label | other | otherwise | --merge-labels
 command | --min-samples | other | otherwise | --min-rows
+command | --min-similarity | other | otherwise | --threshold
 command | --model-name-or-path | tf | otherwise | --model
 command | --normalize-labels | other | otherwise | --merge-labels
 command | --num-epochs | other | otherwise | --epochs
 command | --num-train-epochs | tf | otherwise | --epochs
 command | --output | other | otherwise | --out
 command | --output-dir | tf | otherwise | --out
-command | --output-format | other | otherwise | --format
+command | --output-file | other | otherwise | --out
+command | --output-format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --paths.dev | other | otherwise | --data
 command | --paths.train | other | otherwise | --data
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
+command | --save | other | otherwise | --out
 command | --scale | st | otherwise | --temperature
 command | --sep | other | otherwise | --delimiter
 command | --sheet-name | other | otherwise | --sheet
 command | --sheetname | other | otherwise | --sheet
+command | --similarity-threshold | other | otherwise | --threshold
 command | --text-column | other | otherwise | --text
 command | --train-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
+command | --xlsx | other | otherwise | --out X.xlsx
 import | DocBin | other | otherwise | bertkit finetune ner --data train.spacy (on the command line)
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
 import | read_excel | other | otherwise | csv_task("book.xlsx", sheet="data")
