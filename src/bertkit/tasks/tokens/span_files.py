@@ -53,6 +53,9 @@ TITLES: Mapping[Form, str] = {
     "brat": "brat's form",
     "spacy": "spaCy's DocBin",
 }
+#: Forms of a JSON object a line, and what each of the others is.
+LINES = ("spans", "doccano", "prodigy")
+LARGE: Mapping[Form, str] = {"label-studio": "a .json file", "brat": "a folder", "spacy": "a .spacy file"}
 #: Names of a row's list of marks, the likeliest first.
 MARKS = ("entities", "spans", "annotations", "label", "labels")
 #: Files of documents, and of the marks in each, in a folder of brat.
