@@ -49,6 +49,7 @@ _NAMES = {
     "bertkit.optim": "AdamW",
     "bertkit.training.finetuning.estimator": "BertClassifier",
     "bertkit.training.trainer.callbacks": "Callback",
+    "bertkit.training.trainer.trackers": "MLflowCallback TensorBoardCallback",
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",

@@ -28,11 +28,13 @@ command | --csv | other | otherwise | --out X.csv
 command | --decimal | other | otherwise | --excel
 command | --drop | other | otherwise | --drop-label
 command | --drop-labels | other | otherwise | --drop-label
+command | --eval-file | other | otherwise | --data
 command | --export-type | other | otherwise | --format
 command | --file-type | other | otherwise | --format
 command | --format | other | otherwise | --out X.xlsx (the ending is the format)
 command | --gpu | other | otherwise | --device
 command | --hard-negatives | st | otherwise | --mine-negatives
+command | --input | other | otherwise | --data
 command | --label-column | other | otherwise | --label
 command | --lr | other | otherwise | --learning-rate
 command | --matryoshka-dims | st | otherwise | --matryoshka
@@ -52,26 +54,41 @@ command | --output-format | other | otherwise | --out X.xlsx (the ending is the 
 command | --paths.dev | other | otherwise | --data
 command | --paths.train | other | otherwise | --data
 command | --per-device-train-batch-size | tf | otherwise | --batch-size
+command | --report-to | tf | otherwise | --tensorboard
 command | --save | other | otherwise | --out
 command | --scale | st | otherwise | --temperature
 command | --sep | other | otherwise | --delimiter
 command | --sheet-name | other | otherwise | --sheet
 command | --sheetname | other | otherwise | --sheet
 command | --similarity-threshold | other | otherwise | --threshold
+command | --steps | other | otherwise | --max-steps
 command | --text-column | other | otherwise | --text
+command | --train-data | other | otherwise | --data
 command | --train-file | tf | otherwise | --data
+command | --validation-file | tf | otherwise | --data
 command | --vocab-size | other | otherwise | --size
 command | --xlsx | other | otherwise | --out X.xlsx
 import | DocBin | other | otherwise | bertkit finetune ner --data train.spacy (on the command line)
+import | MLflowCallback | tf | same | finetune(..., callbacks=[MLflowCallback()])
 import | TFBertModel | tf | otherwise | from bertkit import BertModel (PyTorch)
+import | TensorBoardCallback | tf | same | finetune(..., callbacks=[TensorBoardCallback()])
 import | read_excel | other | otherwise | csv_task("book.xlsx", sheet="data")
 settings | drop_labels | other | otherwise | drop_label=
+settings | eval_data | other | otherwise | finetune(..., dev=)
+settings | eval_dataset | tf st | otherwise | finetune(..., dev=)
+settings | label_column | other | otherwise | finetune(..., label=)
+settings | max_steps | tf setfit | same | max_steps=
 settings | merge_label | other | otherwise | merge_labels=
 settings | min_samples | other | otherwise | min_rows=
 settings | num_train_epochs | tf | otherwise | epochs=
 settings | output_dir | tf | otherwise | out=
 settings | per_device_train_batch_size | tf | otherwise | batch_size=
+settings | report_to | tf st | otherwise | tensorboard=True or mlflow=True
 settings | sheet_name | other | otherwise | sheet=
+settings | steps | other | otherwise | max_steps=
+settings | text_column | other | otherwise | finetune(..., text=)
+settings | val_data | other | otherwise | finetune(..., dev=)
+settings | validation_data | keras | otherwise | finetune(..., dev=)
 """
 
 

@@ -18,7 +18,8 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 
@@ -33,8 +34,6 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
-REMOVE = "Remove half characters"
 
 
 class Table(Protocol):
@@ -58,7 +57,9 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     if layout.sheet is not None and kind != ".xlsx":
         raise ConfigError(f"{path} is no Excel workbook and has no sheets; leave sheet={layout.sheet!r} out")
     table: Table
-    if kind in (".jsonl", ".ndjson", ".json"):
+    if isinstance(path, Given):
+        table = GivenTable(path, bad)
+    elif kind in (".jsonl", ".ndjson", ".json"):
         table = JsonTable(path, bad, layout.encoding, whole=kind == ".json")
     elif kind == ".parquet":
         table = ParquetTable(path)

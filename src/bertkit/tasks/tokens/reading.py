@@ -16,7 +16,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, read_entities, spelling_of
 from bertkit.system.console import say_once
-from bertkit.tasks.examples import Examples, Halves, Split, place_of
+from bertkit.tasks.examples import Examples, Halves, Split, place_of, row_name
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
@@ -157,7 +157,7 @@ class Sentences(list[Sentence]):
 
 def read_sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Sentences:
     """The whole sentences of a file of any form, at least one; ``tagged`` as in :func:`read_conll`."""
-    if path.is_dir() or kind_of(path, (DOCBIN,)) or _is_marked(path, columns):
+    if path.is_dir() or kind_of(path, (DOCBIN,)) == DOCBIN or _is_marked(path, columns):
         found = _read_texts(path, columns, bad, tagged=tagged)
         nothing = f"{path} has no text"
     elif kind_of(path) in TABLES:
@@ -231,8 +231,8 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         first.setdefault(len(values) > 1, line)
         if len(first) > 1:
             raise DataError(
-                f"{path}:{first[False]}: no {names[1]!r}, but line {first[True]} has them. Tag the whole file, or "
-                "none of it"
+                f"{place_of(path, first[False])}: no {names[1]!r}, but {row_name(path, first[True])} has them. Tag the "
+                "whole file, or none of it"
             )
         yield Sentence(list(values[0]), tags, [line] * len(values[0]), 0)
 

@@ -83,7 +83,7 @@ def read_marked(
     """The texts of a file or folder of any form; ``tagged``: whether marks are required (None: of all or of none)."""
     if path.is_dir():
         return "brat", list(_of_folder(path, bad, encoding, tagged))
-    if kind_of(path, (DOCBIN,)):
+    if kind_of(path, (DOCBIN,)) == DOCBIN:
         return "spacy", list(_of_docbin(path))
     table = open_table(path, Columns(text=("text",), encoding=encoding), bad)
     found, refused, form = [], 0, None
