@@ -12,6 +12,7 @@ from tests.finetune_data import QUICK, labelled_texts, tiny_start
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.evaluate import evaluate_run
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.text.csv_task import csv_task
 from bertkit.tasks.text.label_cleaning import Cleaning
@@ -139,6 +140,13 @@ def test_columns_of_flags_have_no_labels_as_text(tmp_path: Path) -> None:
     path.write_text("text,a,b\nx,1,0\ny,0,1\n")
     with pytest.raises(ConfigError, match="labels as text; these have a column each"):
         csv_task(path, label=["a", "b"], min_rows=2)
+
+
+def test_options_and_keywords_are_twins(tmp_path: Path) -> None:
+    path = table(tmp_path / "train.csv", MESSY)
+    for dropped in ("n/a", ["n/a"], ("n/a", "odd")):
+        task = task_of("csv", path, merge_labels="case,space", drop_label=dropped, min_rows=1)
+        assert task == csv_task(path, merge_labels=["case", "space"], drop_label=dropped, min_rows=1)
 
 
 def test_merging_is_an_equivalence() -> None:

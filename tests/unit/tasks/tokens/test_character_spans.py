@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,10 @@ from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.predict_files import predict_file
 from bertkit.metrics.tags import Entity
 from bertkit.tasks.examples import Examples
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.given_rows import given_data
+from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.tokens.marked_texts import Mark, words_of
 from bertkit.tasks.tokens.reading import ner_task, read_tagged
 from bertkit.tasks.tokens.span_files import FORMS, Form, read_marked, write_marked
@@ -323,3 +327,15 @@ def test_a_run_on_spans_is_the_run_on_the_same_words(tmp_path: Path) -> None:
     assert row["text"] == "Ann   Bell,\nin Oslo"
     assert row["words"] == ["Ann", "Bell", ",", "in", "Oslo"]
     assert all(row["text"][each["start"] : each["end"]] == each["word"] for each in row["entities"])
+
+
+def test_rows_in_memory_are_read_like_files() -> None:
+    rows = [{"text": TEXT, "entities": [(0, 7, "PER"), {"start": 16, "end": 20, "label": "LOC"}]}]
+    for held in (rows, pd.DataFrame(rows), {"text": [TEXT], "label": [list(MARKS)]}):
+        data = given_data(held, None, SPLIT_NAMES)
+        task = task_of("ner", data)
+        (example,) = workflow_of(task).read(data, "train")
+        assert (example.text, marks_in(example)) == (TEXT, list(MARKS))
+    data = given_data([{"text": TEXT, "label": [[0, 7, "PER"], [4, 7, "LOC"]]}], None, SPLIT_NAMES)
+    with pytest.raises(DataError, match=r"<data>: row 0 \(counted from 0\): .* share the word 'Lee'"):
+        task_of("ner", data)
