@@ -24,7 +24,7 @@ class Columns:
     empty_pair: the second text may be empty (full QQP has such rows).
     label_columns: of a task with several labels per row, where each label has a column of its own that holds 1 or 0:
         their names, in the order of the labels; ``label`` is not looked at then.
-    encoding: of text files; None means UTF-8.
+    encoding: of text files; None means as :mod:`bertkit.tasks.reading.encodings` finds.
     sheet: of Excel workbooks, by name or by number from 1; None means the first one that is not empty.
     label_separator: separates several labels of a row in one text column.
     """
@@ -76,7 +76,7 @@ class EncodedOptions(FileOptions):
     """Files of text, in any encoding."""
 
     encoding: Annotated[
-        str | None, Option("Encoding of text files; default: utf-8. Often cp1252 for files from Excel.")
+        str | None, Option("Encoding of text files; default: UTF-8, or as the file itself shows (UTF-16, cp1252).")
     ] = None
 
 

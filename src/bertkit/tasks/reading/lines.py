@@ -45,7 +45,7 @@ def check_file(path: Path) -> None:
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Refuse an encoding of which Python knows nothing, with a ConfigError; None means UTF-8."""
+    """Refuse an encoding of which Python knows nothing, with a ConfigError; None: none is given."""
     try:
         b"a".decode(encoding or "utf-8", "replace")
     except (LookupError, ValueError):

@@ -73,7 +73,7 @@ def csv_task(
         label_separator: between several labels in one text.
         quoting: see :class:`bertkit.tasks.Columns`.
         delimiter: see :class:`bertkit.tasks.Columns`; None takes a semicolon or a tab in the header of a .csv file.
-        encoding: of text files, such as "cp1252"; None means UTF-8.
+        encoding: of text files, such as "cp1250"; None means UTF-8, or as the file shows.
         sheet: of an Excel workbook, see :class:`bertkit.tasks.Columns`.
         merge_labels: in what labels may differ that are one label: "case", "space" (white space), "case,space".
         drop_label: labels whose rows are left out, here and in every other file that the task reads.

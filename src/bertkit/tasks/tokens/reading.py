@@ -82,7 +82,7 @@ def ner_task(
         tag_column: the column of the tags, counted from 1, or from the end with -1.
         delimiter: None means a tab where the first line of data has one, else runs of blanks.
         joiner: placed between two words, see :class:`bertkit.tasks.tokens.task.TaggedExample`.
-        encoding: of the files; None means UTF-8.
+        encoding: of the files; None means UTF-8, or as a file shows.
         on_error: "skip" passes over bad lines while looking for types.
 
     Raises:
