@@ -27,7 +27,9 @@ def benchmark(
         Path | None,
         Parameter(help="Measure with these texts, one per line; default: built-in lengths and random tokens."),
     ] = None,
-    encoding: Annotated[str | None, Parameter(help="Encoding of --texts; default: UTF-8, or as the file shows.")] = None,
+    encoding: Annotated[
+        str | None, Parameter(help="Encoding of --texts; default: UTF-8, or as the file shows.")
+    ] = None,
     against: Annotated[
         str | None,
         Parameter(

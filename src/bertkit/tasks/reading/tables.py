@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say_once
-from bertkit.system.untrusted_files import Json, half_pair_at
+from bertkit.system.untrusted_files import Json, RepeatedNameError, half_pair_at, unique_names
 from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
 from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
@@ -294,7 +294,11 @@ class JsonTable:
             if (lines.damaged and lines.report_damage(lines.number, lines.number)) or not text.strip():
                 continue
             try:
-                yield lines.number, _HALF_PAIR.search(text) is not None, json.loads(text)
+                yield (
+                    lines.number,
+                    _HALF_PAIR.search(text) is not None,
+                    json.loads(text, object_pairs_hook=unique_names),
+                )
             except (ValueError, RecursionError) as error:
                 why = "; give one whole object per line, or name the file .json" if lines.number == 1 else ""
                 bad.report(self.path, lines.number, "not JSON", f"not a JSON object: {_explain(error)}{why}")
@@ -311,7 +315,7 @@ def read_json(path: Path, encoding: str | None = None) -> Json:
     """The content of a file that is JSON as a whole; a DataError if it is not, or cannot be read."""
     text = read_text(path, encoding)
     try:
-        content: Json = json.loads(text)
+        content: Json = json.loads(text, object_pairs_hook=unique_names)
     except (ValueError, RecursionError) as error:
         empty = " (the file is empty)" if not text.strip() else ""
         raise DataError(
@@ -321,7 +325,11 @@ def read_json(path: Path, encoding: str | None = None) -> Json:
 
 
 def _explain(error: Exception) -> str:
-    return str(error) if isinstance(error, (json.JSONDecodeError, RecursionError)) else "a number has too many digits"
+    return (
+        str(error)
+        if isinstance(error, (json.JSONDecodeError, RecursionError, RepeatedNameError))
+        else "a number has too many digits"
+    )
 
 
 class ParquetTable:

@@ -193,3 +193,13 @@ def test_reading_is_linear(tmp_path: Path) -> None:
     start = time.perf_counter()
     assert len(load_split(TWEETS, file, "train")) == 100_001
     assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+def test_a_name_that_an_object_has_twice_is_refused(name: str, tmp_path: Path) -> None:
+    """All but the last of the values would be lost."""
+    rows = ['{"text": "a", "label": 1}', '{"text": "b", "label": 0, "text": "c"}']
+    (tmp_path / name).write_text("\n".join(rows) if name.endswith("l") else f"[{','.join(rows)}]")
+    where = r"train\.jsonl:2: not a JSON object" if name.endswith("l") else r"train\.json is not JSON"
+    with pytest.raises(DataError, match=rf"{where}: it has 'text' more than once"):
+        load_split(IMDB, tmp_path / name, "train")
