@@ -31,7 +31,7 @@ _IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
 
 def row_name(source: str | Path, row: int) -> str:
     """``line N``; rows in memory are counted from 0, as their library does."""
-    return f"row {row - 1} (counted from 0)" if _IN_MEMORY.fullmatch(str(source)) else f"line {row}"
+    return f"row {row} (counted from 0)" if _IN_MEMORY.fullmatch(str(source)) else f"line {row}"
 
 
 def place_of(source: str | Path, row: int, unit: str = "object") -> str:
@@ -42,7 +42,10 @@ def place_of(source: str | Path, row: int, unit: str = "object") -> str:
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1."""
+    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1.
+
+    Rows in memory are counted from 0.
+    """
 
     __slots__ = ()
 

@@ -200,7 +200,7 @@ def plain_cell(value: Any) -> Json:
 
 
 class GivenTable:
-    """The table of rows in memory, counted from 1 as those of a Parquet file are."""
+    """The table of rows in memory, counted from 0 as their library does."""
 
     def __init__(self, path: Given, bad: BadRows) -> None:
         self._path, self._bad = path, bad
@@ -209,7 +209,7 @@ class GivenTable:
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`."""
         columns = dict(self._path.columns)
-        for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True), start=1):
+        for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True)):
             values = tuple(map(plain_cell, cells))
             if any(isinstance(value, str) and half_pair_at(value) is not None for value in values):
                 self._bad.report(self._path, row, "half a character", HALF_PAIR, REMOVE)

@@ -113,6 +113,8 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
         found = _splits_in(data.parent, rules, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
         if found:
             return found
+        if str(data).startswith("<"):
+            raise DataError(f"{data} stands for rows that a run was given in memory. Give the data again, as files")
         near = sorted(path.name for path in data.parent.iterdir()) if data.parent.is_dir() else []
         beside = f"; {data.parent} has {shorten(near, limit=8)}" if near else ""
         raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")

@@ -47,7 +47,8 @@ class Table(Protocol):
         """``(line, values of those columns)`` of each row, from 1, in the file's order: one value a name.
 
         Values are text, or in JSON and Parquet what the file holds; the line is of Parquet and Excel the row, of a JSON
-        array the object. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
+        array the object; rows in memory are counted from 0. A row that cannot be used is reported to :class:`BadRows`
+        and, if that goes on, left out.
         """
 
 

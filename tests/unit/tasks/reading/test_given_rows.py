@@ -16,7 +16,7 @@ import pytest
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tasks import ner_task, task_of
 from bertkit.tasks.reading.given_rows import given_data
-from bertkit.tasks.reading.splits import SPLIT_NAMES
+from bertkit.tasks.reading.splits import SPLIT_NAMES, splits_of
 from bertkit.tasks.registry import KINDS, form_of
 from bertkit.tasks.workflow import workflow_of
 
@@ -204,3 +204,8 @@ def test_another_row_is_named_likewise(task: str, rows: list[dict[str, Any]], me
     made = task_of(task, path) if task != "ner" else ner_task(path, types=["PER"])
     with pytest.raises(DataError, match=message):
         workflow_of(made).read(path, "train")
+
+
+def test_a_run_folder_cannot_give_back_what_was_in_memory() -> None:
+    with pytest.raises(DataError, match=r"<data> stands for rows that a run was given in memory"):
+        splits_of(task_of("csv", _path({"text": TEXTS, "label": list("xyxy")})), "<data>")  # type: ignore[arg-type]

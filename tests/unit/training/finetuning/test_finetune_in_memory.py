@@ -18,6 +18,8 @@ from bertkit.tasks import csv_task
 from bertkit.training.finetuning.several_heads import finetune_heads
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = " ".join(
     f"--{name.replace('_', '-')} {value}" if not isinstance(value, bool) else f"--no-{name}"
     for name, value in QUICK.items()
@@ -85,6 +87,8 @@ def test_rows_in_memory_train_as_the_file(start: Path, file: Path, frame: pd.Dat
     ours, theirs = _files(tmp_path / "a" / "run", leave_out=places), _files(tmp_path / "b" / "run", leave_out=places)
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
+    rows = [json.loads(line) for line in (tmp_path / "b" / "run" / "predictions-dev.jsonl").read_text().splitlines()]
+    assert [frame["body"].iloc[row["row"]] for row in rows] == [row["text"] for row in rows]
     assert a.protocol["data"]["data_sha256"] == b.protocol["data"]["data_sha256"]
     assert (a.protocol["data"]["train_file"], b.protocol["data"]["train_file"]) == ("f.csv", "<data>")
 

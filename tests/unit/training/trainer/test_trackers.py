@@ -15,6 +15,8 @@ from bertkit.errors import MissingExtraError, ResourceError
 from bertkit.system.interrupts import Interrupted
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
 
+pytestmark = pytest.mark.slow
+
 ROWS = [{"text": text, "label": label} for text, label in labelled_texts(64, 1)]
 
 
