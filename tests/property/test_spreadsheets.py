@@ -48,6 +48,10 @@ def written(rows: list[tuple[Any, ...]], out: Path, **options: Any) -> None:
     write_rows((dict(zip(NAMES, row, strict=True)) for row in rows), out, {"id": {}}, **options)
 
 
+def shown(text: str) -> str:
+    return cell_text(text)[0]
+
+
 def cells_of(path: Path) -> list[list[Any]]:
     book = openpyxl.load_workbook(path)
     found = [[cell.value for cell in row] for sheet in book for row in sheet.iter_rows()]
@@ -64,13 +68,13 @@ def test_a_workbook_holds_what_was_written(rows: list[tuple[str, str, Json]], tm
     header, *found = cells_of(out)
     assert header == list(NAMES)
     padded = [row for row in found if any(value is not None for value in row)]
-    expected = [[cell_text(a) or None, cell_text(b) or None, number] for a, b, number in rows]
+    expected = [[shown(a) or None, shown(b) or None, number] for a, b, number in rows]
     assert padded == [row for row in expected if any(value is not None for value in row)]
     assert [[type(value) for value in row] for row in padded] == [
         [type(value) for value in row] for row in expected if any(value is not None for value in row)
     ]
     ours = [values for _, values in open_table(out, Columns(("text",)), BadRows()).rows(("id", "text"))]
-    assert ours == [(cell_text(a), cell_text(b)) for a, b, number in rows if a or b or number is not None]
+    assert ours == [(shown(a), shown(b)) for a, b, number in rows if a or b or number is not None]
 
 
 @settings(max_examples=30, deadline=None)
@@ -78,15 +82,16 @@ def test_a_workbook_holds_what_was_written(rows: list[tuple[str, str, Json]], tm
 @example(rows=[(trap, trap, 0.5) for trap in TRAPS])
 def test_a_csv_for_excel_holds_what_was_written(rows: list[tuple[str, str, Json]], tmp_path_factory: Any) -> None:
     out = tmp_path_factory.mktemp("csv") / "rows.csv"
-    rows = [(a.encode("utf-8", "ignore").decode(), b.encode("utf-8", "ignore").decode(), n) for a, b, n in rows]
     written(rows, out, excel=True)
     assert out.read_bytes().startswith(b"\xef\xbb\xbfid;text;score\r\n")
     with out.open(encoding="utf-8-sig", newline="") as file:
         found = list(csv.reader(file, delimiter=";"))[1:]
+    ours = open_table(out, Columns(("text",)), BadRows()).rows(NAMES)
+    assert [list(values) for _, values in ours] == [cells for cells in found if cells]
     for (a, b, number), cells in zip(rows, found, strict=True):
         for text, cell in ((a, cells[0]), (b, cells[1])):
-            plain = not text.startswith(tuple("=+-@\t\r")) or re.fullmatch(r"[+-]?\d[\d.,]*", text)
-            assert cell == (text if plain else f"'{text}")
+            plain = not text.startswith(tuple("=+-@\t")) or re.fullmatch(r"[+-]?\d[\d.,]*", text)
+            assert cell == (shown(text) if plain else f"'{shown(text)}")
         if isinstance(number, float):
             assert "." not in cells[2]
             assert float(cells[2].replace(",", ".")) == number
@@ -96,17 +101,23 @@ def test_a_csv_for_excel_holds_what_was_written(rows: list[tuple[str, str, Json]
 
 def test_numbers_of_the_input_are_text_and_ours_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id;text\n007;good\n", encoding="utf-8")
-    rows = [{"id": 7, "score": 0.25, "rank": 1, "huge": 10**20}]
+    rows = [{"id": 7, "score": 0.25, "rank": 1, "huge": 10**20, "none": float("inf")}]
     write_rows(rows, tmp_path / "out.xlsx", {"id": {}})
-    assert cells_of(tmp_path / "out.xlsx")[1] == ["7", 0.25, 1, str(10**20)]
+    assert cells_of(tmp_path / "out.xlsx")[1] == ["7", 0.25, 1, str(10**20), "inf"]
 
 
+@pytest.mark.parametrize("ending", [".xlsx", ".csv"])
 def test_a_text_that_is_too_long_is_cut_with_a_mark_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = ["x" * MAX_CHARACTERS, "x" * (MAX_CHARACTERS + 1), "😀" * MAX_CHARACTERS]
-    write_rows([{"text": text} for text in texts], tmp_path / "out.xlsx")
-    whole, *cut = [row[0] for row in cells_of(tmp_path / "out.xlsx")[1:]]
+    texts, out = ["x" * MAX_CHARACTERS, "x" * (MAX_CHARACTERS + 1), "😀" * MAX_CHARACTERS], tmp_path / f"out{ending}"
+    write_rows([{"text": text} for text in texts], out, excel=True)
+    lines = (
+        cells_of(out)[1:]
+        if ending == ".xlsx"
+        else csv.reader(out.read_text("utf-8-sig").splitlines()[1:], delimiter=";")
+    )
+    whole, *cut = [row[0] for row in lines]
     assert whole == texts[0]
     for given_text, found in zip(texts[1:], cut, strict=True):
         kept, mark = found.split(" [... cut, of ")
@@ -114,6 +125,8 @@ def test_a_text_that_is_too_long_is_cut_with_a_mark_and_counted(
         assert mark == f"{len(given_text):,} characters]"
         assert MAX_CHARACTERS - 1 <= len(found.encode("utf-16-le")) // 2 <= MAX_CHARACTERS
     assert "WARNING: 2 cells" in capsys.readouterr().err
+    write_rows([{"text": text} for text in texts], tmp_path / "whole.csv")  # the control
+    assert max(map(len, (tmp_path / "whole.csv").read_text("utf-8").splitlines())) > MAX_CHARACTERS
 
 
 @pytest.mark.parametrize(("limit", "sheets"), [({"rows_per_sheet": 4}, 4), ({}, 1)])

@@ -21,7 +21,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.cli.results import facts_of, shown
+from bertkit.cli.results import Excel, check_excel, facts_of, shown
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
@@ -37,6 +37,7 @@ def analyze(
         Path | None,
         Parameter(alias="-o", help="With --file: write a .jsonl, .csv, .tsv, .xlsx or .parquet; resumable."),
     ] = None,
+    excel: Excel = False,
     source: Source = Source(),
     common: Computing = Computing(),
 ) -> None:
@@ -55,6 +56,7 @@ def analyze(
         bertkit analyze --model run "Ann Lee liked the film in Oslo."
         bertkit analyze --model run --file reviews.jsonl --out analyzed.jsonl
     """
+    check_excel(out, excel=excel)
     common.begin()
     if out is not None:
         from bertkit.config.file_columns import Columns
@@ -65,7 +67,8 @@ def analyze(
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
         columns = Columns(text=(), encoding=source.columns.encoding)
-        count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
+        device = common.device or "auto"
+        count = predict_file(model, source.file, out, columns, device=device, excel=excel, **common.engine)
         say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer

@@ -148,10 +148,12 @@ def answer(
 
 def _writes_rows(results: AnswerFile, *, from_file: bool) -> bool:
     """Whether a table is written; ConfigError before any work for what could not be written."""
+    out = results.out
+    if out is None:
+        return results.check()
     from bertkit.inference.row_files import FORMATS
 
-    out = results.out
-    if out is None or out.suffix in FORMATS:
+    if out.suffix in FORMATS:
         return results.check()
     check_excel(out, excel=results.excel)
     if not from_file and out.suffix != PAGE:

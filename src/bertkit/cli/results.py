@@ -50,11 +50,11 @@ class ResultFile:
 
     def check(self, others: Collection[str] = ()) -> bool:
         """Whether rows are written; ConfigError before any work for what could not be. others: endings of no rows."""
-        from bertkit.inference.row_files import FORMATS
-
         check_excel(self.out, excel=self.excel)
         if self.out is None or self.out.suffix in others:
             return False
+        from bertkit.inference.row_files import FORMATS
+
         check_format(self.out, (*FORMATS, *others))
         if self.out.exists():
             raise ConfigError(f"--out {self.out} exists already; remove it or choose another name")

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
+from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, tell_cut
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
@@ -50,7 +51,8 @@ def own_name(field: str, taken: Collection[str]) -> str:
 class Done:
     """How far an unfinished file is: its rows, how many of these were cut or hold no text, and its bytes.
 
-    ragged: the first rows of a table have not the last of its columns. quoted: cells with an apostrophe of ours.
+    ragged: the first rows of a table have not the last of its columns. quoted, cut: cells of a CSV file for
+    Excel with an apostrophe of ours, and cells that were too long.
     """
 
     rows: int = 0
@@ -60,6 +62,7 @@ class Done:
     columns: list[str] = field(default_factory=list)
     ragged: bool = False
     quoted: int = 0
+    cut: int = 0
 
     def count(self, rows: Iterable[Row], taken: Collection[str]) -> None:
         """Add rows."""
@@ -165,8 +168,8 @@ class DelimitedFile(TableFile):
 class ExcelCsvFile(DelimitedFile):
     """CSV as an Excel opens it whose decimals have a comma (German, French): with a BOM, semicolons, and 0,5.
 
-    Only our numbers get the comma; what the input holds is not changed, except that text that Excel would take for a
-    formula gets an apostrophe in front.
+    Only our numbers get the comma. Text is as in a workbook, but what Excel would take for a formula gets an apostrophe
+    in front.
     """
 
     start, delimiter = codecs.BOM_UTF8, ";"
@@ -178,6 +181,9 @@ class ExcelCsvFile(DelimitedFile):
                 f"{counted(self.done.quoted, 'cell')} of {self.out} got an apostrophe in front, so that Excel takes "
                 "none for a formula; a .xlsx file needs none"
             )
+        tell_cut(self.done.cut, self.out)
+        if self.done.rows >= MAX_ROWS:
+            say(f"WARNING: Excel shows the first {MAX_ROWS - 1:,} rows of {self.out}; a .xlsx file has further sheets")
 
     def _cells(self, rows: Sequence[Row]) -> dict[str, list[Json]]:
         table = super()._cells(rows)
@@ -189,10 +195,14 @@ class ExcelCsvFile(DelimitedFile):
     def _typed(self, name: str, value: Json) -> Json:
         if isinstance(value, float) and name not in self.taken:
             return repr(value).replace(".", ",")
-        if not isinstance(value, str) or not value.startswith(_FORMULA) or _NUMBER.fullmatch(value):
+        if not isinstance(value, str):
             return value
+        text, was_cut = cell_text(value)
+        self.done.cut += was_cut
+        if not text.startswith(_FORMULA) or _NUMBER.fullmatch(text):
+            return text
         self.done.quoted += 1
-        return f"'{value}"
+        return f"'{text}"
 
 
 class WorkbookFile(TableFile):
@@ -207,8 +217,6 @@ class WorkbookFile(TableFile):
         return "".join(f"{line}\n" for line in lines).encode("ascii")
 
     def _publish(self) -> None:
-        from bertkit.inference.workbook import MAX_CHARACTERS, Workbook
-
         names = self.done.columns
         with (
             self.partial.open("rb") as lines,
@@ -219,12 +227,7 @@ class WorkbookFile(TableFile):
             for line in lines:
                 cells = json.loads(line)
                 book.write([*cells, *[None] * (len(names) - len(cells))])
-        if book.num_cut:
-            say(
-                f"WARNING: {counted(book.num_cut, 'cell')} of {self.out} had more than {MAX_CHARACTERS:,} characters, "
-                "which Excel cannot hold, and end with a mark where they were cut; write .csv, .parquet or .jsonl to "
-                "keep them whole"
-            )
+        tell_cut(book.num_cut, self.out)
 
 
 class ParquetFile(TableFile):
@@ -293,7 +296,7 @@ _CLASSES: Mapping[str, type[RowFile]] = {
 }
 FORMATS = tuple(_CLASSES)
 #: What Excel takes for the beginning of a formula, or of none if a number follows.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t")
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*")
 
 

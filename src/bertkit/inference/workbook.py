@@ -6,15 +6,17 @@ number only where the caller gives a number; text is text whatever it begins wit
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import IO, BinaryIO, Self
 from xml.sax.saxutils import escape
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from bertkit.errors import DataError
-from bertkit.system.console import escape_controls
+from bertkit.errors import DataError, counted
+from bertkit.system.console import escape_controls, say
 from bertkit.system.untrusted_files import Json
 
 #: What a sheet of Excel holds: rows, the header among them, columns, and UTF-16 units of a cell's text.
@@ -119,11 +121,10 @@ class Workbook:
             return ""
         if isinstance(value, bool):
             return f'<c r="{place}" t="b"><v>{value:d}</v></c>'
-        if isinstance(value, float) or (isinstance(value, int) and abs(value) < _EXACT):
+        if (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, int) and abs(value) < _EXACT):
             return f'<c r="{place}"><v>{value!r}</v></c>'
-        text = cell_text(str(value))
-        if len(text) * 2 > MAX_CHARACTERS and _units(text) > MAX_CHARACTERS:
-            text, self.num_cut = _cut(text), self.num_cut + 1
+        text, was_cut = cell_text(str(value))
+        self.num_cut += was_cut
         runs = _ESCAPED.split(escape(text))
         marked = [f'<t xml:space="preserve">{run}</t>' for run in runs]
         inner = marked[0] if len(marked) == 1 else "".join(f"<r>{run}</r>" for run in marked)
@@ -164,20 +165,25 @@ class Workbook:
             self._archive.writestr(_member(name), content)
 
 
-def cell_text(text: str) -> str:
-    r"""``text`` as a cell shows it: control characters and what XML lacks as escapes such as ``\x07``; CR LF is LF."""
-    return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", escape_controls(text.replace("\r\n", "\n")))
+def cell_text(text: str) -> tuple[str, bool]:
+    r"""``text`` as a cell of Excel holds it, and whether it was too long: then it is cut and ends with a mark.
 
-
-def _cut(text: str) -> str:
-    """The beginning of a text that is too long for a cell, and a mark."""
+    Control characters and what XML lacks are escapes such as ``\x07``; CR LF is LF.
+    """
+    text = _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", escape_controls(text.replace("\r\n", "\n")))
+    if len(text) * 2 <= MAX_CHARACTERS or len(units := text.encode("utf-16-le")) <= 2 * MAX_CHARACTERS:
+        return text, False
     mark = f" [... cut, of {len(text):,} characters]"
-    kept = text.encode("utf-16-le")[: 2 * (MAX_CHARACTERS - len(mark))]
-    return kept.decode("utf-16-le", "ignore") + mark
+    return units[: 2 * (MAX_CHARACTERS - len(mark))].decode("utf-16-le", "ignore") + mark, True
 
 
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le")) // 2
+def tell_cut(num_cut: int, out: Path) -> None:
+    """Say how many cells of a file were cut, if any."""
+    if num_cut:
+        say(
+            f"WARNING: {counted(num_cut, 'cell')} of {out} had more than {MAX_CHARACTERS:,} characters, which Excel "
+            "cannot hold, and end with a mark where they were cut; .jsonl, .parquet and plain .csv keep them whole"
+        )
 
 
 def _letters(place: int) -> str:
