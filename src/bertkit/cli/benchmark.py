@@ -27,9 +27,7 @@ def benchmark(
         Path | None,
         Parameter(help="Measure with these texts, one per line; default: built-in lengths and random tokens."),
     ] = None,
-    encoding: Annotated[
-        str | None, Parameter(help="Encoding of --texts; default: UTF-8, or as the file shows.")
-    ] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --texts; default: as found.")] = None,
     against: Annotated[
         str | None,
         Parameter(
