@@ -49,11 +49,17 @@ class BadRows:
             raise DataError(_sentences(found.message, advice))
         self.skipped.append(found)
 
+    def leave_out(self, path: Path, row: int, label: str) -> None:
+        """Note a row that is left out because its label is, as the user asked."""
+        where = place_of(path, row, self._unit)
+        self.skipped.append(SkippedRow(where, row, f"label {label!r}", f"{where}: label {label!r}", asked=True))
+
     def finish(self, path: Path, usable: int, nothing: str) -> None:
         """At the end of a file raise DataError if there are bad rows not to skip, or no usable ones (``nothing``)."""
-        count = len(self.skipped)
-        if self.skipped and self._raises:
-            shown = self.skipped[:SHOWN]
+        bad = [row for row in self.skipped if not row.asked]
+        count = len(bad)
+        if bad and self._raises:
+            shown = bad[:SHOWN]
             advice = _sentences(*dict.fromkeys(row.advice for row in shown), ADVICE)
             if count == 1:
                 raise DataError(_sentences(shown[0].message, advice))
@@ -64,7 +70,7 @@ class BadRows:
         if not usable:
             if not count:
                 raise DataError(nothing)
-            first = self.skipped[0]
+            first = bad[0]
             raise DataError(
                 _sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
             )
