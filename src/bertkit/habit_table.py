@@ -56,16 +56,19 @@ SentenceTransformer | add_adapter | st | otherwise | bertkit.finetune("pairs", .
 SentenceTransformer | cache_folder | st | nothing | models are kept in the cache of the Hub, HF_HOME
 SentenceTransformer | compile | st | otherwise | nothing: the encoder is a compiled library already
 SentenceTransformer | config_kwargs | st | nothing | what a model computes is said by its folder
-SentenceTransformer | forward | st | otherwise | encode(texts, convert_to_tensor=True), or bertkit.AutoModel for token vectors with gradients
+SentenceTransformer | dtype | st | otherwise | encoder.pipeline.model.dtype
+SentenceTransformer | get_backend | st | otherwise | nothing: it computes by the compiled encoder, or by ONNX Runtime in an exported folder
 SentenceTransformer | local_files_only | st | nothing | a model in the cache is not looked up again; HF_HUB_OFFLINE=1 forbids connections
 SentenceTransformer | model_card_data | st | nothing | a model card is written by bertkit.finetune
-SentenceTransformer | parameters | st | otherwise | encoder.pipeline.model.parameters()
+SentenceTransformer | named_parameters | st | otherwise | encoder.pipeline.model.named_parameters()
+SentenceTransformer | old_fit | st | otherwise | fit(train_objectives=...)
+SentenceTransformer | processor | st | otherwise | tokenizer
 SentenceTransformer | push_to_hub | st | otherwise | save_pretrained("FOLDER"), then: hf upload NAME FOLDER
 SentenceTransformer | save_to_hub | st | otherwise | save_pretrained("FOLDER"), then: hf upload NAME FOLDER
 SentenceTransformer | smart_batching_collate | st | otherwise | the DataLoader itself: fit makes its own batches
+SentenceTransformer | state_dict | st | otherwise | encoder.pipeline.model.state_dict()
 SentenceTransformer | token | st | otherwise | HF_TOKEN=... in the environment
 SentenceTransformer | transformers_model | st | otherwise | encoder.pipeline.model
-SentenceTransformer | truncate_sentence_embeddings | st | otherwise | encode(texts, truncate_dim=...)
 SentenceTransformer | trust_remote_code | st | nothing | no code of a checkpoint is ever run
 SentenceTransformer | use_auth_token | st | otherwise | HF_TOKEN=... in the environment
 SentenceTransformerTrainer | compute_metrics | st | otherwise | evaluator=
@@ -160,6 +163,11 @@ cross_encoder.losses | MarginMSELoss | st | otherwise | BinaryCrossEntropyLoss(m
 cross_encoder.losses | MultipleNegativesRankingLoss | st | otherwise | bertkit.finetune("rerank", data="pairs.jsonl", model="MODEL", out="RUN"), with rows of a query, a positive and negatives
 cross_encoder.losses | PListMLELoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
 cross_encoder.losses | RankNetLoss | st | otherwise | ListNetLoss(model) or LambdaLoss(model)
+datasets | DenoisingAutoEncoderDataset | st | otherwise | InputExample(texts=[text, text]) with losses.MultipleNegativesRankingLoss(model) (SimCSE)
+datasets | NoDuplicatesDataLoader | st | otherwise | torch.utils.data.DataLoader(examples, batch_size=32); no batch has a text twice
+datasets | ParallelSentencesDataset | st | otherwise | bertkit distill vectors --teacher MODEL --data texts.txt --student 3 --out FOLDER
+datasets | SentenceLabelDataset | st | otherwise | a list of InputExamples of three texts, with losses.TripletLoss(model)
+datasets | SentencesDataset | st | otherwise | the list of InputExamples itself, in a torch.utils.data.DataLoader
 encode | batch_size | st | nothing | batches are formed by numbers of tokens; one process uses all cores
 encode | chunk_size | st | nothing | batches are formed by numbers of tokens; one process uses all cores
 encode | dimensions | st | otherwise | truncate_dim=
