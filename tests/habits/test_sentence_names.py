@@ -133,7 +133,7 @@ def test_the_parts_of_a_model_and_blocks_of_fewer_numbers(model: SentenceTransfo
     with pytest.raises(InputError, match="write encode"):
         model(model.tokenize(TEXTS))
     quiet = SentenceTransformer(folder, token=None, cache_folder="x", local_files_only=True)
-    np.testing.assert_array_equal(quiet.encode(TEXTS), model.encode(TEXTS))
+    np.testing.assert_allclose(quiet.encode(TEXTS), model.encode(TEXTS), atol=1e-4)
 
 
 def test_an_attribute_that_is_elsewhere_is_named(model: SentenceTransformer) -> None:
