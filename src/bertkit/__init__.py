@@ -47,7 +47,10 @@ _NAMES = {
         RobertaConfig XLMRobertaConfig
     """,
     "bertkit.optim": "AdamW",
+    "bertkit.inference.vectorizer": "BertVectorizer",
     "bertkit.training.finetuning.estimator": "BertClassifier",
+    "bertkit.training.finetuning.regressor": "BertRegressor",
+    "bertkit.training.finetuning.tagger": "BertTagger",
     "bertkit.training.trainer.callbacks": "Callback",
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",

@@ -13,6 +13,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
+from bertkit.cli.results import ResultFile, row_with
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line
@@ -67,6 +68,7 @@ def search(
     truncate: Truncate = False,
     building: Building = Building(),
     querying: Querying = Querying(),
+    results: ResultFile = ResultFile(),
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
@@ -83,9 +85,13 @@ def search(
 
         bertkit search build index docs.jsonl notes.txt --model bertkit-tiny-en
         bertkit search query index "How do I get a refund?" --top-k 5
+        bertkit search query index --out found.xlsx "Refunds?" "Opening hours?"
         bertkit search update index docs.jsonl
     """
     _refuse(action, text, building, querying, columns)
+    if action != "query" and results != ResultFile():
+        raise ConfigError(f"--out is for 'search query'; 'search {action}' writes the index alone, so leave it out")
+    to_rows = results.check()
     common.begin()
     if action == "info":
         _info(index, common)
@@ -100,6 +106,11 @@ def search(
     queries = list(given)
     with located(given):
         found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+    if to_rows:
+        ranked = ([{"rank": rank, **hit._asdict()} for rank, hit in enumerate(hits, start=1)] for hits in found)
+        listed = ((row_with(query=query), hits) for query, hits in zip(queries, ranked, strict=True))
+        results.write_lists(listed, "hits", {}, common)
+        return
     for query, hits in zip(queries, found, strict=True):
         if common.json:
             write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
