@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from bertkit import BertForMaskedLM, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from bertkit import (
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from bertkit.habits.page import page
 from finetune_data import labelled_texts, tiny_start
-from habits.compared_texts import Dataset, matches, scored_pairs, triplets
+from habits.compared_texts import matches, scored_pairs, triplets
+from habits.dataset_like import Dataset
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run
 from pipeline_helpers import save_tiny
 
@@ -29,6 +38,7 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
     rows = labelled_texts(64, seed=5)
     return {
         **once("habits", _models),
+        "Dataset": Dataset,
         "MINILM": str(minilm),
         "TEXTS": [text for text, _ in rows],
         "LABELS": [label for _, label in rows],
@@ -36,7 +46,6 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
         "MATCHES": matches(),
         "TRIPLETS": triplets(),
         "SCORED": scored_pairs(),
-        "Dataset": Dataset,
         "PAIRS": [("A man is eating.", "Someone eats."), ("A man is eating.", "The sky is blue.")],
     }
 
@@ -52,7 +61,12 @@ def _models(folder: Path) -> dict[str, str]:
         "TAGGER": save_tiny(folder / "tagger", BertForTokenClassification, **tags),
         "ANSWERER": save_tiny(folder / "answerer", BertForQuestionAnswering),
         "ENCODER": save_tiny(folder / "encoder"),
+        "MASKED": save_tiny(folder / "masked", BertForMaskedLM),
+        "SEQ2SEQ": folder / "seq2seq",
     }
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "d_model": 24, "d_kv": 8, "d_ff": 36, "num_layers": 2, "num_heads": 3}
+    T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0)).save_pretrained(made["SEQ2SEQ"])
     return {"MODEL": "bertkit-tiny-en", **{name: str(path) for name, path in made.items()}}
 
 

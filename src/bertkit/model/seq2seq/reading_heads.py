@@ -111,8 +111,8 @@ class BartForSequenceClassification(_Reader):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch; ``labels`` as :class:`bertkit.BertForSequenceClassification` takes them.
 
@@ -160,8 +160,8 @@ class BartForQuestionAnswering(_Reader):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch; the positions and the loss are those of :class:`bertkit.BertForQuestionAnswering`.
 
