@@ -73,6 +73,7 @@ _NAMES = {
     "bertkit.training.finetuning.regressor": "BertRegressor",
     "bertkit.training.finetuning.tagger": "BertTagger",
     "bertkit.training.trainer.callbacks": "Callback",
+    "bertkit.training.trainer.trackers": "MLflowCallback TensorBoardCallback",
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",

@@ -24,13 +24,27 @@ Row = dict[str, Fact]
 _WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
 
 
+#: What stands for rows in memory in place of a file's name.
+_IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
+
+
+def row_name(source: str | Path, row: int) -> str:
+    """``line N``; rows in memory are counted from 0, as their library does."""
+    return f"row {row} (counted from 0)" if _IN_MEMORY.fullmatch(str(source)) else f"line {row}"
+
+
 def place_of(source: str | Path, row: int, unit: str = "object") -> str:
     """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
+    if _IN_MEMORY.fullmatch(str(source)):
+        return f"{source}: {row_name(source, row)}"
     return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1."""
+    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1.
+
+    Rows in memory are counted from 0.
+    """
 
     __slots__ = ()
 

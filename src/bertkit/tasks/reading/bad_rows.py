@@ -87,6 +87,8 @@ def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str
         )
 
 
+HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
+REMOVE = "Remove half characters"
 #: Texts that mean "no value" wherever the other values are numbers.
 _NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")

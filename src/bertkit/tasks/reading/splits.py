@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.examples import SPLITS, Split
+from bertkit.tasks.reading.given_rows import Given
 from bertkit.tasks.reading.hub_datasets import local_data
 from bertkit.tasks.reading.lines import COMPRESSIONS
 
@@ -63,12 +64,16 @@ TABLES = FileRules()
 
 def kind_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str | None:
     """The one of ``suffixes`` that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for others."""
+    if isinstance(path, Given):
+        return ".parquet"  # as such a file, rows in memory have cells of any type, and perhaps names of labels
     name = _bare_name(path)
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
 def split_of(path: Path, rules: FileRules = TABLES) -> Split | None:
     """The split in a file's name, or None."""
+    if isinstance(path, Given):
+        return path.split
     found = _rank(path, rules)
     return found[0] if found else None
 
@@ -87,6 +92,10 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
+    if isinstance(data, Given):
+        for file in data.splits.values():
+            must_be_readable(file, rules)
+        return data.splits
     data = local_data(data, (task.name, *task.folders))
     if data.is_file():
         must_be_readable(data, rules)
@@ -95,6 +104,8 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
         found = _splits_in(data.parent, rules, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
         if found:
             return found
+        if str(data).startswith("<"):
+            raise DataError(f"{data} stands for rows that a run was given in memory. Give the data again, as files")
         near = sorted(path.name for path in data.parent.iterdir()) if data.parent.is_dir() else []
         beside = f"; {data.parent} has {shorten(near, limit=8)}" if near else ""
         raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")
@@ -122,7 +133,9 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
     """The file of one split, as :func:`splits_of`. A file without a split in its name serves as any split."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
-    data = local_data(data, (task.name, *task.folders))
+    if isinstance(data, Given) and data.by_split is None:
+        return data
+    data = data if isinstance(data, Given) else local_data(data, (task.name, *task.folders))
     if data.is_file() and split_of(data, rules) is None:
         must_be_readable(data, rules)
         return data
@@ -141,7 +154,7 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
 def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path | None:
     """The file beside that of a split with ``word`` for ``matched``, as MNLI's ``dev_mismatched``; None without."""
     path = splits_of(task, data).get(split)
-    stem = _stem(path, SUFFIXES) if path is not None else ""
+    stem = "" if path is None or isinstance(path, Given) else _stem(path, SUFFIXES)
     if path is None or "matched" not in stem:
         return None
     wanted = stem.replace("matched", word)

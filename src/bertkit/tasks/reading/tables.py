@@ -19,7 +19,8 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 
@@ -34,8 +35,6 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
-REMOVE = "Remove half characters"
 
 
 class Table(Protocol):
@@ -49,7 +48,8 @@ class Table(Protocol):
         """``(line, values of those columns)`` of each row, from 1, in the file's order: one value a name.
 
         Values are text, or in JSON and Parquet what the file holds; the line is of Parquet and Excel the row, of a JSON
-        array the object. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
+        array the object; rows in memory are counted from 0. A row that cannot be used is reported to :class:`BadRows`
+        and, if that goes on, left out.
         """
 
 
@@ -57,7 +57,9 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted."""
     kind = kind_of(path)
     table: Table
-    if kind in (".jsonl", ".ndjson", ".json"):
+    if isinstance(path, Given):
+        table = GivenTable(path, bad)
+    elif kind in (".jsonl", ".ndjson", ".json"):
         table = JsonTable(path, bad, layout.encoding, whole=kind == ".json")
     elif kind == ".parquet":
         table = ParquetTable(path)

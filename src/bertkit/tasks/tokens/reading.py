@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Examples, Halves, Split
+from bertkit.tasks.examples import Examples, Halves, Split, place_of, row_name
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
@@ -166,8 +166,8 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         first.setdefault(len(values) > 1, line)
         if len(first) > 1:
             raise DataError(
-                f"{path}:{first[False]}: no {names[1]!r}, but line {first[True]} has them. Tag the whole file, or "
-                "none of it"
+                f"{place_of(path, first[False])}: no {names[1]!r}, but {row_name(path, first[True])} has them. Tag the "
+                "whole file, or none of it"
             )
         yield Sentence(list(values[0]), tags, [line] * len(values[0]), 0)
 

@@ -26,7 +26,7 @@ from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.row_scores import RowScores
-from bertkit.tasks.tokens.baseline import majority_baseline
+from bertkit.tasks.tokens.baseline import feature_baseline
 from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.metrics import entity_scores, entity_table
@@ -212,7 +212,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         }
 
     def baseline(self, train: Examples[TaggedExample], dev: Examples[TaggedExample]) -> Row:
-        return majority_baseline(train, dev, self.task)
+        return feature_baseline(train, dev, self.task)
 
     def card(self) -> Card:
         kinds = ", ".join(f"`{kind}`" for kind in self.task.types)

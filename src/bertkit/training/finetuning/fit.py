@@ -234,9 +234,8 @@ def _trainer(
         return workflow.score(replace(found, decision=workflow.decide(found, config)))
 
     assert config.learning_rate is not None, "settings must be resolved"
-    assert config.epochs is not None, "settings must be resolved"
     assert config.precision is not None, "settings must be resolved"
-    num_steps = config.epochs * parts.plan.steps_per_epoch
+    num_steps = config.num_steps(parts.plan.steps_per_epoch)
     groups = parameter_groups(
         parts.module,
         weight_decay=config.weight_decay,

@@ -100,6 +100,7 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
         "optimizer": protocol["optimizer"],
         "learning rate": protocol["learning_rate"],
         "epochs": protocol["epochs"],
+        **({"steps": protocol["max_steps"]} if "max_steps" in protocol else {}),
         "patience": protocol["patience"] or "none: all epochs",
         "batch size": protocol["batch_size"],
         "class weights": protocol["class_weights"],

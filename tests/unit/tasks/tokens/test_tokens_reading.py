@@ -20,7 +20,6 @@ from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.pieces import Pieces
 from bertkit.tasks.registry import task_from_dict, task_to_dict
-from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.metrics import entity_scores
 from bertkit.tasks.tokens.reading import hold_out_sentences, ner_task, tagged_files
@@ -419,7 +418,7 @@ def test_the_table_of_types() -> None:
     assert total.split()[0] == "(micro"
 
 
-# ----------------------------------------------------------------------------------------- held out, and the baseline
+# ----------------------------------------------------------------------------------------- held out
 
 
 def sentences(count: int, *, documents: int = 0) -> Examples[TaggedExample]:
@@ -455,18 +454,6 @@ def test_what_cannot_be_held_out_is_refused() -> None:
         hold_out_sentences(Examples([TaggedExample(("a",)), TaggedExample(("b",))]), 0.2, 0)
     with pytest.raises(DataError, match="too few"):
         hold_out_sentences(Examples([TaggedExample(("a",), ())]), 0.2, 0)
-
-
-def test_the_baseline_gives_each_word_its_most_frequent_tag() -> None:
-    train = [
-        TaggedExample(("Rome", "is", "May"), (Entity("LOC", 0, 1),)),
-        TaggedExample(("Rome", "may", "May"), (Entity("LOC", 0, 1), Entity("PER", 2, 3))),
-    ]
-    tagger = MajorityTagger(train)
-    assert tagger.tag(["Rome", "ROME", "Oslo", "May", "is"]) == ["B-LOC", "B-LOC", "O", "O", "O"]
-    told = majority_baseline(train, train, TASK)
-    assert told["metrics"]["f1"] == pytest.approx(0.8)  # 2 of 2 predicted, 2 of 3 found
-    assert told["metrics"].keys() == set(TASK.metrics)
 
 
 # ------------------------------------------------------------------------------------------------------- real data
