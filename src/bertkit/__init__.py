@@ -83,9 +83,10 @@ _NAMES = {
         CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
         SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
     """,
-    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
+    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
-    "bertkit.sentence_transformers": "evaluation losses models readers util",
+    "bertkit.sentence_transformers": "datasets evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",

@@ -37,7 +37,10 @@ from habits.compared_texts import Dataset, matches, scored_pairs, triplets
 
 MODULES = {
     "import": "bertkit",
-    **{n: f"bertkit.sentence_transformers.{n}" for n in ("losses", "evaluation", "models", "util", "quantization")},
+    **{
+        n: f"bertkit.sentence_transformers.{n}"
+        for n in ("losses", "evaluation", "models", "util", "quantization", "datasets")
+    },
     **{
         f"{kind}.{n}": f"bertkit.sentence_transformers.{kind}.{n}"
         for kind in ("cross_encoder", "sparse_encoder")
@@ -114,6 +117,23 @@ def test_what_is_not_there_is_answered_with_ours(
 ) -> None:
     with pytest.raises(InputError, match=message):
         call(model)
+
+
+def test_the_parts_of_a_model_and_blocks_of_fewer_numbers(model: SentenceTransformer, folder: Path) -> None:
+    assert len(model) == 2
+    assert model[0].get_word_embedding_dimension() == 16
+    assert model[0].auto_model.config.hidden_size == 16
+    assert model[1].modes == ("mean",)
+    assert sum(p.numel() for p in model.train().parameters()) == sum(
+        p.numel() for p in model[0].auto_model.parameters()
+    )
+    with model.truncate_sentence_embeddings(4):
+        assert model.encode(TEXTS).shape == (3, 4)
+    assert model.encode(TEXTS).shape == (3, 16)
+    with pytest.raises(InputError, match="write encode"):
+        model(model.tokenize(TEXTS))
+    quiet = SentenceTransformer(folder, token=None, cache_folder="x", local_files_only=True)
+    np.testing.assert_allclose(quiet.encode(TEXTS), model.encode(TEXTS), atol=1e-4)
 
 
 def test_an_attribute_that_is_elsewhere_is_named(model: SentenceTransformer) -> None:

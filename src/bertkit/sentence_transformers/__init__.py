@@ -12,11 +12,14 @@ _NAMES = {
         CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
         SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
     """,
-    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer SimilarityFunction",
+    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
 }
-_MODULES = (
-    *("cross_encoder", "evaluation", "losses", "models", "modules", "quantization", "readers", "sentence_transformer"),
-    *("similarity_functions", "sparse_encoder", "trainer", "training_args", "util"),
+_MODULES = tuple(
+    """
+    cross_encoder datasets evaluation losses models modules quantization readers sentence_transformer
+    similarity_functions sparse_encoder trainer training_args util
+    """.split()
 )
 __getattr__, __all__ = lazy_names(__name__, _NAMES, _MODULES)

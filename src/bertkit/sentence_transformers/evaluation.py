@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertkit.system.lazy_names import lazy_names
 
 _NAMES = {
-    "bertkit.habits.sentences.sentence_transformer": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
     "bertkit.habits.sentences.vector_evaluators": """
         BinaryClassificationEvaluator EmbeddingSimilarityEvaluator InformationRetrievalEvaluator SentenceEvaluator
         SequentialEvaluator TripletEvaluator

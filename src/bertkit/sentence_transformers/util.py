@@ -11,6 +11,6 @@ _NAMES = {
         paraphrase_mining paraphrase_mining_embeddings pytorch_cos_sim quantize_embeddings semantic_search
         truncate_embeddings
     """,
-    "bertkit.habits.sentences.sentence_transformer": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
 }
 __getattr__, __all__ = lazy_names(__name__, _NAMES, entry="util")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.config.any_config import read_any_config
@@ -17,6 +17,10 @@ from bertkit.config.sentence_config import Normalize as NormalizeStep
 from bertkit.errors import InputError
 from bertkit.model.sentence_model import SentenceHead
 from bertkit.system.model_sources import resolve
+from bertkit.tokenization import PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,34 @@ class Transformer:
     def get_embedding_dimension(self) -> int:
         """Numbers of a token vector."""
         return int(read_any_config(config_path(resolve(self.model_name_or_path))).hidden_size)
+
+    get_word_embedding_dimension = get_embedding_dimension
+
+
+@dataclass(frozen=True)
+class FirstModule:
+    """The encoder of a model that is there, as ``model[0]``; changes of it change nothing."""
+
+    model: SentenceTransformer
+
+    @property
+    def auto_model(self) -> Any:
+        """The model object."""
+        return self.model.encoder.pipeline.model
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizer:
+        """That of the model."""
+        return self.model.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Most tokens that are read of a text."""
+        return self.model.max_seq_length
+
+    def get_embedding_dimension(self) -> int:
+        """Numbers of a token vector."""
+        return int(self.model.encoder.pipeline.config.hidden_size)
 
     get_word_embedding_dimension = get_embedding_dimension
 

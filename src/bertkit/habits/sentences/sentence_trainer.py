@@ -122,6 +122,13 @@ class TrainOutput(NamedTuple):
     metrics: dict[str, float]
 
 
+class TrainerState(NamedTuple):
+    """Where a training is: steps, and what was said of each epoch."""
+
+    global_step: int = 0
+    log_history: Sequence[Mapping[str, Any]] = ()
+
+
 class TrainerOptions(TypedDict, total=False):
     """Keywords of :class:`SentenceTransformerTrainer`."""
 
@@ -163,6 +170,7 @@ class SentenceTransformerTrainer:
         self.evaluators: list[Evaluator] = (
             [] if evaluator is None else list(evaluator) if isinstance(evaluator, Sequence) else [evaluator]
         )
+        self.state = TrainerState()
         self.callbacks = list(options.get("callbacks") or ())
         if other := [each for each in self.callbacks if not isinstance(each, Callback)]:
             raise InputError(f"callbacks must be bertkit.Callback objects, got a {type(other[0]).__name__}")
@@ -190,6 +198,9 @@ class SentenceTransformerTrainer:
             callbacks=[*self.callbacks, *([follow] if evaluates else [])],
         )
         at = found.progression
+        scores = [*follow.found, *({} for _ in at.epochs)]
+        history = [{**epoch, **more} for epoch, more in zip(at.epochs, scores, strict=False)]
+        self.state = TrainerState(at.step, history)
         if output is not None and str(given.get("save_strategy", "steps")) != "no":
             self.save_model(user_path(output) / f"checkpoint-{at.step}")
         loss = float(at.epochs[-1]["train_loss"]) if at.epochs else float("nan")

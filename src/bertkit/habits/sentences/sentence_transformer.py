@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.sentence_folder import SentenceParts
-from bertkit.config.sentence_config import QUERY, SentenceConfig, Similarity
+from bertkit.config.sentence_config import QUERY, SentenceConfig, Similarity, Step
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError
 from bertkit.habit_table import remedy
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import Vectors, quantize_embeddings, similarity_function
-from bertkit.habits.sentences.sentence_modules import SentenceModule, joined
+from bertkit.habits.sentences.sentence_modules import FirstModule, Pooling, joined
+from bertkit.habits.sentences.sentence_options import EncodeOptions, ModelOptions, dtype_of, max_length_of
 from bertkit.inference.sentence_encoder import EncodeOptions as OwnOptions
 from bertkit.inference.sentence_encoder import SentenceEncoder
-from bertkit.metrics.vector_precision import VectorPrecision
 from bertkit.system.device import find_device
 from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
@@ -33,56 +33,6 @@ if TYPE_CHECKING:
 
 #: One vector or more, as an array, as a tensor, or as a list of tensors.
 Found = npt.NDArray[Any] | Tensor | list[Tensor]
-Output = Literal["sentence_embedding", "token_embeddings"]
-
-
-class SimilarityFunction(StrEnum):
-    """How vectors are compared."""
-
-    COSINE = "cosine"
-    DOT_PRODUCT = DOT = "dot"
-    EUCLIDEAN = "euclidean"
-    MANHATTAN = "manhattan"
-
-    @classmethod
-    def possible_values(cls) -> list[str]:
-        """Their names."""
-        return [each.value for each in cls]
-
-
-class ModelOptions(TypedDict, total=False):
-    """Keywords of :class:`SentenceTransformer`; what has no effect is in :mod:`bertkit.habit_table`."""
-
-    modules: Sequence[SentenceModule] | None
-    device: str | torch.device | None
-    prompts: Mapping[str, str] | None
-    default_prompt_name: str | None
-    similarity_fn_name: str | None
-    revision: str | None
-    truncate_dim: int | None
-    model_kwargs: Mapping[str, Any] | None
-    tokenizer_kwargs: Mapping[str, Any] | None
-    processor_kwargs: Mapping[str, Any] | None
-    backend: str
-
-
-class EncodeOptions(TypedDict, total=False):
-    """Keywords of :meth:`SentenceTransformer.encode`; see there."""
-
-    sentences: str | Iterable[str]
-    prompt: str | None
-    prompt_name: str | None
-    batch_size: int
-    show_progress_bar: bool | None
-    output_value: Output
-    precision: VectorPrecision
-    convert_to_numpy: bool
-    convert_to_tensor: bool
-    device: str | torch.device | list[str] | None
-    normalize_embeddings: bool
-    truncate_dim: int | None
-    pool: Mapping[str, Any] | None
-    chunk_size: int | None
 
 
 class SentenceTransformer:
@@ -101,6 +51,9 @@ class SentenceTransformer:
         CheckpointError: see :class:`bertkit.SentenceEncoder`.
     """
 
+    #: It always computes as in eval mode.
+    training = False
+
     def __init__(self, model_name_or_path: str | Path | None = None, **options: Unpack[ModelOptions]) -> None:
         given = known_keywords("SentenceTransformer", options, ModelOptions.__annotations__)
         if (backend := options.get("backend", "torch")) != "torch":
@@ -108,7 +61,7 @@ class SentenceTransformer:
                 f"backend={backend!r}: export the model once, 'bertkit export MODEL --out FOLDER', then "
                 "write SentenceTransformer('FOLDER')"
             )
-        modules, dtype = options.get("modules"), _dtype_of(options)
+        modules, dtype = options.get("modules"), dtype_of(options)
         if (model_name_or_path is None) == (modules is None):
             raise InputError("SentenceTransformer needs a model: a folder, a name on the Hub, or modules=[...]")
         device, revision = options.get("device"), options.get("revision")
@@ -122,7 +75,7 @@ class SentenceTransformer:
         changed = {ours: given[name] for name, ours in own.items() if given.get(name) is not None}
         if (measure := options.get("similarity_fn_name")) is not None:
             changed["similarity"] = str(measure)
-        if (most := _max_length_of(options)) is not None:
+        if (most := max_length_of(options)) is not None:
             changed["max_length"] = most
         self._say(**changed)
 
@@ -343,6 +296,47 @@ class SentenceTransformer:
         """Nothing: it always computes as in eval mode; training has its own copy."""
         return self
 
+    def train(self, mode: bool = True) -> Self:
+        """Nothing, likewise."""
+        return self
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The weights of the encoder."""
+        found: Iterator[torch.nn.Parameter] = self.encoder.pipeline.model.parameters()
+        return found
+
+    @contextmanager
+    def truncate_sentence_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        """In the block, vectors have so many numbers."""
+        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    truncate_embeddings = truncate_sentence_embeddings
+
+    def __getitem__(self, place: int) -> FirstModule | Pooling | Step:
+        """The parts of the model, to look at: the encoder, the pooling, and what follows."""
+        width = self.encoder.pipeline.config.hidden_size
+        pooling = Pooling(width, self.config.pooling, include_prompt=self.config.include_prompt)
+        return [FirstModule(self), pooling, *self.config.steps][place]
+
+    def __len__(self) -> int:
+        return 2 + len(self.config.steps)
+
+    def _first_module(self) -> FirstModule:
+        return FirstModule(self)
+
+    def __call__(self, features: object) -> NoReturn:
+        """Refused: see the error."""
+        raise InputError(
+            "SentenceTransformer reads texts: write encode(texts, convert_to_tensor=True); for vectors with gradients "
+            "use bertkit.AutoModel, for training SentenceTransformerTrainer or fit"
+        )
+
+    forward = __call__
+
     def _say(self, **changes: Any) -> None:
         """Change how vectors of texts are made."""
         if changes:
@@ -367,21 +361,3 @@ def _with_prompt(options: EncodeOptions, name: str) -> EncodeOptions:
     if options.get("prompt") is not None or options.get("prompt_name") is not None:
         return options
     return {**options, "prompt_name": name}
-
-
-def _dtype_of(options: ModelOptions) -> torch.dtype | None:
-    """The type of the weights, the only thing in ``model_kwargs`` that has an effect."""
-    given = known_keywords("model_kwargs", options.get("model_kwargs") or {}, ("dtype", "torch_dtype"))
-    name = given.get("dtype", given.get("torch_dtype"))
-    if name is None or name == "auto" or isinstance(name, torch.dtype):
-        return name if isinstance(name, torch.dtype) else None
-    found = getattr(torch, str(name).removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype):
-        raise InputError(f"torch_dtype={name!r} is no type of torch, such as 'float16'")
-    return found
-
-
-def _max_length_of(options: ModelOptions) -> int | None:
-    given = {**(options.get("tokenizer_kwargs") or {}), **(options.get("processor_kwargs") or {})}
-    most: int | None = known_keywords("tokenizer_kwargs", given, ("model_max_length",)).get("model_max_length")
-    return most

@@ -22,7 +22,8 @@ from bertkit.metrics.scores import accuracy, f1, matthews, pearson, spearman
 from bertkit.ragged import Floats
 
 if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import EncodeOptions, SentenceTransformer
+    from bertkit.habits.sentences.sentence_options import EncodeOptions
+    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
 
 #: Keywords that several evaluators have.
 _COMMON = ("similarity_fn_names", "main_similarity", "main_similarity_function", "truncate_dim", "precision")
