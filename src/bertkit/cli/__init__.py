@@ -30,7 +30,10 @@ STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
 READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
 #: Whole numbers that are no counts; all others are from 1 on, or from 0.
-NO_COUNTS, MAY_BE_ZERO = {"seed", "word_column", "tag_column", "layer"}, {"every", "negatives", "stride"}
+NO_COUNTS, MAY_BE_ZERO = (
+    {"seed", "word_column", "tag_column", "layer"},
+    {"every", "negatives", "passage_overlap", "stride"},
+)
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
@@ -240,6 +243,7 @@ def run_command(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
+    from bertkit.cli.next_steps import tell_next
 
     set_wording(typed_options)
     name = command_of(tokens)
@@ -266,6 +270,8 @@ def run_command(tokens: list[str]) -> int:
         _check_counts(bound.arguments)
         with needs_bertkit("this command"):
             result: Any = command(*bound.args, **bound.kwargs)
+        if not result:
+            tell_next(name, bound.arguments)
     except CycloptsError as error:
         error.verbose = False
         options = _options_of(app, name)

@@ -115,6 +115,16 @@ class TextClassificationPipeline(Pipeline):
         results = self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
         return Ranked([results]) if isinstance(inputs, str) and (not ranked or top_k == "all") else results
 
+    def logits(self, inputs: Inputs, *, max_length: int | None = None, progress: bool | None = None) -> Floats:
+        """Logits of texts or pairs, float32 ``(N, C)``, in their order; those that are too long are cut.
+
+        ``max_length``: most tokens of a text or a pair; None: as many as the model reads.
+        """
+        request = read_request(inputs, tuple_is_pair=False)
+        found = self._answer_texts(request, LOGITS, rows_of, lambda rows, facts: rows, True, max_length, progress)
+        listed = list(found)
+        return np.stack(listed) if listed else np.zeros((0, self.config.num_labels), np.float32)
+
     def _read_long_texts(self, truncation: LongTexts | None, overlap: int | None) -> tuple[Reading, int | None]:
         """How a text that is too long is read, and the overlap of windows: as given, else as the model was trained."""
         trained = self.decision.get("long_texts")

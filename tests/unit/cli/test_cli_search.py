@@ -49,7 +49,11 @@ def test_an_index_from_build_to_delete(run: Any, model: str, tmp_path: Path) -> 
     assert lines[0] == "a good film"
     assert lines[1].split("\t")[1:] == ["a.txt:1", "a good film"]
     assert lines[3].split("\t")[1:] == ["a.txt:5", "great start"]
-    assert run("search", "query", "index", "good", "--hybrid", "--top-k", "2", "--json")[0]["hits"][0]["score"] < 0.04
+    both = run("search", "query", "index", "good", "--by", "both", "--json")
+    assert run("search", "query", "index", "good", "--hybrid", "--json") == both
+    by_words = run("search", "query", "index", "good", "--by", "words", "--json")[0]["hits"]
+    assert [hit["id"] for hit in by_words] == ["a.txt:1", "a.txt:6"]
+    assert both[0]["hits"][0]["score"] > by_words[0]["score"] > 0
     (tmp_path / "b.jsonl").write_text(
         '{"id": 7, "text": "a film"}\n{"text": "no id"}\n{"id": "x", "text": "\\u2028 end"}\n', encoding="utf-8"
     )
@@ -108,10 +112,14 @@ def test_ids_and_texts_of_tables(run: Any, model: str, tmp_path: Path, monkeypat
         (["info", "index", "x"], 2, "takes an index only"),
         (["query", "index", "a", "--prompt", "x"], 2, "--prompt is not for 'search query'"),
         (["build", "index", "a.txt", "--top-k", "3"], 2, "--top-k is not for 'search build'"),
+        (["query", "index", "a", "--hybrid", "--by", "words"], 2, "--hybrid is --by both, not --by words"),
+        (["query", "index", "a", "--relevant", "x"], 2, "--relevant is not for 'search query'"),
+        (["evaluate", "index", "q.csv", "--by", "words"], 2, "--by is not for 'search evaluate'"),
+        (["evaluate", "index", "q.txt", "r.txt"], 2, "needs one table of questions"),
         (["query", "index", "a", "--id", "x"], 2, "--id is not for 'search query'"),
         (["build", "index", "a.txt", "--text-pair", "x"], 2, "leave --text-pair out"),
         (["query", "index", "a"], 3, "is not there"),
-        (["add", "index", "missing.txt"], 3, "missing.txt does not exist"),
+        (["build", "index", "missing.txt", "--model", "x"], 3, "missing.txt does not exist"),
         (["erase", "index"], 2, "Choose from"),
     ],
 )
@@ -150,11 +158,16 @@ def test_clusters_and_topics(run: Any, model: str, tmp_path: Path) -> None:
 
 def test_duplicates(run: Any, model: str, tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("a good film\nthe end\nA  good film\ngreat great start\n", encoding="utf-8")
-    found = run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--json")
+    pairs = ["duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--pairs"]
+    found = run(*pairs, "--json")
     assert found[0]["kind"] == "same"
     assert found[0]["places"] == ["d.txt:1", "d.txt:3"]
     assert [each["kind"] for each in found[1:]] == ["similar"] * 3
-    assert len(run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--limit", "1").splitlines()) == 2
+    assert len(run(*pairs, "--limit", "1").splitlines()) == 2
+    (group,) = run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--json")
+    assert group["places"] == ["d.txt:1", "d.txt:2", "d.txt:3", "d.txt:4"]
+    assert group["scores"][0] == group["scores"][2] == 1.0
+    assert "leave --pairs out" in run(*pairs, "--out", "d.xlsx", code=2)
     assert "--threshold 2.0 is not a cosine" in run("duplicates", "d.txt", "--model", model, "--threshold", "2", code=2)
 
 

@@ -92,7 +92,8 @@ class BartForSequenceClassification(_Reader):
 
     def _loss(self, batch: Batch, out: Seq2SeqOutput) -> LossTerm:
         assert out.logits is not None
-        return class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)
+        labels, rows = batch.targets["labels"], batch.targets.get("row_weights")
+        return class_loss(out.logits, labels, self.config.problem_type, self.class_weights, rows)
 
     def _last_ends(self, batch: Batch) -> Tensor:
         """The row of each sequence's last ``</s>``, int64 ``(B,)``."""
