@@ -30,6 +30,7 @@ from bertkit import (
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError, TextError
 from bertkit.habit_table import habits
+from bertkit.habits.trainer_data import collate_with
 from pipeline_helpers import save_tiny
 
 TEXTS = ["the film is good", "a great and very bad scene of it", "dull"]
@@ -351,3 +352,11 @@ def test_names_of_tensorflow_and_flax_say_the_name_here() -> None:
             getattr(bertkit, name)
     with pytest.raises(AttributeError):
         _ = bertkit.TFNothing
+
+
+def test_a_trainer_s_own_padding_keeps_numbers_as_they_are(classifier: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(classifier)
+    collate = collate_with(tokenizer)
+    assert collate([{**tokenizer(text), "label": 0.25} for text in TEXTS])["labels"].tolist() == [0.25] * 3
+    with pytest.raises(InputError, match=r"'labels' has rows of different lengths: .*DataCollatorForTokenClass"):
+        collate([{**tokenizer(text), "labels": tokenizer(text).input_ids} for text in TEXTS])
