@@ -375,6 +375,6 @@ def test_outputs_are_mappings_and_configs_leave_out_what_changes_nothing(classif
         BertConfig.from_pretrained(tmp_path, finetuning_tusk="sst2")
     with pytest.raises(InputError, match="save_pretrained needs a folder"):
         model.save_pretrained()
-    with pytest.raises(AttributeError, match="has no attribute 'n_layers'; write config.num_hidden_layers"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'n_layers'; write config.num_hidden_layers"):
         _ = model.config.n_layers
     assert copy.deepcopy(model.config) == pickle.loads(pickle.dumps(model.config)) == model.config
