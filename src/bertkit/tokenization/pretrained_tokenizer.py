@@ -238,8 +238,8 @@ class PreTrainedTokenizer(OwnTokens):
             result.take_first_row()
         result.convert_to_tensors(return_tensors)
         if text is not None and text_target is not None:
-            cut = {"padding": padding, "truncation": truncation, "max_length": max_length}
-            result["labels"] = self(text_target, **cut, return_tensors=return_tensors)["input_ids"]
+            labels = self(text_target, None, True, padding, truncation, max_length, return_tensors=return_tensors)
+            result["labels"] = labels["input_ids"]
         return result
 
     def _encoded(self, texts: Texts, asked: Request, names: Sequence[str]) -> BatchEncoding:
