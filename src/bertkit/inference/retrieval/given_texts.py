@@ -9,6 +9,7 @@ from bertkit.errors import InputError, TextError, shorten
 from bertkit.inference.retrieval.index_files import Row
 from bertkit.inference.retrieval.index_writer import Located
 from bertkit.inference.retrieval.source_texts import ID
+from bertkit.tasks.reading.listed_texts import frame_columns, listed
 from bertkit.tasks.reading.text_rows import USUAL
 
 #: What an index calls the source of texts that came from no file.
@@ -29,22 +30,19 @@ def listed_texts(texts: Any, text: str | None = None, id: str | None = None) -> 
 
     text, id: names of columns; None: a usual name of a column of texts, or the only column; :data:`ID`, if it is there.
     """
-    if isinstance(texts, str | bytes):
-        raise InputError(f"texts must be a list or a table of texts, got one text, {texts!r:.40}")
     if isinstance(texts, Mapping) and all(isinstance(value, str) for value in texts.values()):
         return Listed(list(texts.values()), list(texts))
-    columns = None if isinstance(texts, Mapping) else getattr(texts, "column_names", getattr(texts, "columns", None))
-    if columns is not None and not callable(columns) and not isinstance(texts, Mapping):
-        return _of_columns({str(name): list(texts[name]) for name in columns}, text, id)
     if isinstance(texts, Mapping):
         return _of_columns({str(name): list(values) for name, values in texts.items()}, text, id)
-    listed = list(texts)
-    if listed and isinstance(listed[0], Mapping):
-        names = dict.fromkeys(name for row in listed for name in row)
-        return _of_columns({str(name): [row.get(name) for row in listed] for name in names}, text, id)
+    if (columns := frame_columns(texts)) is not None:
+        return _of_columns({name: list(texts[name]) for name in columns}, text, id)
+    rows = listed(texts, "texts")
+    if rows and isinstance(rows[0], Mapping):
+        names = dict.fromkeys(name for row in rows for name in row)
+        return _of_columns({str(name): [row.get(name) for row in rows] for name in names}, text, id)
     if text is not None or id is not None:
         raise InputError(f"text={text!r} and id={id!r} are names of columns, and these texts have none; leave them out")
-    return Listed(listed, None)
+    return Listed(rows, None)
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], text: str | None, id: str | None) -> Listed:
@@ -75,11 +73,11 @@ def checked_texts(texts: Any) -> list[str]:
     return found
 
 
-def located_texts(listed: Listed, first: int = 0) -> list[Located]:
+def located_texts(given: Listed, first: int = 0) -> list[Located]:
     """Texts as rows of an index, all of them checked; those without ids are numbered from ``first`` on."""
     found = []
-    ids = range(first, first + len(listed.texts)) if listed.ids is None else listed.ids
-    for number, (value, name) in enumerate(zip(listed.texts, ids, strict=True)):
+    ids = range(first, first + len(given.texts)) if given.ids is None else given.ids
+    for number, (value, name) in enumerate(zip(given.texts, ids, strict=True)):
         where = f"row {number} (counted from 0)"
         if not isinstance(value, str) or not value.strip():
             raise TextError(f"{where} has no text, but {value!r:.40}; leave such rows out")
