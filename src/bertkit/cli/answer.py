@@ -40,7 +40,7 @@ class Context:
     context_file: Annotated[Path | None, Parameter(help="Read the context from this file; - reads standard input.")] = (
         None
     )
-    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: utf-8.")] = None
+    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: as found.")] = None
     file: Annotated[
         Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
     ] = None

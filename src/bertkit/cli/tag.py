@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -9,6 +11,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     Computing,
     MaxLength,
+    Output,
     Source,
     Texts,
     TrainedModel,
@@ -19,8 +22,11 @@ from bertkit.cli.common_options import (
     write_line,
 )
 from bertkit.cli.results import PAGE, TagFile, facts_of, shown
+from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say
+from bertkit.tasks.tokens.marked_texts import Mark
+from bertkit.tasks.tokens.span_files import LARGE, LINES, Form, check_out, row_of, write_marked
 
 
 def tag(
@@ -38,6 +44,14 @@ def tag(
     ] = None,
     source: Source = Source(),
     max_length: MaxLength = None,
+    form: Annotated[
+        Form | None,
+        Parameter(
+            name="--format",
+            help="Write the texts as an annotation tool reads them, for correction: a file, or for brat a folder; "
+            "without --out to standard output. 'bertkit finetune ner' reads all forms back.",
+        ),
+    ] = None,
     results: TagFile = TagFile(),
     common: Computing = Computing(),
 ) -> None:
@@ -53,16 +67,22 @@ def tag(
         bertkit tag --model run --file report.txt --json
         bertkit tag --model run --file report.txt --out entities.html
         bertkit tag --model run --file letters.csv --out names.xlsx
+        bertkit tag --model run --file new.txt --format doccano --out new.jsonl
         bertkit tag --model run --strategy none "Where do the pieces fall?"
     """
     rows = read_rows(text, source)
+    options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
+    if form is not None:
+        _check_form(form, strategy, results.out)
+        found = answers("token-classification", model, common, rows, **options)
+        _write_form(form, results.out, ((row.text, list(map(_mark, entities))) for row, entities in found), common)
+        return
     to_rows, page = results.check((PAGE,)), None
     if results.out is not None and not to_rows:
         from bertkit.visualize.html_text import MarkedTexts
 
         check_format(results.out, (PAGE,))
         page = MarkedTexts("Entities")
-    options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
     tagged = answers("token-classification", model, common, rows, **options)
     if to_rows:
         listed = ((row, list(map(_cells, found))) for row, found in tagged)
@@ -81,6 +101,33 @@ def tag(
     if results.out is not None and page is not None:
         write_atomically(results.out, page.page())
         say(f"wrote {results.out}")
+
+
+def _check_form(form: Form, strategy: str, out: Path | None) -> None:
+    if strategy == "none":
+        raise ConfigError("--strategy none gives word pieces, which are no entities; leave it out with --format")
+    if out is None:
+        if form not in LINES:
+            raise ConfigError(f"--format {form} needs --out, the name of {LARGE[form]} to write")
+        return
+    check_out(out, form)
+    if out.is_file():
+        raise ConfigError(f"--out {out} exists already; remove it or choose another name")
+
+
+def _write_form(form: Form, out: Path | None, texts: Iterable[tuple[str, list[Mark]]], common: Output) -> None:
+    if out is None:
+        for text, marks in texts:
+            write_json(row_of(form, text, marks))
+        return
+    count = write_marked(out, form, texts)
+    say(f"wrote {counted(count, 'text')} to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count})
+
+
+def _mark(entity: dict[str, Any]) -> Mark:
+    return Mark(entity["start"], entity["end"], entity["entity_group"])
 
 
 def _cells(entity: dict[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any
             value, option = get_args(hints[part.name])
             classes = [each for each in kind.__mro__ if issubclass(each, FileOptions)]
             group = Group(next(each.title for each in classes if part.name in each.__annotations__), sort_key=1)
-            parameter = Parameter(help=option.help, group=group, negative=() if value is bool else None)
+            shown = False if part.default == () else None
+            parameter = Parameter(help=option.help, group=group, negative=(), show_default=shown)
             if not option.everyday:
                 RARE.add(f"--{part.name.replace('_', '-')}")
             new: tuple[str, Any, Any] = (part.name, Annotated[value, parameter], field(default=part.default))
@@ -67,3 +68,14 @@ class IndexColumns(TextColumns):
     """How a table holds texts and their ids."""
 
     id: Annotated[str | None, Parameter(help="Column of the ids; default: 'id' if there is one, else FILE:ROW.")] = None
+    show: Annotated[
+        str | None,
+        Parameter(
+            help="Columns to keep and show beside each text that is found, such as 'answer'; separated by commas."
+        ),
+    ] = None
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns to show."""
+        return list(filter(None, map(str.strip, (self.show or "").split(","))))

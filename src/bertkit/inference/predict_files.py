@@ -73,7 +73,7 @@ def predict_file(
     with claimed(out):
         loaded = open_any_run(run, device=device, precision=precision, threads=threads)
         places = columns_of(loaded, columns)
-        given = {"encoding": columns.encoding, "precision": precision, "excel": excel}
+        given = {"encoding": columns.encoding, "sheet": columns.sheet, "precision": precision, "excel": excel}
         identity = {
             "input_sha256": sha256_file(source),
             "model_sha256": model_hash(loaded.path),
@@ -147,6 +147,7 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
         headerless=() if given.text else known.headerless,
         quoting=given.quoting or known.quoting,
         delimiter=given.delimiter or known.delimiter,
+        sheet=given.sheet,
         encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -54,11 +54,14 @@ class EncodedFiles(EncodedOptions, OwnFiles):
         return task
 
     def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
-        """As always, but by the encoding of another file UTF-8 would be misread without an error."""
+        """As always, but by the encoding of another file UTF-8 would be misread, and its sheet may not be there."""
         if model.task is None or model.task.name != name or self.given:
             return self.task(name, data, on_error)
         task = cast(Any, model.task)
-        return self._encoded(task if model.learned else replace(task, columns=replace(task.columns, encoding=None)))
+        if not model.learned:
+            other = {name: None for name in ("encoding", "sheet") if hasattr(task.columns, name)}
+            task = replace(task, columns=replace(task.columns, **other))
+        return self._encoded(task)
 
     def _encoded(self, task: Any) -> Task:
         columns = task.columns if self.encoding is None else replace(task.columns, encoding=self.encoding)
@@ -108,6 +111,8 @@ def task_of(
 
 def _typed(value: object, kind: object) -> object:
     """A value as on the command line: names of columns are text, several of them separated by commas."""
+    if get_origin(kind) is tuple:  # of an option that may be repeated
+        return [value] if isinstance(value, str) else value
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value) if type(value) is int and int not in (kind, *get_args(kind)) else value

@@ -83,7 +83,7 @@ def test_a_config_of_one_s_own(classifier: Path, encoder: Path) -> None:
     model = BertForSequenceClassification.from_pretrained(encoder, config=config)
     assert (model.classifier.out_features, model.config.hidden_dropout_prob) == (5, 0.3)
     assert BertModel.from_pretrained(encoder, config=config).config.num_labels == 5
-    with pytest.raises(CheckpointError, match="num_labels|labels"):
+    with pytest.raises(CheckpointError, match=r"num_labels|labels"):
         BertForSequenceClassification.from_pretrained(classifier, config=config)
     with pytest.raises(InputError, match="config= is of the roberta family, and the checkpoint is a bert"):
         BertModel.from_pretrained(encoder, config=BertConfig(model_type="roberta"))
@@ -246,7 +246,7 @@ def test_special_tokens_by_name(classifier: Path) -> None:
     assert tokenizer.add_special_tokens({"additional_special_tokens": ["[B]"]}) == 1
     assert tokenizer.additional_special_tokens == ["[B]"]
     assert tokenizer.decode(tokenizer("[A] [B] film").input_ids, skip_special_tokens=True) == "[A] film"
-    with pytest.raises(InputError, match="BertTokenizer has no special token 'bos_token'.*additional_special_tokens"):
+    with pytest.raises(InputError, match=r"BertTokenizer has no special token 'bos_token'.*additional_special_tokens"):
         tokenizer.add_special_tokens({"bos_token": "<s>"})
     assert tokenizer.add_tokens([bertkit.AddedToken("[W]", lstrip=True), "[W]"]) == 1
     assert tokenizer.get_special_tokens_mask(tokenizer("a", "b").input_ids, already_has_special_tokens=True) == \
@@ -269,7 +269,7 @@ def test_a_new_vocabulary_is_that_of_transformers(family: str, classifier: Path,
         assert new.tokenize(text) == expected.tokenize(text)
         assert new.decode(new(text).input_ids) == expected.decode(expected(text).input_ids)
     assert len(new) == len(expected)
-    with pytest.raises(InputError, match="does not take this: .*min_freq"):
+    with pytest.raises(InputError, match=r"does not take this: .*min_freq"):
         old.train_new_from_iterator(texts, 60, min_freq=2)
 
 
@@ -330,7 +330,7 @@ def test_what_a_schedule_needs() -> None:
     assert bertkit.get_scheduler("constant", optimizer).get_last_lr() == [0.1]
     with pytest.raises(InputError, match="needs num_training_steps="):
         bertkit.get_scheduler("linear", optimizer)
-    with pytest.raises(InputError, match="no schedule 'cosin' .did you mean 'cosine'"):
+    with pytest.raises(InputError, match=r"no schedule 'cosin' .did you mean 'cosine'"):
         bertkit.get_scheduler("cosin", optimizer)
 
 

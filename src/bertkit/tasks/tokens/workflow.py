@@ -77,7 +77,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def content(self, example: TaggedExample) -> object:
         entities = None if example.entities is None else [tuple(entity) for entity in example.entities]
-        return example.words, example.joiner, entities
+        spacing = (example.spacing,) if example.spacing else ()  # the hash of words alone stays what it was
+        return example.words, example.joiner, entities, *spacing
 
     def has_labels(self, examples: Sequence[TaggedExample]) -> bool:
         return examples[0].entities is not None

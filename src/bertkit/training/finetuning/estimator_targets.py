@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from bertkit.errors import InputError, counted
+from bertkit.errors import InputError, counted, shorten
 from bertkit.tasks.reading.listed_texts import KEEP, frame_columns, is_nothing, listed
 
 #: How labels were given: one a row, an indicator matrix ``(n, C)``, or a list of labels for each row.
@@ -59,6 +59,8 @@ def read_targets(y: npt.ArrayLike | None, num_rows: int, who: str) -> Targets:
         _check_length(matrix.shape[:1], num_rows)
         names = frame_columns(y)
         classes = np.arange(matrix.shape[1]) if names is None else np.array(names)
+        if len(set(classes.tolist())) < len(classes):
+            raise InputError(f"y has two columns of the same name: {shorten(names or [])}; rename one")
         return Targets("indicators", classes, matrix.astype(np.float32))
     labels = one_label_each(y, num_rows, who)
     classes, numbers = np.unique(labels, return_inverse=True)
@@ -110,7 +112,7 @@ def _as_array(y: npt.ArrayLike | None, who: str) -> Array:
     """Targets as an array; of a matrix with one column that column, with scikit-learn's warning."""
     if y is None:
         raise InputError(f"{who} requires y to be passed, but the target y is None")
-    array = np.asarray(y.to_pylist() if hasattr(y, "to_pylist") else y)
+    array = np.asarray(listed(y, "y") if hasattr(y, "to_pylist") else y)
     if array.ndim != 2 or array.shape[1] != 1:
         return array
     warnings.warn(
@@ -151,9 +153,9 @@ def _label_lists(y: npt.ArrayLike | None) -> list[list[object]] | None:
     if y is None or frame_columns(y) is not None or getattr(y, "ndim", 1) != 1 or hasattr(y, "toarray"):
         return None
     rows = listed(y, "y")
-    if not rows or not all(isinstance(row, list | tuple | set | frozenset) for row in rows):
+    if not rows or not all(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
         return None
-    found = [list(row) for row in rows]
+    found = [row.tolist() if isinstance(row, np.ndarray) else list(row) for row in rows]
     texts = any(isinstance(value, str) for row in found for value in row)
     return found if texts or len({len(row) for row in found}) > 1 else None
 

@@ -19,6 +19,7 @@ from bertkit.errors import ConfigError, DataError, MissingExtraError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means
+from bertkit.model.loading import own_pooling
 from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
@@ -207,14 +208,11 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     return parsed(values, FinetuneConfig, str(path))
 
 
-def _judged_by(task: Task, metric: str | None) -> Task:
-    if metric is None or metric == task.main_metric:
-        return task
-    changeable = cast("DataclassInstance", task)  # of some kinds the main metric is fixed
-    known = task.metrics if any(part.name == "main_metric" for part in fields(changeable)) else (task.main_metric,)
-    if metric not in known:
-        raise ConfigError(f"metric_for_best={metric!r}: task {task.name} can be judged by {', '.join(known)}")
-    return cast(Task, replace(changeable, main_metric=metric))
+def pooled_for_few_labels(config: FinetuneConfig, start: Path) -> FinetuneConfig:
+    """With the mean of the tokens for few labels, unless the settings or the start checkpoint say something else."""
+    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start)) is None:
+        return config.model_copy(update={"pooling": "mean"})
+    return config
 
 
 def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, num_rows: int) -> FinetuneConfig:

@@ -81,12 +81,18 @@ class TaskData:
             "train_rows_not_drawn": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
             **{f"{name}_rows": len(examples) for name, examples in rows.more.items()},
-            "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},
+            "bad_rows_left_out": {"train": len(rows.train.bad), "dev": len(rows.dev.bad)},
+            **_labels_left_out(rows),
             "max_length": max_length,
             "truncated_share": {split: round(float(part.truncated.mean()), 6) for split, part in parts.items()},
             "dev_rows_also_in_train": self.report.overlap.get("dev", 0),
             "data_sha256": rows.sha256,
         }
+
+
+def _labels_left_out(rows: Rows) -> dict[str, Json]:
+    found = {name: part.left_out for name, part in (("train", rows.train), ("dev", rows.dev)) if part.left_out}
+    return {"labels_left_out": found} if found else {}
 
 
 def encode(

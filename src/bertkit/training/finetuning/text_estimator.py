@@ -213,6 +213,11 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
         path = Path(folder)
+        if not (path / cls.file).exists():
+            raise CheckpointError(
+                f"{path / cls.file} does not exist: {cls.__name__}.save_pretrained did not write it. To predict with "
+                f"another model use bertkit.pipeline(model=...), to train it further {cls.__name__}(model=...)"
+            )
         saved = read_json(path / cls.file, Saved)
         if unknown := saved.params.keys() - cls().get_params().keys():
             raise CheckpointError(f"{path / cls.file}: unknown parameters {', '.join(sorted(unknown))}")

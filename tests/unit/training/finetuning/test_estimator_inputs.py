@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -271,6 +273,29 @@ def test_columns_of_every_kind(fitted: BertClassifier) -> None:
         np.array(TEXTS, dtype=np.dtypes.StringDType()),
     ):
         np.testing.assert_array_equal(fitted.predict_proba(form), expected)
+
+
+def test_labels_of_every_kind_of_column(start: str) -> None:
+    polars, arrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    names = ["no" if label == 0 else "yes" for label in LABELS]
+    one = BertClassifier(start, **{**QUICK, "epochs": 1}, freeze_encoder=True)
+    for y in (
+        pandas.Series(names, dtype="category"),
+        pandas.Series(names, dtype="string"),
+        polars.Series(names, dtype=polars.Categorical),
+        arrow.chunked_array([names[:9], names[9:]]),
+    ):
+        assert one.fit(TEXTS, y).classes_.tolist() == ["no", "yes"]
+        assert set(one.predict(TEXTS).tolist()) <= {"no", "yes"}
+    for lists in (polars.Series(LISTS), arrow.array(LISTS), pandas.Series(LISTS), [set(row) for row in LISTS]):
+        assert one.fit(TEXTS, lists).classes_.tolist() == ["bad", "good", "short"]
+    for frame in (pandas.DataFrame({"y": names}), polars.DataFrame({"y": names}), arrow.table({"y": names})):
+        with pytest.warns(DataConversionWarning) if not hasattr(frame, "column_names") else contextlib.nullcontext():
+            assert one.fit(TEXTS, frame).classes_.tolist() == ["no", "yes"]
+    for matrix in (polars.DataFrame(MATRIX, schema=["a", "b", "c"]), csr_matrix(MATRIX), MATRIX.astype(bool)):
+        assert one.fit(TEXTS, matrix).predict(TEXTS).shape == (48, 3)
+    with pytest.raises(InputError, match="two columns of the same name"):
+        one.fit(TEXTS, pandas.DataFrame(MATRIX, columns=["a", "b", "a"]))
 
 
 def test_two_columns_of_texts_are_pairs(start: str) -> None:
