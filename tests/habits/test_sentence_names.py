@@ -97,7 +97,7 @@ def test_vectors_are_those_of_the_encoder(model: SentenceTransformer, folder: Pa
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.encode(TEXTS, normalise=True), "no argument 'normalise'.*normalize_embeddings"),
+        (lambda m: m.encode(TEXTS, normalise=True), "no argument 'normalise'"),
         (lambda m: m.encode(TEXTS, normalize=True), "write normalize_embeddings="),
         (lambda m: m.encode(TEXTS, prompt_name="none"), "no prompt 'none'"),
         (lambda m: m.encode(), "needs a text"),
