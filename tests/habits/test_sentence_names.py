@@ -33,7 +33,8 @@ from bertkit.sentence_transformers.cross_encoder.losses import LambdaLoss
 from bertkit.sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from bertkit.sentence_transformers.training_args import SentenceTransformerTrainingArguments
 from finetune_data import labelled_texts, tiny_start
-from habits.compared_texts import Dataset, matches, scored_pairs, triplets
+from habits.compared_texts import matches, scored_pairs, triplets
+from habits.dataset_like import Dataset
 
 MODULES = {
     "import": "bertkit",

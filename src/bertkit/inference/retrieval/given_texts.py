@@ -9,6 +9,7 @@ from bertkit.errors import InputError, TextError, shorten
 from bertkit.inference.retrieval.index_files import Row
 from bertkit.inference.retrieval.index_writer import Located
 from bertkit.inference.retrieval.source_texts import ID
+from bertkit.tasks.reading.given_rows import Given, given_data
 from bertkit.tasks.reading.listed_texts import frame_columns, listed
 from bertkit.tasks.reading.text_rows import USUAL
 
@@ -32,14 +33,12 @@ def listed_texts(texts: Any, text: str | None = None, id: str | None = None) -> 
     """
     if isinstance(texts, Mapping) and all(isinstance(value, str) for value in texts.values()):
         return Listed(list(texts.values()), list(texts))
-    if isinstance(texts, Mapping):
-        return _of_columns({str(name): list(values) for name, values in texts.items()}, text, id)
-    if (columns := frame_columns(texts)) is not None:
-        return _of_columns({name: list(texts[name]) for name in columns}, text, id)
-    rows = listed(texts, "texts")
-    if rows and isinstance(rows[0], Mapping):
-        names = dict.fromkeys(name for row in rows for name in row)
-        return _of_columns({str(name): [row.get(name) for row in rows] for name in names}, text, id)
+    table = isinstance(texts, Mapping) or frame_columns(texts) is not None
+    rows = [] if table else listed(texts, "texts")
+    if table or (rows and isinstance(rows[0], Mapping)):
+        found = given_data(texts if table else rows, None, {})
+        assert isinstance(found, Given), "these rows are not in a file"
+        return _of_columns(dict(found.columns), text, id)
     if text is not None or id is not None:
         raise InputError(f"text={text!r} and id={id!r} are names of columns, and these texts have none; leave them out")
     return Listed(rows, None)
@@ -55,11 +54,7 @@ def _of_columns(columns: Mapping[str, Sequence[Any]], text: str | None, id: str 
     if found is None:
         raise InputError(f"which column has the texts? Name it with text=; the columns are {shorten(columns)}")
     ids = id or (ID if ID in columns and found != ID else None)
-    return Listed([_plain(each) for each in columns[found]], None if ids is None else list(columns[ids]))
-
-
-def _plain(value: Any) -> Any:
-    return value.as_py() if hasattr(value, "as_py") else value  # a cell of Arrow
+    return Listed(list(columns[found]), None if ids is None else list(columns[ids]))
 
 
 def checked_texts(texts: Any) -> list[str]:
@@ -81,7 +76,7 @@ def located_texts(given: Listed, first: int = 0) -> list[Located]:
         where = f"row {number} (counted from 0)"
         if not isinstance(value, str) or not value.strip():
             raise TextError(f"{where} has no text, but {value!r:.40}; leave such rows out")
-        plain = str(_plain(name))
+        plain = str(name)
         if plain in ("", "None", "nan"):
             raise InputError(f"{where} has no id, but {name!r:.40}; every text needs its own, or leave the column out")
         found.append(Located(Row(plain, value, MEMORY), where))
