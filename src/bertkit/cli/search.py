@@ -254,10 +254,10 @@ def _change(
     *,
     truncate: bool,
 ) -> None:
+    from bertkit.inference.retrieval.index_encoder import open_encoder
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
     from bertkit.inference.retrieval.passages import Cutter
-    from bertkit.inference.retrieval.search_index import open_encoder
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 
