@@ -562,3 +562,17 @@ def test_a_training_that_is_refused_names_the_task_of_the_model(tmp_path: Path) 
     assert len(list(Trainer(model, train_dataset=padded(tmp_path / "start")).get_train_dataloader())) == 2
     with pytest.raises(AttributeError, match=r"--search 20"):
         trainer.hyperparameter_search()
+
+
+def test_losses_and_scores_are_reported_to_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    rows = texts_of(start(tmp_path, BertForSequenceClassification))
+    trainer = trained(
+        bertkit, "AutoModelForSequenceClassification", tmp_path, rows, eval_strategy="epoch", report_to="tensorboard",
+        logging_dir=str(tmp_path / "board"),
+    )  # fmt: skip
+    (folder,) = {each.parent for each in (tmp_path / "board").rglob("events*")}
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    for tag, name in (("training/loss", "loss"), ("held-out/eval_loss", "eval_loss")):
+        assert [each.value for each in events.Scalars(tag)] == pytest.approx(values(trainer, name), rel=1e-5)
