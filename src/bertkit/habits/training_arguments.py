@@ -285,6 +285,8 @@ def our_words(given: Mapping[str, Any], *, task: str = "csv", model: str = "MODE
     for name, ours in _OURS.items():
         if (value := given.get(name)) is not None and value != getattr(TrainingArguments, name, None):
             settings[ours] = max(1, round(value)) if ours == "epochs" else value
+    if settings.get("max_steps", -1) > 0:  # which counts, not the epochs
+        settings.pop("epochs", None)
     best = str(settings.pop("metric_for_best", "loss")).removeprefix("eval_")
     if best != "loss":  # of equal scores ours takes the one with the lower loss
         settings["metric_for_best"] = best

@@ -414,6 +414,9 @@ def test_the_same_training_is_said_in_our_words() -> None:
     command = str(told.value).partition("command line: ")[2].split()
     assert command[:3] == ["bertkit", "finetune", "csv"]
     assert command[command.index("--out") + 1] == "runs/x"
+    with pytest.raises(ConfigError, match=r"FinetuneConfig\(max_steps=40\).*--max-steps 40$"):
+        TrainingArguments("runs/x", max_steps=40, num_train_epochs=9, deepspeed="ds.json")
+    assert FinetuneConfig(max_steps=40).max_steps == 40
 
 
 def test_commands_take_the_options_that_are_named() -> None:
