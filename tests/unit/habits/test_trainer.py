@@ -344,6 +344,7 @@ def scores(falling: list[float]) -> Any:
     return lambda given: {"made": next(left)}
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_best_checkpoint_as_in_transformers(tmp_path: Path) -> None:
     given = [0.1, 0.5, 0.4, 0.5, 0.2, 0.9]
     found = []
