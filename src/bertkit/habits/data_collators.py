@@ -193,6 +193,12 @@ def _as_tensors(columns: Mapping[str, Sequence[Any]], kind: str) -> Batch:
         raise InputError(f"return_tensors must be 'pt' or 'np', got {kind!r}")
     arrays = {}
     for name, rows in columns.items():
+        if len({np.shape(row) for row in rows}) > 1:
+            raise InputError(
+                f"the column {name!r} has rows of different lengths: pad them by a data collator, as Trainer does with "
+                "processing_class=tokenizer: DataCollatorWithPadding(tokenizer), or for labels of tokens "
+                "DataCollatorForTokenClassification(tokenizer)"
+            )
         found = np.stack([np.asarray(row) for row in rows])
         arrays[name] = found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
     return arrays if kind == "np" else {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertkit.errors import DataError, InputError
+from bertkit.errors import DataError
+from bertkit.habits.data_collators import DataCollatorWithPadding, default_data_collator
 from bertkit.model.losses import LossOutput, LossTerm
 
 #: What a row has for the model: numbers, lists of numbers, arrays, tensors.
 Row = Mapping[str, Any]
-Inputs = dict[str, Tensor]
-Collate = Callable[[list[Row]], Mapping[str, Any]]
+Collate = Callable[[Sequence[Row]], Mapping[str, Any]]
 #: Names of a label in a row, which a model calls ``labels``.
 LABELS = ("label", "label_ids")
 #: Where a sequence of another batch is shorter.
@@ -74,30 +74,7 @@ def label_names_of(model: nn.Module) -> tuple[str, ...]:
 
 def collate_with(tokenizer: Any) -> Collate:
     """Rows padded by a tokenizer to the longest; None: rows of one length as they are."""
-
-    def padded(rows: list[Row]) -> Mapping[str, Any]:
-        found = tokenizer.pad([dict(row) for row in rows], return_tensors="pt")
-        return {"labels" if name in LABELS else name: value for name, value in found.items()}
-
-    return stacked if tokenizer is None else padded
-
-
-def stacked(rows: list[Row]) -> Inputs:
-    """Each column as a tensor, ``label`` as ``labels``; columns of texts are left out. ``default_data_collator``."""
-    found: Inputs = {}
-    for name, value in rows[0].items():
-        if isinstance(value, str) or value is None:
-            continue
-        values = [row[name] for row in rows]
-        try:
-            tensor = torch.stack(values) if isinstance(value, Tensor) else torch.as_tensor(np.array(values))
-        except (ValueError, TypeError, RuntimeError):
-            raise InputError(
-                f"column {name!r} has rows of different lengths: give the trainer processing_class=tokenizer, or a "
-                "data_collator, which pads them"
-            ) from None
-        found["labels" if name in LABELS else name] = tensor.float() if tensor.dtype == torch.float64 else tensor
-    return found
+    return default_data_collator if tokenizer is None else DataCollatorWithPadding(tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
