@@ -117,7 +117,6 @@ def search(
         bertkit search query index "How do I get a refund?" --top-k 5
         bertkit search update index manuals/
         bertkit search evaluate index questions.csv --relevant document --set
-        bertkit search build faq faq.csv --text question --show answer -m bertkit-tiny-en
     """
     _refuse(action, text, (building, querying, evaluating, columns))
     common.begin()
