@@ -41,7 +41,7 @@ def main() -> None:
 
     from bertkit.tasks import ner_task
     from bertkit.tasks.run_rows import read_rows
-    from bertkit.tasks.tokens.baseline import majority_baseline
+    from bertkit.tasks.tokens.baseline import feature_baseline
     from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -64,7 +64,7 @@ def main() -> None:
         "dev_sentences": len(rows.dev),
         "epochs": args.epochs,
         "runs": runs,
-        "baseline": majority_baseline(rows.train, rows.dev, task)["metrics"],
+        "baseline": feature_baseline(rows.train, rows.dev, task)["metrics"],
         "time_ratio": time_ratio(runs),
     }
     publish(render(report), report, args.out)
@@ -158,7 +158,7 @@ def render(report: dict[str, Any]) -> list[str]:
         seconds = seconds_of(runs)
         lines.append("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |")
     base = report["baseline"]
-    lines.append(f"| most frequent tag | {base['f1']:.4f} | {base['precision']:.4f} | {base['recall']:.4f} | |")
+    lines.append(f"| word features + linear | {base['f1']:.4f} | {base['precision']:.4f} | {base['recall']:.4f} | |")
     seeds = len(report["runs"]["bertkit"])
     return [
         *lines,

@@ -123,8 +123,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Several of a noun: rows, queries, classes."""
-    return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    """Several of a noun: rows, queries, probabilities, classes."""
+    return (
+        f"{noun[:-1]}ies" if noun.endswith(("ry", "ity")) else f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    )
 
 
 def shorten(names: Iterable[object], *, limit: int = 5) -> str:

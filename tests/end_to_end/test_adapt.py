@@ -123,7 +123,7 @@ def test_entities_by_name_and_by_column(folder: Path, tmp_path: Path, capsys: An
     small = ADAPT.model_copy(update={"compare": False, "adapt_steps": 2, "adapt_length": 100})
     result = adapt("ner", tmp_path / "train.conll", folder / "model", tmp_path / "run", config, small)
     assert result.adapted.task == "ner"
-    assert "most frequent tag" in result.render()
+    assert "word features + linear" in result.render()
     assert "TF-IDF" not in result.render()
     where = ["--data", str(tmp_path / "train.conll"), "--model", str(folder / "model"), "--out", str(tmp_path / "cli")]
     more = "--word-column 2 --tag-column 3 --joiner _ --adapt-steps 2 --adapt-length 24 --no-compare --epochs 1"

@@ -60,7 +60,7 @@ COMMANDS = {
     "build": ["search", "build", "index", "rows.csv"],
     "found": ["search", "query", "index", "The postman has lost my package.", "--top-k", "3"],
     "topics": ["topics", "rows.csv", "--k", "2"],
-    "duplicates": ["duplicates", "rows.csv", "--threshold", "0.5"],
+    "duplicates": ["duplicates", "rows.csv", "--threshold", "0.5", "--pairs"],
     "trained": ["finetune", "csv", "--data", "rows.csv", "--out", "run", "--epochs", "2", "--batch-size", "4"],
     "verified": ["inspect", INCLUDED, "--verify"],
 }

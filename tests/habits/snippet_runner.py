@@ -7,6 +7,7 @@ import importlib.util
 import io
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from bertkit.cli import main
+from bertkit.errors import BertkitError
 
 SNIPPETS = Path(__file__).parent / "snippets"
 #: World (file of snippets) to the package that has the names at home; None: a way of working without one library.
@@ -65,6 +69,18 @@ def run(code: str, given: Mapping[str, Any], folder: Path) -> Any:
         exec(compile(code, "<snippet>", "exec"), names)
     assert "result" in names, "the snippet leaves no result"
     return names["result"]
+
+
+def typed(line: str) -> str:
+    """What a line of a shell prints, run in this process; a BertkitError with the message where it fails."""
+    program, *words = shlex.split(line)
+    assert program == "bertkit"
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    if code:
+        raise BertkitError(err.getvalue())
+    return out.getvalue()
 
 
 def answer_at_home(snippet: Snippet, given: Mapping[str, Any], folder: Path) -> Any:

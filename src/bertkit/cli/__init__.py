@@ -243,6 +243,7 @@ def run_command(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from bertkit.cli.help_pages import HelpPage, explain, typed_options, with_option_names
+    from bertkit.cli.next_steps import tell_next
 
     set_wording(typed_options)
     name = command_of(tokens)
@@ -269,6 +270,8 @@ def run_command(tokens: list[str]) -> int:
         _check_counts(bound.arguments)
         with needs_bertkit("this command"):
             result: Any = command(*bound.args, **bound.kwargs)
+        if not result:
+            tell_next(name, bound.arguments)
     except CycloptsError as error:
         error.verbose = False
         options = _options_of(app, name)

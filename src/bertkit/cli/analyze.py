@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,14 +15,18 @@ from bertkit.cli.common_options import (
     Texts,
     TrainedModel,
     check_format,
-    read_pairs,
-    read_texts,
+    read_pair_rows,
+    read_rows,
     with_texts,
     write_json,
     write_line,
 )
+from bertkit.cli.results import Excel, check_excel, facts_of, shown
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
+
+if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
 
 
 def analyze(
@@ -30,8 +34,10 @@ def analyze(
     model: TrainedModel,
     pairs: Pairs = False,
     out: Annotated[
-        Path | None, Parameter(alias="-o", help="With --file: write this .jsonl, .csv, .tsv or .parquet; resumable.")
+        Path | None,
+        Parameter(alias="-o", help="With --file: write a .jsonl, .csv, .tsv, .xlsx or .parquet; resumable."),
     ] = None,
+    excel: Excel = False,
     source: Source = Source(),
     common: Computing = Computing(),
 ) -> None:
@@ -50,6 +56,7 @@ def analyze(
         bertkit analyze --model run "Ann Lee liked the film in Oslo."
         bertkit analyze --model run --file reviews.jsonl --out analyzed.jsonl
     """
+    check_excel(out, excel=excel)
     common.begin()
     if out is not None:
         from bertkit.config.file_columns import Columns
@@ -60,22 +67,22 @@ def analyze(
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
         columns = Columns(text=(), encoding=source.columns.encoding)
-        count = predict_file(model, source.file, out, columns, device=common.device or "auto", **common.engine)
+        device = common.device or "auto"
+        count = predict_file(model, source.file, out, columns, device=device, excel=excel, **common.engine)
         say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer
 
     analyzer = Analyzer.open(model, device=common.device, **common.engine)
 
-    def run(texts: Iterator[Any]) -> Iterator[dict[str, Any]]:
-        return analyzer(texts)  # type: ignore[return-value]  # lazy, as its input
+    def run(rows: Iterator[FileRow]) -> Iterator[dict[str, Any]]:
+        return analyzer(row.asked for row in rows)  # type: ignore[return-value]  # lazy, as its input
 
-    for asked, found in with_texts((read_pairs if pairs else read_texts)(text, source), run):
-        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
+    for row, found in with_texts((read_pair_rows if pairs else read_rows)(text, source), run):
         if common.json:
-            write_json({**named, "heads": found})
+            write_json({**facts_of(row), "heads": found})
             continue
-        write_line("\t".join(map(one_line, named.values())))
+        write_line(shown(row))
         for head, said in found.items():
             write_line(f"  {head:<12}  {_shown(said)}")
 

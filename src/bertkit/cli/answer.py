@@ -6,18 +6,28 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, TrainedModel, answers, decode, write_json, write_line
+from bertkit.cli.common_options import (
+    Computing,
+    TrainedModel,
+    decode,
+    open_pipeline,
+    with_texts,
+    write_json,
+    write_line,
+)
 from bertkit.cli.placed import Placed
+from bertkit.cli.results import PAGE, AnswerFile, check_excel, named, row_with, with_id
 from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
 
 if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
     from bertkit.tasks.spans.task import SpanExample
 
 
@@ -30,7 +40,7 @@ class Context:
     context_file: Annotated[Path | None, Parameter(help="Read the context from this file; - reads standard input.")] = (
         None
     )
-    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: utf-8.")] = None
+    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: as found.")] = None
     file: Annotated[
         Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
     ] = None
@@ -59,19 +69,24 @@ class Search:
         bool, Parameter(negative=(), help="Truncate questions that are too long, instead of refusing them.")
     ] = False
 
+    @property
+    def options(self) -> dict[str, float | bool | None]:
+        """For the call of a pipeline."""
+        return {
+            "handle_impossible_answer": self.impossible,
+            "null_threshold": self.threshold,
+            "max_answer_len": self.max_answer_len,
+            "max_seq_len": self.max_seq_len,
+            "doc_stride": self.doc_stride,
+            "truncation": self.truncate,
+        }
+
 
 def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
     model: TrainedModel,
     where: Context = Context(),
-    out: Annotated[
-        Path | None,
-        Parameter(
-            alias="-o",
-            help="Write the contexts with their answers marked, as a page (.html), or with --file {id: answer}, as in "
-            "official submissions (.json).",
-        ),
-    ] = None,
+    results: AnswerFile = AnswerFile(),
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),
     common: Computing = Computing(),
@@ -88,46 +103,37 @@ def answer(
         bertkit answer --model run "Who?" "When?" --context-file report.txt
         bertkit answer --model run "Who?" --context-file report.txt -o who.html
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
+        bertkit answer --model run --file questions.jsonl --out answers.xlsx
     """
-    questions = _questions(question, where)
-    marked = None
-    if out is not None and out.suffix == ".html":
+    questions, from_file = _questions(question, where), where.file is not None
+    to_rows, out, marked = _writes_rows(results, from_file=from_file), results.out, None
+    if out is not None and out.suffix == PAGE:
         from bertkit.visualize.html_text import MarkedTexts
 
         marked = MarkedTexts("Answers")
-    if out is not None:
-        if where.file is None and marked is None:
-            raise ConfigError(
-                "--out needs --file, unless it is a page (.html); answers to single questions go to standard output"
-            )
-        if out.exists():
-            raise ConfigError(f"{out} exists already; remove it or choose another name")
+    several = {} if top_k is None else {"top_k": top_k}
+    pipe, options = open_pipeline("question-answering", model, common), {"top_k": 1, **several, **search.options}
+    answered = with_texts(questions, lambda given: pipe(given, **options))
+    if to_rows:
+        listed = ((_row(asked, from_file=from_file), list(map(_cells, found))) for asked, found in answered)
+        results.write_lists(listed, "answers", {}, common)
+        return
     predictions = {}
-    for asked, found in answers(
-        "question-answering",
-        model,
-        common,
-        questions,
-        top_k=1 if top_k is None else top_k,
-        handle_impossible_answer=search.impossible,
-        null_threshold=search.threshold,
-        max_answer_len=search.max_answer_len,
-        max_seq_len=search.max_seq_len,
-        doc_stride=search.doc_stride,
-        truncation=search.truncate,
-    ):
+    for asked, found in answered:
         if marked is not None:
             marked.add(asked.context, found[0].marks(), asked.question)
         if out is not None and marked is None:
             predictions[asked.id] = found[0]["answer"]
-        elif common.json:
-            identity = {"id": asked.id} if where.file is not None else {}
-            more = {"answers": found} if top_k is not None else {}
-            write_json({**identity, "question": asked.question, **found[0], **more})
-        else:
-            for one in found:
-                place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
-                write_line(f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}\t{one_line(asked.question)}")
+            continue
+        row = _row(asked, from_file=from_file)
+        if common.json:
+            more = {"answers": found} if several else {}
+            write_json({**named(row), "question": asked.question, **found[0], **more})
+            continue
+        for one in found:
+            place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
+            shown = f"{one['score']:.4f}  {place:<11}  {one_line(one['answer'])}"
+            write_line(f"{shown}\t{with_id(row, one_line(asked.question))}")
     if out is not None and marked is not None:
         write_atomically(out, marked.page())
         say(f"wrote {out}")
@@ -136,6 +142,38 @@ def answer(
         say(f"wrote {counted(len(predictions), 'answer')} to {out}")
         if common.json:
             write_json({"out": str(out), "questions": len(predictions)})
+
+
+def _writes_rows(results: AnswerFile, *, from_file: bool) -> bool:
+    """Whether a table is written; ConfigError before any work for what could not be written."""
+    out = results.out
+    if out is None:
+        return results.check()
+    from bertkit.inference.row_files import FORMATS
+
+    if out.suffix in FORMATS:
+        return results.check()
+    check_excel(out, excel=results.excel)
+    if not from_file and out.suffix != PAGE:
+        raise ConfigError(
+            f"--out needs --file, which has ids, to write {out}; without, give a name that ends in {PAGE} or "
+            f"{', '.join(FORMATS)}"
+        )
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it or choose another name")
+    return False
+
+
+def _row(asked: SpanExample, *, from_file: bool) -> FileRow:
+    """A question as a row of its file; a context that the command was given is not repeated."""
+    if from_file:
+        return row_with(id=asked.id, question=asked.question, context=asked.context)
+    return row_with(question=asked.question)
+
+
+def _cells(found: dict[str, Any]) -> dict[str, Any]:
+    """An answer as the cells of a row."""
+    return {name: found[name] for name in ("answer", "score", "start", "end")}
 
 
 def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExample]:

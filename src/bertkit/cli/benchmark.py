@@ -27,7 +27,7 @@ def benchmark(
         Path | None,
         Parameter(help="Measure with these texts, one per line; default: built-in lengths and random tokens."),
     ] = None,
-    encoding: Annotated[str | None, Parameter(help="Encoding of --texts; default: utf-8.")] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --texts; default: as found.")] = None,
     against: Annotated[
         str | None,
         Parameter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,13 +16,16 @@ from bertkit.cli.common_options import (
     Reading,
     Texts,
     open_pipeline,
-    read_pairs,
-    read_texts,
+    read_pair_rows,
+    read_rows,
     with_texts,
 )
+from bertkit.cli.results import ResultFile, beside, facts_of, shown
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
-from bertkit.errors import ConfigError, TextError
-from bertkit.system.console import one_line
+from bertkit.errors import ConfigError, TextError, plural
+
+if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
 
 #: From texts to the labels of each, the best first.
 Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]
@@ -39,6 +42,7 @@ def classify(
     ] = None,
     pairs: Pairs = False,
     zero_shot: ZeroShot = ZeroShot(),
+    results: ResultFile = ResultFile(),
     reading: Reading = Reading(),
     common: Computing = Computing(),
 ) -> None:
@@ -60,6 +64,7 @@ def classify(
     """
     if all_labels and top_k is not None:
         raise ConfigError("--all shows every label, --top-k only some; give one of them")
+    to_rows = results.check()
     if zero_shot.labels is None:
         given = [f"--{field.name.replace('_', '-')}" for field in fields(ZeroShot) if getattr(zero_shot, field.name)]
         if given:
@@ -72,14 +77,35 @@ def classify(
                 f"{'--pairs' if pairs else '--function'}"
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
-    read = read_pairs if pairs else read_texts
-    inputs: Iterable[str | Pair] = read(text, reading)
-    for asked, found in with_texts(inputs, lambda items: run(_with_words(items))):
-        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
+    rows = (read_pair_rows if pairs else read_rows)(text, reading)
+
+    def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
+        return run(_with_words(row.asked for row in given))
+
+    answered = with_texts(rows, labelled)
+    if to_rows:
+        share, listed = "score" if function == "none" else "probability", all_labels or top_k is not None
+        cells = ((row, _cells(found, share, several=several, listed=listed)) for row, found in answered)
+        results.write((beside(row, each, rows.taken) for row, each in cells), rows.taken, common)
+        return
+    for row, found in answered:
         best = {} if several else found[0]
-        listed = {"labels": found} if several or len(found) > 1 else {}
-        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
-        common.show({**named, **best, **listed}, f"{shown}\t" + "\t".join(map(one_line, named.values())))
+        more = {"labels": found} if several or len(found) > 1 else {}
+        ranked = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
+        common.show({**facts_of(row), **best, **more}, f"{ranked}\t{shown(row)}")
+
+
+def _cells(found: list[dict[str, Any]], share: str, *, several: bool, listed: bool) -> dict[str, Any]:
+    """The label of a text, or all that hold, as 'bertkit predict' writes them, and with ``listed`` all that are shown.
+
+    share: what a score is called.
+    """
+    labels, scores = [each["label"] for each in found], [each["score"] for each in found]
+    cut = {"truncated": found[0]["truncated"]} if found and "truncated" in found[0] else {}
+    predicted = {"predicted": labels if several else labels[0]}
+    if not listed:
+        return {**predicted, share: tuple(scores) if several else scores[0], **cut}
+    return {**predicted, plural(share): dict(zip(labels, scores, strict=True)), **cut}
 
 
 def _trained(

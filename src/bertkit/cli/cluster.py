@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, check_format, rows_of
+from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, rows_of
 from bertkit.cli.embed import Pool
+from bertkit.cli.results import ResultFile, beside
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, counted
 from bertkit.system.console import Progress, say
@@ -20,14 +20,10 @@ if TYPE_CHECKING:
     from bertkit.inference.retrieval.text_clusters import Clustering
     from bertkit.inference.retrieval.text_vectors import TextEncoder
     from bertkit.ragged import Floats
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.text_rows import FileRow, Samples
 
 TextFile = Annotated[
     Path, Parameter(help="One text per line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -.")
-]
-Out = Annotated[
-    Path | None,
-    Parameter(alias="-o", help="Also write the rows with their cluster, as .jsonl, .csv, .tsv or .parquet."),
 ]
 GROUP = Group("Clusters", sort_key=1)
 
@@ -90,7 +86,7 @@ class TextRows:
     texts: list[str]
     places: list[str]
     rows: list[FileRow]
-    taken: Collection[str]
+    taken: Samples
 
 
 def cluster(
@@ -98,7 +94,7 @@ def cluster(
     /,
     *,
     model: Model,
-    out: Out = None,
+    results: ResultFile = ResultFile(),
     clusters: Clusters = Clusters(),
     encoding: Encoding = Encoding(),
     columns: TextColumns = TextColumns(),
@@ -113,17 +109,17 @@ def cluster(
     For example:
 
         bertkit cluster tickets.csv --model DIR
-        bertkit cluster tickets.csv --model DIR --k 12 --out clustered.csv
+        bertkit cluster tickets.csv --model DIR --k 12 --out clustered.xlsx
     """
     common.begin()
-    rows, found = clustered(file, model, out, clusters, encoding, columns, common)
-    finish(rows, found, out, common)
+    rows, found = clustered(file, model, results, clusters, encoding, columns, common)
+    finish(rows, found, results, common)
 
 
 def clustered(
     file: Path,
     model: str,
-    out: Path | None,
+    results: ResultFile,
     clusters: Clusters,
     encoding: Encoding,
     columns: TextColumns,
@@ -131,12 +127,7 @@ def clustered(
     words: int = 0,
 ) -> tuple[TextRows, Clustering]:
     """The texts of a file, and their clusters, each with so many words."""
-    from bertkit.inference.row_files import FORMATS
-
-    if out is not None:
-        check_format(out, FORMATS)
-        if out.exists():
-            raise ConfigError(f"--out {out} exists already; remove it or choose another name")
+    results.check()
     from bertkit.inference.retrieval.text_clusters import cluster_texts
 
     rows = text_rows(file, columns)
@@ -152,19 +143,16 @@ def clustered(
     return rows, replace(found, clusters=named)
 
 
-def finish(rows: TextRows, found: Clustering, out: Path | None, common: Computing) -> None:
-    """Write the rows with their clusters, and the report."""
+def finish(rows: TextRows, found: Clustering, results: ResultFile, common: Computing) -> None:
+    """Write the rows with their clusters and the words of these, if there are some, and the report."""
     more: dict[str, Any] = {}
-    if out is not None:
-        from bertkit.inference.row_files import own_name, write_rows
-
-        one, other = (own_name(name, rows.taken) for name in ("cluster", "nearness"))
+    if results.out is not None:
+        words = [{} if each.words is None else {"words": ", ".join(each.words)} for each in found.clusters]
         lines = (
-            {**(row.columns or {"text": row.text}), one: int(number), other: round(float(near), 6)}
+            beside(row, {"cluster": int(number), "nearness": round(float(near), 6), **words[number]}, rows.taken)
             for row, number, near in zip(rows.rows, found.assigned, found.nearness, strict=True)
         )
-        more = {"out": str(out), "rows": write_rows(lines, out)}
-        say(f"wrote {counted(more['rows'], 'row')} to {out}")
+        more = {"out": str(results.out), "rows": results.write_quietly(lines, rows.taken)}
     common.report(found, **more)
 
 

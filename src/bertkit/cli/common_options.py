@@ -23,7 +23,7 @@ from bertkit.system.model_sources import INCLUDED
 
 if TYPE_CHECKING:
     from bertkit.tasks import Columns
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.text_rows import FileRow, Samples
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -208,12 +208,46 @@ class Computing(Common):
 
 def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Placed[str]:
     """The texts of a command: its arguments, those of a file, or the lines of standard input (the last two lazily)."""
+    rows = read_rows(texts, source)
+    return list(texts) if _are_arguments(texts) else rows.map(lambda row: row.text)
+
+
+def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
+    """The pairs of a command: two arguments each, two columns of a table, or lines with one tab."""
+    return read_pair_rows(texts, source).map(lambda row: (row.text, str(row.pair)))
+
+
+def read_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
+    """The texts of :func:`read_texts`, each with its row; arguments have line 0 and no columns."""
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
-    rows = _rows(texts, source, source.columns.places)
-    if rows is None:
-        return list(texts)
-    return Placed(((row.line, row.text) for row in rows), lambda line: _place(source, line))
+    return _rows(texts, source, source.columns.places)
+
+
+def read_pair_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
+    """The pairs of :func:`read_pairs`, each with its row."""
+    from bertkit.tasks.reading.text_rows import USUAL_PAIRS
+
+    places = source.columns.places
+    firsts, seconds = zip(*USUAL_PAIRS, strict=True)
+    rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
+    if not _are_arguments(texts):
+        return rows.map(lambda row: _halved(row, source))
+    if len(texts) % 2:
+        count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
+        raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
+    return Placed(((0, first._replace(pair=second.text)) for first, second in zip(rows, rows, strict=True)), str)
+
+
+def _halved(row: FileRow, source: Source) -> FileRow:
+    """A row whose pair is in two columns, or on a line with one tab."""
+    if row.pair is not None:
+        return row
+    halves = row.text.split("\t")
+    if len(halves) != 2:
+        found = f"{len(halves) - 1} tabs found, expected one: first text, tab, second text"
+        raise DataError(f"{_place(source, row.line)}: {found}")
+    return row._replace(text=halves[0], pair=halves[1])
 
 
 def _place(source: Source, line: int) -> str:
@@ -223,46 +257,29 @@ def _place(source: Source, line: int) -> str:
     return f"standard input, line {line}" if from_stdin else place_of(str(source.file), line)
 
 
-def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
-    """The pairs of a command: two arguments each, two columns of a table, or lines with one tab."""
-    from bertkit.tasks.reading.text_rows import USUAL_PAIRS
-
-    places = source.columns.places
-    firsts, seconds = zip(*USUAL_PAIRS, strict=True)
-    rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
-    if rows is None:
-        if len(texts) % 2:
-            count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
-            raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
-        return zip(texts[::2], texts[1::2], strict=True)
-    return Placed(_pairs(rows, source), lambda line: _place(source, line))
+def _are_arguments(texts: tuple[str, ...]) -> bool:
+    return bool(texts) and texts != (STANDARD_STREAM,)
 
 
-def _pairs(rows: Iterable[FileRow], source: Source) -> Iterator[tuple[int, Pair]]:
-    for row in rows:
-        halves = row.text.split("\t") if row.pair is None else (row.text, row.pair)
-        if len(halves) != 2:
-            found = f"{len(halves) - 1} tabs found, expected one: first text, tab, second text"
-            raise DataError(f"{_place(source, row.line)}: {found}")
-        yield row.line, (halves[0], halves[1])
+def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Placed[FileRow]:
+    """The rows of a file or of standard input, or texts that are arguments."""
+    from bertkit.tasks.reading.text_rows import FileRow
 
-
-def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Iterable[FileRow] | None:
-    """The rows of a file or of standard input; None where the texts are arguments."""
     file = source.file
     if STANDARD_STREAM in texts and len(texts) > 1:
         raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
-    if texts == (STANDARD_STREAM,) or file is not None:
-        return rows_of(file or Path(STANDARD_STREAM), source.columns, places)[1]
-    if not texts:
+    if not texts and file is None:
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
-    _refuse_columns(source.columns, "texts given as arguments have no columns")
-    return None
+    if _are_arguments(texts):
+        _refuse_columns(source.columns, "texts given as arguments have no columns")
+        return Placed(((0, FileRow(text, None, {}, 0)) for text in texts), str)
+    taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places)
+    return Placed(((row.line, row) for row in rows), lambda line: _place(source, line), taken)
 
 
-def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Collection[str], Iterable[FileRow]]:
+def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Samples, Iterable[FileRow]]:
     """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content."""
     from bertkit.tasks.reading import text_rows
     from bertkit.tasks.reading.splits import kind_of
@@ -271,7 +288,7 @@ def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tu
         _refuse_columns(given, "standard input holds one text per line and has no columns")
         lines = enumerate(standard_input(), start=1)
         texts = ((n, decode(line, f"standard input, line {n}", given.encoding).rstrip("\r\n")) for n, line in lines)
-        return (), (text_rows.FileRow(text, None, {}, number) for number, text in texts)
+        return {}, (text_rows.FileRow(text, None, {}, number) for number, text in texts)
     if kind_of(file) is None:
         _refuse_columns(given, f"{file} holds one text per line and has no columns")
     return text_rows.read_texts(file, places or given.places)
@@ -298,10 +315,12 @@ def decode(data: bytes, where: str, encoding: str | None) -> str:
         ) from None
 
 
-def answers(task: str, model: str, common: Computing, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
-    """Texts, pairs or questions, each with what a task's pipeline, called with some options, answers to it."""
+def answers(
+    task: str, model: str, common: Computing, rows: Placed[FileRow], **options: Any
+) -> Iterator[tuple[FileRow, Any]]:
+    """Rows, each with what a task's pipeline, called with some options, answers to its text or pair."""
     pipe = open_pipeline(task, model, common)
-    return with_texts(items, lambda texts: pipe(texts, **options))
+    return with_texts(rows, lambda given: pipe((row.asked for row in given), **options))
 
 
 def open_pipeline(task: str, model: str, common: Computing, **options: Any) -> Any:

@@ -12,12 +12,13 @@ from bertkit.cli.common_options import (
     Texts,
     TrainedModel,
     Truncate,
-    read_texts,
+    read_rows,
     with_texts,
     write_json,
     write_line,
 )
 from bertkit.cli.placed import located
+from bertkit.cli.results import facts_of, with_id
 from bertkit.config.generation_settings import GenerationOptions
 from bertkit.errors import ConfigError
 from bertkit.system.console import one_line
@@ -64,7 +65,7 @@ def generate(
     """
     if stream and common.json:
         raise ConfigError("--stream writes words as they are generated, --json whole objects; leave one out")
-    texts = read_texts(text, source)
+    rows = read_rows(text, source)
     common.begin()
     from bertkit.inference.generation_tasks import RESULTS, kind_of
     from bertkit.inference.pipelines import pipeline
@@ -79,17 +80,17 @@ def generate(
         "settings": settings.model_dump(exclude_unset=True),
     }
     if stream:
-        for number, asked in enumerate(texts):
-            with located(texts, first=number):
-                for piece in pipe.stream(asked, **options):
+        for number, row in enumerate(rows):
+            with located(rows, first=number):
+                for piece in pipe.stream(row.text, **options):
                     write_line(piece, end="")
             write_line("")
         return
-    for asked, found in with_texts(texts, lambda items: pipe(items, **options)):
+    for row, found in with_texts(rows, lambda given: pipe((each.text for each in given), **options)):
         results = found if isinstance(found, list) else [found]
         written = [text for result in results for text in result.values()]
         if common.json:
-            write_json({"text": asked, "generated": written})
+            write_json({**facts_of(row), "generated": written})
             continue
         for each in written:
-            write_line(one_line(each))
+            write_line(with_id(row, one_line(each)))

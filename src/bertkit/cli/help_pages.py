@@ -126,7 +126,7 @@ def explain(error: CycloptsError, options: Collection[str]) -> str:
         return f"{given!r} begins with '-' like an option; put such texts after --, as in: -- {given!r}."
     name = given.partition("=")[0]
     habit = habits().get(("command", name.replace("_", "-")))
-    if habit is not None and habit.ours in options:
+    if habit is not None and habit.ours.partition(" ")[0] in options:
         return f"Unknown option: {name}. Did you mean {habit.ours}?"
     return f"Unknown option: {name}{did_you_mean(name, options)}."
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pairs
-from bertkit.system.console import one_line
+from bertkit.cli.common_options import Computing, PairReading, TrainedModel, answers, read_pair_rows
+from bertkit.cli.results import facts_of, shown
 
 
 def next_sentence(
@@ -25,7 +25,6 @@ def next_sentence(
 
         bertkit next-sentence --model DIR "He opened the door." "It was dark."
     """
-    pairs = read_pairs(text, reading)
-    for (first, second), found in answers("next-sentence", model, common, pairs, **reading.limits):
-        line = f"{found['label']:<8}  {found['score']:.4f}  {one_line(first)}\t{one_line(second)}"
-        common.show({"text": first, "text_pair": second, **found}, line)
+    rows = read_pair_rows(text, reading)
+    for row, found in answers("next-sentence", model, common, rows, **reading.limits):
+        common.show({**facts_of(row), **found}, f"{found['label']:<8}  {found['score']:.4f}  {shown(row)}")

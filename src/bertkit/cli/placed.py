@@ -7,26 +7,38 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from bertkit.errors import BertkitError
 
+if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import Samples
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Placed(Iterator[T]):
     """Texts, pairs, queries or questions of a file or of standard input; knows the line of each that was drawn.
 
-    ``items`` come with the line, or another number from 1, of which ``place`` says where it is.
+    ``items`` come with the line, or another number from 1, of which ``place`` says where it is; 0: it is no part of a
+    file. ``taken``: the columns of the file with other content than the texts.
     """
 
-    def __init__(self, items: Iterable[tuple[int, T]], place: Callable[[int], str]) -> None:
-        self._items, self._place, self._lines = iter(items), place, array("q")
+    def __init__(
+        self, items: Iterable[tuple[int, T]], place: Callable[[int], str], taken: Samples = MappingProxyType({})
+    ) -> None:
+        self._items, self._place, self._lines, self.taken = iter(items), place, array("q"), taken
 
     def __next__(self) -> T:
         line, item = next(self._items)
         self._lines.append(line)
         return item
+
+    def map(self, change: Callable[[T], R]) -> Placed[R]:
+        """The same with each item changed, where it is."""
+        return Placed(((line, change(item)) for line, item in self._items), self._place, self.taken)
 
     def after(self, item: T) -> Self:
         """The same after one that is no part of the file."""

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.cluster import TextFile
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
+from bertkit.cli.results import ID, Excel, check_excel
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
@@ -22,7 +23,10 @@ def predict(
     /,
     *,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
-    out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = None,
+    out: Annotated[
+        Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv, .xlsx or .parquet file.")
+    ] = None,
+    excel: Excel = False,
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
@@ -43,6 +47,7 @@ def predict(
     from bertkit.system.device import check_device
 
     check_device(common.device)
+    check_excel(out, excel=excel)
     if out is None:
         taken, rows = _predicted(file, model, columns, common)
         for row in rows:
@@ -51,9 +56,10 @@ def predict(
     check_format(out, FORMATS)
     if str(file) == STANDARD_STREAM:
         with claimed(out):
-            count = write_rows(_predicted(file, model, columns, common)[1], out)
+            count = write_rows(_predicted(file, model, columns, common)[1], out, excel=excel)
     else:
-        count = predict_file(model, file, out, columns.places, device=common.device or "auto", **common.engine)
+        device = common.device or "auto"
+        count = predict_file(model, file, out, columns.places, device=device, excel=excel, **common.engine)
     say(f"wrote {counted(count, 'row')} to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
@@ -94,4 +100,5 @@ def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> Non
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
     notes = [note for note, marked in (("(cut)", truncated), ("(empty)", empty)) if marked is True]
-    write_line("\t".join([str(shown), one_line(text), *([] if pair is None else [one_line(pair)]), *notes]))
+    name = [] if row.get(ID) in (None, "") else [one_line(str(row[ID]))]
+    write_line("\t".join([str(shown), *name, one_line(text), *([] if pair is None else [one_line(pair)]), *notes]))

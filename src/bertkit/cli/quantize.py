@@ -32,7 +32,7 @@ def quantize(
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at the first bad row of --dev, or skip and report bad rows.")
     ] = "raise",
-    encoding: Annotated[str | None, Parameter(help="Encoding of --calibrate; default: utf-8.")] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --calibrate; default: as found.")] = None,
     common: Common = Common(),
 ) -> None:
     """Convert a model to 8 bits: faster, and a quarter of its size in float32.

@@ -14,13 +14,13 @@ from bertkit.cli.common_options import (
     DocumentReading,
     TrainedModel,
     open_pipeline,
-    read_texts,
+    read_rows,
     with_texts,
     write_json,
 )
 from bertkit.cli.placed import Placed, located
+from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
-from bertkit.system.console import one_line
 
 Asked = dict[str, Any]
 
@@ -39,6 +39,7 @@ def rerank(
         Literal["sigmoid", "none"] | None,
         Parameter(name="--function", help="How logits become scores; default: the model's own, or a sigmoid."),
     ] = None,
+    results: ResultFile = ResultFile(),
     reading: DocumentReading = DocumentReading(),
     common: Computing = Computing(),
 ) -> None:
@@ -55,26 +56,43 @@ def rerank(
         bertkit rerank --model RUN "A question" --file passages.txt --top-k 5
         bertkit rerank --model RUN --data candidates.jsonl --truncate
     """
+    to_rows = results.check()
     options = {"top_k": top_k, "function_to_apply": function, **reading.limits}
     if data is not None:
         if text or reading.file is not None:
             raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
         pipe = open_pipeline("text-ranking", model, common)
         queries = _queries(data, reading.columns.encoding)
-        for asked, ranked in with_texts(queries, lambda several: pipe(several, **options)):
+        answered = with_texts(queries, lambda several: pipe(several, **options))
+        if to_rows:
+            listed = ((row_with(query=asked["query"]), _cells(ranked)) for asked, ranked in answered)
+            results.write_lists(listed, "ranking", {}, common)
+            return
+        for asked, ranked in answered:
             write_json({"query": asked["query"], "ranking": ranked})
         return
     if not text or text[0] == STANDARD_STREAM:
         raise ConfigError("the first text is the query; then come its documents, --file FILE, or - for standard input")
-    given = read_texts(text[1:], reading)
+    given = read_rows(text[1:], reading)
     documents = list(given)
     if not documents:
         raise ConfigError("there are no documents to rank")
     pipe = open_pipeline("text-ranking", model, common)
     with located(given, "query 0 with its document"):
-        ranked = pipe(text[0], documents, **options)
-    for row in ranked:
-        common.show({"query": text[0], **row}, f"{row['score']:.4f}  {row['index']}  {one_line(row['text'])}")
+        ranked = pipe(text[0], [row.text for row in documents], **options)
+    found = [(documents[each["index"]], each) for each in ranked]
+    if to_rows:
+        scores = ((row, {"query": text[0], "score": each["score"], "index": each["index"]}) for row, each in found)
+        results.write((beside(row, cells, given.taken) for row, cells in scores), given.taken, common)
+        return
+    for row, each in found:
+        line = f"{each['score']:.4f}  {each['index']}  {shown(row)}"
+        common.show({**named(row), "query": text[0], **each}, line)
+
+
+def _cells(ranked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Documents of a query as the cells of rows."""
+    return [{"document": each["text"], "score": each["score"], "index": each["index"]} for each in ranked]
 
 
 def _queries(data: Path, encoding: str | None) -> Placed[Asked]:

@@ -14,6 +14,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
+from bertkit.cli.results import ResultFile, row_with
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError, counted, shorten
 from bertkit.system.console import one_line, say
@@ -96,6 +97,7 @@ def search(
     building: Building = Building(),
     querying: Querying = Querying(),
     evaluating: Evaluating = Evaluating(),
+    results: ResultFile = ResultFile(),
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
@@ -115,10 +117,14 @@ def search(
 
         bertkit search build index manuals/ --model bertkit-tiny-en
         bertkit search query index "How do I get a refund?" --top-k 5
+        bertkit search query index --out found.xlsx "Refunds?" "Opening hours?"
         bertkit search update index manuals/
         bertkit search evaluate index questions.csv --relevant document --set
     """
     _refuse(action, text, (building, querying, evaluating, columns))
+    if action != "query" and results != ResultFile():
+        raise ConfigError(f"--out is for 'search query'; 'search {action}' writes the index alone, so leave it out")
+    to_rows = results.check()
     common.begin()
     if action == "info":
         _info(index, common)
@@ -139,6 +145,11 @@ def search(
     with located(given):
         by = "both" if querying.hybrid else querying.by
         found = opened.search(queries, querying.top_k, by=by, truncate=truncate)
+    if to_rows:
+        ranked = ([{"rank": rank, **hit.to_dict()} for rank, hit in enumerate(hits, start=1)] for hits in found)
+        listed = ((row_with(query=query), hits) for query, hits in zip(queries, ranked, strict=True))
+        results.write_lists(listed, "hits", {}, common)
+        return
     for query, hits in zip(queries, found, strict=True):
         if common.json:
             write_json({"query": query, "hits": [hit.to_dict() for hit in hits]})

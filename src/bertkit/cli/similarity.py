@@ -9,11 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, Model, OtherReading, open_pipeline, read_texts, with_texts
+from bertkit.cli.common_options import Computing, JsonLike, Model, OtherReading, open_pipeline, read_rows, with_texts
 from bertkit.cli.embed import VectorOptions
-from bertkit.cli.placed import Placed
+from bertkit.cli.results import ResultFile, beside, named, shown
 from bertkit.errors import ConfigError
-from bertkit.system.console import one_line
 
 
 def similarity(
@@ -23,6 +22,7 @@ def similarity(
     model: Model,
     making: VectorOptions = VectorOptions(),
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
+    results: ResultFile = ResultFile(),
     reading: OtherReading = OtherReading(),
     common: Computing = Computing(),
 ) -> None:
@@ -42,17 +42,23 @@ def similarity(
         raise ConfigError("no text: give one text first, then those to compare with it")
     if text[0] == STANDARD_STREAM:
         raise ConfigError("the first text cannot be '-': give it as an argument; those to compare with it may be '-'")
-    source, others = text[0], read_texts(text[1:], reading)
+    others, to_rows = read_rows(text[1:], reading), results.check()
     pipe = open_pipeline("feature-extraction", model, common)
     measure = pipe.measure(making.pooling)
     options = {**asdict(making), **reading.limits}
-    texts = others.after(source) if isinstance(others, Placed) else [source, *others]
-    rows = with_texts(texts, lambda items: pipe(items, **options))
-    _, first = next(rows)
     from bertkit.inference.feature_extraction import compare
+    from bertkit.tasks.reading.text_rows import FileRow
 
-    scored: Iterable[tuple[float, str]] = ((compare(first, found, measure), asked) for asked, found in rows)
+    texts = others.after(FileRow(text[0], None, {}, 0))
+    rows = with_texts(texts, lambda items: pipe((row.text for row in items), **options))
+    _, first = next(rows)
+    scored: Iterable[tuple[float, FileRow]] = ((compare(first, found, measure), row) for row, found in rows)
     if top_k is not None:
         scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
-    for score, asked in scored:
-        common.show({"text": source, "text_pair": asked, "score": score}, f"{score:.4f}  {one_line(asked)}")
+    if to_rows:
+        compared = (beside(row, {"compared_with": text[0], "score": score}, others.taken) for score, row in scored)
+        results.write(compared, others.taken, common)
+        return
+    for score, row in scored:
+        facts: dict[str, JsonLike] = {**named(row), "text": text[0], "text_pair": row.text, "score": score}
+        common.show(facts, f"{score:.4f}  {shown(row)}")

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     Computing,
     MaxLength,
+    Output,
     Source,
     Texts,
     TrainedModel,
     answers,
     check_format,
-    read_texts,
+    read_rows,
     write_json,
     write_line,
 )
+from bertkit.cli.results import PAGE, TagFile, facts_of, shown
+from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say
+from bertkit.tasks.tokens.marked_texts import Mark
+from bertkit.tasks.tokens.span_files import LARGE, LINES, Form, check_out, row_of, write_marked
 
 
 def tag(
@@ -38,9 +44,15 @@ def tag(
     ] = None,
     source: Source = Source(),
     max_length: MaxLength = None,
-    out: Annotated[
-        Path | None, Parameter(alias="-o", help="Also write the texts with their entities marked, as a page (.html).")
+    form: Annotated[
+        Form | None,
+        Parameter(
+            name="--format",
+            help="Write the texts as an annotation tool reads them, for correction: a file, or for brat a folder; "
+            "without --out to standard output. 'bertkit finetune ner' reads all forms back.",
+        ),
     ] = None,
+    results: TagFile = TagFile(),
     common: Computing = Computing(),
 ) -> None:
     """Find the entities in texts of any length.
@@ -54,26 +66,71 @@ def tag(
         bertkit tag --model run "Ann Lee flew from Oslo to Rome."
         bertkit tag --model run --file report.txt --json
         bertkit tag --model run --file report.txt --out entities.html
+        bertkit tag --model run --file letters.csv --out names.xlsx
+        bertkit tag --model run --file new.txt --format doccano --out new.jsonl
         bertkit tag --model run --strategy none "Where do the pieces fall?"
     """
-    page = None
-    if out is not None:
+    rows = read_rows(text, source)
+    options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
+    if form is not None:
+        _check_form(form, strategy, results.out)
+        found = answers("token-classification", model, common, rows, **options)
+        _write_form(form, results.out, ((row.text, list(map(_mark, entities))) for row, entities in found), common)
+        return
+    to_rows, page = results.check((PAGE,)), None
+    if results.out is not None and not to_rows:
         from bertkit.visualize.html_text import MarkedTexts
 
-        check_format(out, (".html",))
+        check_format(results.out, (PAGE,))
         page = MarkedTexts("Entities")
-    options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
-    for asked, found in answers("token-classification", model, common, read_texts(text, source), **options):
+    tagged = answers("token-classification", model, common, rows, **options)
+    if to_rows:
+        listed = ((row, list(map(_cells, found))) for row, found in tagged)
+        results.write_lists(listed, "entities", rows.taken, common)
+        return
+    for row, found in tagged:
         if page is not None:
-            page.add(asked, found.marks())
+            page.add(row.text, found.marks())
         if common.json:
-            write_json({"text": asked, "entities": found})
+            write_json({**facts_of(row), "entities": found})
             continue
-        write_line(one_line(asked))
-        for entity in found:
-            kind = entity["entity" if strategy == "none" else "entity_group"]
+        write_line(shown(row))
+        for entity in map(_cells, found):
             place = f"{entity['start']}:{entity['end']}"
-            write_line(f"  {kind:<8}  {entity['score']:.4f}  {place:<9}  {one_line(entity['word'])}")
-    if out is not None and page is not None:
-        write_atomically(out, page.page())
-        say(f"wrote {out}")
+            write_line(f"  {entity['entity']:<8}  {entity['score']:.4f}  {place:<9}  {one_line(entity['word'])}")
+    if results.out is not None and page is not None:
+        write_atomically(results.out, page.page())
+        say(f"wrote {results.out}")
+
+
+def _check_form(form: Form, strategy: str, out: Path | None) -> None:
+    if strategy == "none":
+        raise ConfigError("--strategy none gives word pieces, which are no entities; leave it out with --format")
+    if out is None:
+        if form not in LINES:
+            raise ConfigError(f"--format {form} needs --out, the name of {LARGE[form]} to write")
+        return
+    check_out(out, form)
+    if out.is_file():
+        raise ConfigError(f"--out {out} exists already; remove it or choose another name")
+
+
+def _write_form(form: Form, out: Path | None, texts: Iterable[tuple[str, list[Mark]]], common: Output) -> None:
+    if out is None:
+        for text, marks in texts:
+            write_json(row_of(form, text, marks))
+        return
+    count = write_marked(out, form, texts)
+    say(f"wrote {counted(count, 'text')} to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count})
+
+
+def _mark(entity: dict[str, Any]) -> Mark:
+    return Mark(entity["start"], entity["end"], entity["entity_group"])
+
+
+def _cells(entity: dict[str, Any]) -> dict[str, Any]:
+    """An entity as the cells of a row."""
+    kind = entity["entity_group" if "entity_group" in entity else "entity"]
+    return {"entity": kind, **{name: entity[name] for name in ("score", "start", "end", "word")}}

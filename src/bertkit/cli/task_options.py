@@ -43,7 +43,8 @@ def as_options(name: str, base: type, kinds: Iterable[type[FileOptions]]) -> Any
             value, option = get_args(hints[part.name])
             classes = [each for each in kind.__mro__ if issubclass(each, FileOptions)]
             group = Group(next(each.title for each in classes if part.name in each.__annotations__), sort_key=1)
-            parameter = Parameter(help=option.help, group=group, negative=() if value is bool else None)
+            shown = False if part.default == () else None
+            parameter = Parameter(help=option.help, group=group, negative=(), show_default=shown)
             if not option.everyday:
                 RARE.add(f"--{part.name.replace('_', '-')}")
             new: tuple[str, Any, Any] = (part.name, Annotated[value, parameter], field(default=part.default))

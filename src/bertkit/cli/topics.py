@@ -6,8 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.cluster import GROUP, Clusters, Encoding, Out, TextFile, clustered, finish
+from bertkit.cli.cluster import GROUP, Clusters, Encoding, TextFile, clustered, finish
 from bertkit.cli.common_options import Computing, Model
+from bertkit.cli.results import ResultFile
 from bertkit.cli.task_options import TextColumns
 
 
@@ -17,7 +18,7 @@ def topics(
     *,
     model: Model,
     words: Annotated[int, Parameter(help="Words to show per topic.", group=GROUP)] = 8,
-    out: Out = None,
+    results: ResultFile = ResultFile(),
     clusters: Clusters = Clusters(),
     encoding: Encoding = Encoding(),
     columns: TextColumns = TextColumns(),
@@ -37,5 +38,5 @@ def topics(
         bertkit topics tickets.csv --model DIR --k 20 --words 5 --json
     """
     common.begin()
-    rows, found = clustered(file, model, out, clusters, encoding, columns, common, words)
-    finish(rows, found, out, common)
+    rows, found = clustered(file, model, results, clusters, encoding, columns, common, words)
+    finish(rows, found, results, common)

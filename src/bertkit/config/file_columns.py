@@ -24,7 +24,8 @@ class Columns:
     empty_pair: the second text may be empty (full QQP has such rows).
     label_columns: of a task with several labels per row, where each label has a column of its own that holds 1 or 0:
         their names, in the order of the labels; ``label`` is not looked at then.
-    encoding: of text files; None means UTF-8.
+    encoding: of text files; None means as :mod:`bertkit.tasks.reading.encodings` finds.
+    sheet: of Excel workbooks, by name or by number from 1; None means the first one that is not empty.
     label_separator: separates several labels of a row in one text column.
     """
 
@@ -38,6 +39,7 @@ class Columns:
     label_columns: tuple[str, ...] = ()
     label_separator: str = "|"
     encoding: str | None = None
+    sheet: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class EncodedOptions(FileOptions):
     """Files of text, in any encoding."""
 
     encoding: Annotated[
-        str | None, Option("Encoding of text files; default: utf-8. Often cp1252 for files from Excel.")
+        str | None, Option("Encoding of text files; default: UTF-8, or as the file itself shows (UTF-16, cp1252).")
     ] = None
 
 
@@ -100,6 +102,10 @@ class TextTable(EncodedOptions):
         ),
     ] = None
 
+    sheet: Annotated[
+        str | None, Option("Sheet of an Excel workbook, by name or number from 1; default: the first with rows.")
+    ] = None
+
     @property
     def separator(self) -> str | None:
         """The delimiter as a character."""
@@ -122,4 +128,5 @@ class TextTable(EncodedOptions):
             delimiter=self.separator,
             quoting=self.quoting,
             encoding=self.encoding,
+            sheet=self.sheet,
         )

@@ -99,8 +99,11 @@ def evaluate_run(
     workflow = workflow_of(task)
     workflow.check_model(loaded.engine, str(loaded.path))
     examples, split = _split_of(workflow, data, split, loaded, on_error)
-    if examples.skipped:
-        say(f"left out {counted(len(examples.skipped), 'bad row')}; the first: {examples.skipped[0].message}")
+    if bad := examples.bad:
+        say(f"left out {counted(len(bad), 'bad row')}; the first: {bad[0].message}")
+    if examples.left_out:
+        listed = [f"{counted(rows, 'row')} of {label}" for label, rows in examples.left_out.items()]
+        say(f"left out as in training: {', '.join(listed)}")
     if not workflow.has_labels(examples):
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
     encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
@@ -123,7 +126,8 @@ def evaluate_run(
             "main_metric": task.main_metric,
             "file": "" if examples.path is None else examples.path.name,
             "data_sha256": content,
-            "bad_rows_left_out": len(examples.skipped),
+            "bad_rows_left_out": len(examples.bad),
+            **({"labels_left_out": examples.left_out} if examples.left_out else {}),
             **({} if seen is None else {"rows_trained_on": seen}),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice, repeat
@@ -50,6 +50,7 @@ def predict_file(
     device: Device = None,
     precision: Precision = "auto",
     threads: int | None = None,
+    excel: bool = False,
 ) -> int:
     """Write a row for each row of a file, its columns and what :func:`predict_run` says; returns their number.
 
@@ -60,9 +61,10 @@ def predict_file(
 
     source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
         compressed; of another kind of task a file as it was trained on.
-    out: ``.csv``, ``.tsv``, ``.parquet``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
+    out: ``.csv``, ``.tsv``, ``.parquet``, ``.xlsx``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
     columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
+    excel: a ``.csv`` file for an Excel whose decimals have a comma.
     """
     source, out = Path(source), Path(out)
     check_file(source)
@@ -71,17 +73,18 @@ def predict_file(
     with claimed(out):
         loaded = open_any_run(run, device=device, precision=precision, threads=threads)
         places = columns_of(loaded, columns)
+        given = {"encoding": columns.encoding, "sheet": columns.sheet, "precision": precision, "excel": excel}
         identity = {
             "input_sha256": sha256_file(source),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
             "decision": loaded.decision,
             "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
-            **{name: value for name, value in (("encoding", columns.encoding), ("precision", precision)) if value},
+            **{name: value for name, value in given.items() if value},
         }
         with _unfinished(partial, note, identity) as done:
             taken, parts = _predicted(loaded, source, places, done.rows)
-            file = row_file(out, partial, taken, done)
+            file = row_file(out, partial, taken, done, excel=excel)
             with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done.rows) as shown:
                 for part in parts:
                     _append(file, part, note, identity)
@@ -111,10 +114,10 @@ def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> tu
         return {}, (answers for _, answers in run.answered(islice(examples, done, None)))
     taken, texts = read_texts(source, columns)
     answered = run.answered(islice(texts, done, None), lambda row: Example(row.text, row.pair))
-    return taken, (list(map(_joined, window, answers, repeat(taken))) for window, answers in answered)
+    return taken, (list(map(joined, window, answers, repeat(taken))) for window, answers in answered)
 
 
-def _joined(row: FileRow, answer: Row, taken: Collection[str]) -> Row:
+def joined(row: FileRow, answer: Mapping[str, Any], taken: Collection[str]) -> Row:
     """All columns of a row, and what is answered."""
     own = {own_name(field, taken): value for field, value in answer.items()}
     return {**{name: _plain(value) for name, value in row.columns.items()}, **own}
@@ -144,6 +147,7 @@ def columns_of(run: Run, given: Columns) -> Columns | None:
         headerless=() if given.text else known.headerless,
         quoting=given.quoting or known.quoting,
         delimiter=given.delimiter or known.delimiter,
+        sheet=given.sheet,
         encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
 

@@ -1,23 +1,28 @@
-"""Rows to files of JSON lines, CSV or Parquet: each part is written once, in the file's own format.
+"""Rows to files of JSON lines, CSV, Parquet or Excel: each part is written once, in the file's own format.
 
 An unfinished file can be continued: :class:`Done` says how far it is, and what lies behind that is cut off.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
-from bertkit.errors import ConfigError, DataError, needs_bertkit
+from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
+from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, tell_cut
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
+from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.reading.text_rows import Samples
 from bertkit.tasks.run_rows import to_jsonl
@@ -46,7 +51,8 @@ def own_name(field: str, taken: Collection[str]) -> str:
 class Done:
     """How far an unfinished file is: its rows, how many of these were cut or hold no text, and its bytes.
 
-    ragged: the first rows of a table have not the last of its columns.
+    ragged: the first rows of a table have not the last of its columns. quoted, cut: cells of a CSV file for
+    Excel with an apostrophe of ours, and cells that were too long.
     """
 
     rows: int = 0
@@ -55,6 +61,8 @@ class Done:
     size: int = 0
     columns: list[str] = field(default_factory=list)
     ragged: bool = False
+    quoted: int = 0
+    cut: int = 0
 
     def count(self, rows: Iterable[Row], taken: Collection[str]) -> None:
         """Add rows."""
@@ -118,17 +126,27 @@ class TableFile(RowFile):
 class DelimitedFile(TableFile):
     """CSV or TSV."""
 
+    start = b""
+
+    @property
+    def delimiter(self) -> str:
+        """Between the cells of a line."""
+        return _DELIMITERS[self.out.suffix]
+
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         return self._lines(zip(*self._cells(rows).values(), strict=True))
 
+    def _header(self) -> Sequence[Json]:
+        return self.done.columns
+
     def _lines(self, rows: Iterable[Sequence[Json]]) -> bytes:
         text = io.StringIO(newline="")
-        csv.writer(text, delimiter=_DELIMITERS[self.out.suffix]).writerows(rows)
+        csv.writer(text, delimiter=self.delimiter).writerows(rows)
         return text.getvalue().encode("utf-8")
 
     def _publish(self) -> None:
         with new_file(self.out) as draft, draft.open("wb") as file, self.partial.open("rb") as lines:
-            file.write(self._lines([self.done.columns]))
+            file.write(self.start + self._lines([self._header()]))
             if self.done.ragged:
                 self._fill_up(lines, file)
             else:
@@ -139,12 +157,77 @@ class DelimitedFile(TableFile):
         usual = csv.field_size_limit(2**31 - 1)  # of the process; the default refuses texts over 128 KiB
         try:
             text = io.TextIOWrapper(lines, "utf-8", newline="")
-            reader = csv.reader(text, delimiter=_DELIMITERS[self.out.suffix])
+            reader = csv.reader(text, delimiter=self.delimiter)
             width = len(self.done.columns)
             while part := list(islice(reader, ROW_GROUP)):
                 file.write(self._lines([*row, *[""] * (width - len(row))] for row in part))
         finally:
             csv.field_size_limit(usual)
+
+
+class ExcelCsvFile(DelimitedFile):
+    """CSV as an Excel opens it whose decimals have a comma (German, French): with a BOM, semicolons, and 0,5.
+
+    Only our numbers get the comma. Text is as in a workbook, but what Excel would take for a formula gets an apostrophe
+    in front.
+    """
+
+    start, delimiter = codecs.BOM_UTF8, ";"
+
+    def finish(self) -> None:
+        super().finish()
+        if self.done.quoted:
+            say(
+                f"{counted(self.done.quoted, 'cell')} of {self.out} got an apostrophe in front, so that Excel takes "
+                "none for a formula; a .xlsx file needs none"
+            )
+        tell_cut(self.done.cut, self.out)
+        if self.done.rows >= MAX_ROWS:
+            say(f"WARNING: Excel shows the first {MAX_ROWS - 1:,} rows of {self.out}; a .xlsx file has further sheets")
+
+    def _cells(self, rows: Sequence[Row]) -> dict[str, list[Json]]:
+        table = super()._cells(rows)
+        return {name: [self._typed(name, value) for value in cells] for name, cells in table.items()}
+
+    def _header(self) -> Sequence[Json]:
+        return [self._typed(name, name) for name in self.done.columns]
+
+    def _typed(self, name: str, value: Json) -> Json:
+        if isinstance(value, float) and name not in self.taken:
+            return repr(value).replace(".", ",")
+        if not isinstance(value, str):
+            return value
+        text, was_cut = cell_text(value)
+        self.done.cut += was_cut
+        if not text.startswith(_FORMULA) or _NUMBER.fullmatch(text):
+            return text
+        self.done.quoted += 1
+        return f"'{text}"
+
+
+class WorkbookFile(TableFile):
+    """Excel's .xlsx; unfinished JSON lines, a list of cells each. Numbers of the input are text, as it wrote them."""
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        columns = [
+            [None if value is None else str(value) for value in cells] if name in self.taken else cells
+            for name, cells in self._cells(rows).items()
+        ]
+        lines = (json.dumps(row) for row in zip(*columns, strict=True))
+        return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+    def _publish(self) -> None:
+        names = self.done.columns
+        with (
+            self.partial.open("rb") as lines,
+            new_file(self.out) as draft,
+            draft.open("wb") as file,
+            Workbook(file, names) as book,
+        ):
+            for line in lines:
+                cells = json.loads(line)
+                book.write([*cells, *[None] * (len(names) - len(cells))])
+        tell_cut(book.num_cut, self.out)
 
 
 class ParquetFile(TableFile):
@@ -209,18 +292,30 @@ _CLASSES: Mapping[str, type[RowFile]] = {
     ".csv": DelimitedFile,
     ".tsv": DelimitedFile,
     ".parquet": ParquetFile,
+    ".xlsx": WorkbookFile,
 }
 FORMATS = tuple(_CLASSES)
+#: What Excel takes for the beginning of a formula, or of none if a number follows.
+_FORMULA = ("=", "+", "-", "@", "\t")
+_NUMBER = re.compile(r"[+-]?\d[\d.,]*")
 
 
-def row_file(out: Path, partial: Path, taken: Samples, done: Done) -> RowFile:
-    """The unfinished file for a name: a table, as its ending says; any other name gets JSON lines."""
+def row_file(out: Path, partial: Path, taken: Samples, done: Done, *, excel: bool = False) -> RowFile:
+    """The unfinished file for a name: a table, as its ending says; any other name gets JSON lines.
+
+    excel: CSV for an Excel whose decimals have a comma.
+    """
+    if excel and out.suffix == ".csv":
+        return ExcelCsvFile(out, partial, taken, done)
     return _CLASSES.get(out.suffix, RowFile)(out, partial, taken, done)
 
 
-def write_rows(rows: Iterable[Row], out: Path) -> int:
-    """Write rows, of predictions or of anything; the file appears when it is complete. Returns their number."""
-    file = row_file(out, out.with_name(f".{out.name}.rows"), {}, Done())
+def write_rows(rows: Iterable[Row], out: Path, taken: Samples = MappingProxyType({}), *, excel: bool = False) -> int:
+    """Write rows, of predictions or of anything; the file appears when it is complete. Returns their number.
+
+    taken: the columns of the input, as :func:`bertkit.tasks.reading.text_rows.read_texts` gives them.
+    """
+    file = row_file(out, out.with_name(f".{out.name}.rows"), taken, Done(), excel=excel)
     source = iter(rows)
     try:
         file.partial.write_bytes(b"")

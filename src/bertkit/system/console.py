@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO, TypeVar
 
 from bertkit.errors import ConfigError
@@ -87,6 +88,12 @@ def say(message: str = "") -> None:
         _shown._bar.console.print(escape_controls(message), markup=False, highlight=False, soft_wrap=True)
     else:
         _write(f"{message}\n")
+
+
+@lru_cache(maxsize=256)
+def say_once(message: str) -> None:
+    """:func:`say`, but a message that was said lately is not repeated: what is found each time a file is read."""
+    say(message)
 
 
 def progress(items: Iterable[T], *, label: str, unit: str = "items") -> Iterator[T]:

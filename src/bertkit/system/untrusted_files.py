@@ -108,7 +108,7 @@ def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
     try:
         content = json.loads(
             text.decode("utf-8"),
-            object_pairs_hook=_unique,
+            object_pairs_hook=unique_names,
             parse_constant=_no_constant,
             parse_int=whole_number,
             parse_float=number,
@@ -160,11 +160,16 @@ def _check_depth(content: Any) -> None:
     raise ValueError(f"it is nested too deeply (more than {MAX_DEPTH} levels)")
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+class RepeatedNameError(ValueError):
+    """An object of JSON has a name more than once, so that all of its values but one would be lost."""
+
+
+def unique_names(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """The object of these names and values; RepeatedNameError for a name that occurs more than once."""
     content = dict(pairs)
     if len(content) != len(pairs):
         times = Counter(name for name, _ in pairs)
-        raise ValueError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
+        raise RepeatedNameError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
     return content
 
 

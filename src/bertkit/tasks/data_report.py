@@ -122,14 +122,23 @@ def shares(counts: Mapping[str, int], limit: int = 12) -> str:
     return ", ".join(f"{name} {count:,} ({100 * count / total:.1f} %)" for name, count in shown)
 
 
-def label_warnings(names: Iterable[str]) -> tuple[str, ...]:
-    """A line for labels that differ only in case and blanks, and for labels that look like a missing value."""
+def label_warnings(names: Iterable[str], merge: str = "", drop: str = "") -> tuple[str, ...]:
+    """A line for labels that differ only in case and blanks, and for labels that look like a missing value.
+
+    ``merge``, ``drop``: options that would merge the first, and leave the others out.
+    """
     listed = list(names)
     same = grouped([" ".join(name.casefold().split()) for name in listed], listed)
     lines = [
         f"NEAR-EQUAL LABELS: {', '.join(map(repr, sorted(group)))} differ only in case or blanks; are they the same?"
+        + (f" {merge} makes them one" if merge else "")
         for group in same.values()
         if len(group) > 1
     ]
-    lines += [f"LABEL {name!r} looks like a missing value; is it a label?" for name in listed if looks_missing(name)]
+    lines += [
+        f"LABEL {name!r} looks like a missing value; is it a label?"
+        + (f" {drop} {name!r} leaves it out" if drop else "")
+        for name in listed
+        if looks_missing(name)
+    ]
     return tuple(lines)

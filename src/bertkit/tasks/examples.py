@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +25,32 @@ Row = dict[str, Fact]
 _WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
 
 
+#: What stands for rows in memory in place of a file's name.
+_IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
+
+
+def is_in_memory(source: str | Path) -> bool:
+    """Whether a source is rows in memory, and not a file."""
+    return _IN_MEMORY.fullmatch(str(source)) is not None
+
+
+def row_name(source: str | Path, row: int) -> str:
+    """``line N``; rows in memory are counted from 0, as their library does."""
+    return f"row {row} (counted from 0)" if is_in_memory(source) else f"line {row}"
+
+
 def place_of(source: str | Path, row: int, unit: str = "object") -> str:
     """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
+    if is_in_memory(source):
+        return f"{source}: {row_name(source, row)}"
     return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 
 
 class Located(Protocol):
-    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1."""
+    """Where an example came from: its file, and the line, or record in Parquet, where it begins, counted from 1.
+
+    Rows in memory are counted from 0.
+    """
 
     __slots__ = ()
 
@@ -69,13 +89,17 @@ class Example(Located):
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row that cannot be used: its place and number, the kind of fault, the message, and what could be done."""
+    """A row that is not used: its place and number, the kind of fault, the message, and what could be done.
+
+    asked: it is no bad row; its label is left out, as the user asked.
+    """
 
     where: str
     row: int
     kind: str
     message: str
     advice: str = ""
+    asked: bool = False
 
 
 class Examples(list[ExampleT], Generic[ExampleT]):
@@ -84,7 +108,7 @@ class Examples(list[ExampleT], Generic[ExampleT]):
     Attributes:
         path: the file read.
         split: train, dev or test.
-        skipped: rows left out under ``on_error="skip"``, each with its reason; empty otherwise.
+        skipped: rows left out under ``on_error="skip"`` or because their label is, each with its reason.
     """
 
     def __init__(
@@ -98,6 +122,16 @@ class Examples(list[ExampleT], Generic[ExampleT]):
         self.path = path
         self.split = split
         self.skipped = tuple(skipped)
+
+    @property
+    def bad(self) -> list[SkippedRow]:
+        """Those of :attr:`skipped` that are bad rows."""
+        return [row for row in self.skipped if not row.asked]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows were left out as asked, by their labels."""
+        return dict(Counter(row.kind for row in self.skipped if row.asked))
 
 
 def sample_of(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:

@@ -5,11 +5,17 @@ A kind that has such options has its class in ``tasks/KIND/columns.py``. It make
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from bertkit.config.file_columns import EncodedOptions, FileOptions, Option, TextTable
+from bertkit.errors import ConfigError
+from bertkit.habit_table import remedy
+from bertkit.system.validated_settings import explain_validation
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
 
@@ -48,11 +54,14 @@ class EncodedFiles(EncodedOptions, OwnFiles):
         return task
 
     def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
-        """As always, but by the encoding of another file UTF-8 would be misread without an error."""
+        """As always, but by the encoding of another file UTF-8 would be misread, and its sheet may not be there."""
         if model.task is None or model.task.name != name or self.given:
             return self.task(name, data, on_error)
         task = cast(Any, model.task)
-        return self._encoded(task if model.learned else replace(task, columns=replace(task.columns, encoding=None)))
+        if not model.learned:
+            other = {name: None for name in ("encoding", "sheet") if hasattr(task.columns, name)}
+            task = replace(task, columns=replace(task.columns, **other))
+        return self._encoded(task)
 
     def _encoded(self, task: Any) -> Task:
         columns = task.columns if self.encoding is None else replace(task.columns, encoding=self.encoding)
@@ -74,14 +83,39 @@ def files_of(form: str) -> type[OwnFiles]:
     return cast("type[OwnFiles]", part_of(form, "columns") or OwnFiles)
 
 
-def task_of(name: str, data: str | Path) -> Task:
+def task_of(
+    name: str, data: str | Path, *, on_error: OnError = "raise", settings: Collection[str] = (), **options: object
+) -> Task:
     """The task of that name; one that is made from files, such as ``csv`` or ``ner``, is made from ``data``.
 
+    ``options`` are those that the command line has for the task's files, such as ``text="body"``; ``settings`` are
+    other names that could have been meant.
+
     Raises:
-        ConfigError: an unknown name, with the nearest known one.
+        ConfigError: an unknown name or option, with the nearest known one.
         DataError: files from which no task can be made, as :func:`csv_task` and :func:`ner_task`.
     """
-    return files_of(form_of(name))().task(name, Path(data))
+    kind = files_of(form_of(name))
+    taken = kind.taken_by(name)
+    for option in options.keys() - taken:
+        takes = f"it takes {', '.join(taken)}" if taken else "its files are read without any"
+        meant = remedy("settings", option, [*taken, *settings])
+        raise ConfigError(f"task {name} has no option or setting {option!r}{meant}; to read data {takes}")
+    hints = get_type_hints(kind)
+    try:
+        files = TypeAdapter(kind).validate_python({name: _typed(value, hints[name]) for name, value in options.items()})
+    except ValidationError as error:
+        raise ConfigError(explain_validation(error, taken)) from None
+    return files.task(name, data if isinstance(data, Path) else Path(data), on_error)
+
+
+def _typed(value: object, kind: object) -> object:
+    """A value as on the command line: names of columns are text, several of them separated by commas."""
+    if get_origin(kind) is tuple:  # of an option that may be repeated
+        return [value] if isinstance(value, str) else value
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value) if type(value) is int and int not in (kind, *get_args(kind)) else value
 
 
 def who_takes(option: str) -> str:

@@ -122,9 +122,12 @@ def form_of(name: str) -> str:
 def task_to_dict(task: Task) -> dict[str, Any]:
     """Plain data for a run folder's JSON; :func:`task_from_dict` reads it back."""
     values = asdict(cast(Any, task))
+    if values.get("cleaning", ...) is None:
+        del values["cleaning"]  # as in run folders without it
     columns = values.get("columns", {})
-    if columns.get("encoding") is None:
-        columns.pop("encoding", None)  # run folders of version 0.1.0 do not have it
+    for name in ("encoding", "sheet"):
+        if columns.get(name) is None:
+            columns.pop(name, None)  # run folders of version 0.1.0 do not have it
     return values if task.form == "text" else {"kind": task.form, **values}
 
 

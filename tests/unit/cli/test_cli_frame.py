@@ -417,6 +417,7 @@ COUNTS = {
     "rerank q d --model m": "top_k",
     "search build i f --model m": "passage_tokens passage_overlap-",
     "search query i q": "top_k",
+    "evaluate csv --data d --model m": "min_rows",
     "export m --out o": "opset",
     "shrink m --out o": "min_count",
     "similarity t u --model m": "top_k",
@@ -500,8 +501,11 @@ def test_texts_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = tmp_path / "texts.txt"
     file.write_bytes("café\nthé\n".encode("cp1252"))
     assert list(options.read_texts((), options.Source(file, TextColumns(encoding="cp1252")))) == ["café", "thé"]
-    with pytest.raises(errors.DataError, match=r"texts\.txt:1: .*0xe9, is not UTF-8.*--encoding cp1252"):
+    assert list(options.read_texts((), options.Source(file))) == ["café", "thé"]
+    file.write_bytes(b"caf\x81\n")
+    with pytest.raises(errors.DataError, match=r"texts\.txt:1: .*0x81, is not UTF-8.*--encoding "):
         list(options.read_texts((), options.Source(file)))
+    file.write_bytes("café\nthé\n".encode("cp1252"))
     with pytest.raises(errors.ConfigError, match="unknown encoding 'cp12'"):
         list(options.read_texts((), options.Source(file, TextColumns(encoding="cp12"))))
     file.write_text("café\nthé\n", encoding="utf-16")  # its mark says so

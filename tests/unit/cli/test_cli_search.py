@@ -158,11 +158,16 @@ def test_clusters_and_topics(run: Any, model: str, tmp_path: Path) -> None:
 
 def test_duplicates(run: Any, model: str, tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("a good film\nthe end\nA  good film\ngreat great start\n", encoding="utf-8")
-    found = run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--json")
+    pairs = ["duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--pairs"]
+    found = run(*pairs, "--json")
     assert found[0]["kind"] == "same"
     assert found[0]["places"] == ["d.txt:1", "d.txt:3"]
     assert [each["kind"] for each in found[1:]] == ["similar"] * 3
-    assert len(run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--limit", "1").splitlines()) == 2
+    assert len(run(*pairs, "--limit", "1").splitlines()) == 2
+    (group,) = run("duplicates", "d.txt", "--model", model, "--threshold", "-0.99", "--json")
+    assert group["places"] == ["d.txt:1", "d.txt:2", "d.txt:3", "d.txt:4"]
+    assert group["scores"][0] == group["scores"][2] == 1.0
+    assert "leave --pairs out" in run(*pairs, "--out", "d.xlsx", code=2)
     assert "--threshold 2.0 is not a cosine" in run("duplicates", "d.txt", "--model", model, "--threshold", "2", code=2)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -201,11 +202,14 @@ def test_the_folder_of_the_output_is_made(model: Path, tmp_path: Path) -> None:
 def table(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
+    if path.suffix == ".xlsx":
+        header, *rows = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+        return [dict(zip(header, row, strict=True)) for row in rows]
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".xlsx"])
 def test_tables_have_the_columns_of_all_rows(
     model: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +221,7 @@ def test_tables_have_the_columns_of_all_rows(
     assert predict_file(model, source, out) == 4
     rows = table(out)
     assert [row["late"] for row in rows] == (["", "", "x", ""] if suffix == ".csv" else [None, None, "x", None])
-    assert [str(row["n"] or "") for row in rows] == ["", "1" if suffix == ".csv" else "1.0", "", "0.5"]
+    assert [str(row["n"] or "") for row in rows] == ["", "1.0" if suffix == ".parquet" else "1", "", "0.5"]
 
 
 def test_what_parquet_cannot_hold_is_named_before_anything_is_predicted(
@@ -327,7 +331,7 @@ def test_an_unfinished_file_without_rows_is_no_obstacle(model: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet", ".xlsx"])
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_stopped_file_is_resumed_to_the_same_content(
     model: Path, tmp_path: Path, suffix: str, torn: bool, monkeypatch: pytest.MonkeyPatch

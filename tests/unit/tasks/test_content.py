@@ -47,6 +47,12 @@ NER = TokenTask("ner", ("PER",), ConllColumns())
             (("Ann",), " ", [("PER", 0, 1)]),
             TaggedExample(("Ann",)),
         ),
+        (
+            "ner",
+            TaggedExample(("Ann",), (), **PLACE, spacing=("", " ")),
+            (("Ann",), " ", [], ("", " ")),
+            TaggedExample(("Ann",)),
+        ),
     ],
 )
 def test_content_is_what_a_model_and_its_scores_see(task: str, example: Any, content: object, unlabelled: Any) -> None:

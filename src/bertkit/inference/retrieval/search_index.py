@@ -5,21 +5,25 @@ Letters of the array shapes: Q queries, K hits, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 
+from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError, counted
+from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.pipeline_inputs import is_whole
+from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
 from bertkit.inference.retrieval.index_files import (
     AGAIN,
     MANIFEST,
     Block,
     Manifest,
+    NumberType,
     Row,
     Stored,
     check_sizes,
@@ -28,11 +32,14 @@ from bertkit.inference.retrieval.index_files import (
     read_rows,
     read_vectors,
 )
-from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
+from bertkit.inference.retrieval.index_writer import Changes, IndexWriter
+from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name, refuse_truncated
 from bertkit.metrics.bm25 import BM25
 from bertkit.metrics.fusion import SHARE, best_of, mixed
 from bertkit.metrics.nearest import nearest
 from bertkit.ragged import Floats, Ints
+from bertkit.system.device import Device
+from bertkit.system.model_sources import INCLUDED
 from bertkit.system.paths import user_path
 
 #: What a search goes by.
@@ -71,14 +78,36 @@ class Hit(NamedTuple):
         return {**(self.more or {}), "id": self.id, "text": self.text, "source": self.source, "score": self.score}
 
 
+class IndexMaking(TypedDict, total=False):
+    """How the vectors of an index are made, see :class:`~bertkit.inference.retrieval.text_vectors.TextEncoder`.
+
+    number_type: how they are stored: float32, or float16 in half the space, or int8 in a quarter.
+    truncate: read only the beginning of texts that are too long; otherwise they are a TextError.
+    """
+
+    pooling: Pooling
+    prompt: str | None
+    query_prompt: str | None
+    max_length: int | None
+    number_type: NumberType
+    truncate: bool
+    device: Device
+    precision: Precision
+    threads: int | None
+
+
 class SearchIndex:
-    """A finished index, read-only; see :mod:`bertkit.inference.retrieval.index_files`.
+    """A finished index; see :mod:`bertkit.inference.retrieval.index_files`.
 
     The vectors are mapped into memory; the checksum of each block is compared when it is first read. What another
-    process changes is seen by an index that is opened afterwards.
+    process changes is seen by an index that is opened afterwards. Example::
+
+        index = SearchIndex.build("index", ["a text", "another one"], model="bertkit-tiny-en")
+        index.add({"id of a text": "a third text"})
+        print(index.search("which text?", top_k=2))
 
     Args:
-        folder: made by ``bertkit search build`` or :class:`~bertkit.inference.retrieval.index_writer.IndexWriter`.
+        folder: made by :meth:`build` or ``bertkit search build``.
         model: the model that it was built with, if it is no longer where it was.
         computing: ``device``, ``precision``, ``threads`` for the model.
 
@@ -96,6 +125,83 @@ class SearchIndex:
             check_sizes(self.path, block)
         self._model, self._computing = model, computing
         self._vectors: dict[int, Stored] = {}
+
+    @classmethod
+    def build(
+        cls,
+        folder: str | Path,
+        texts: GivenTexts,
+        model: str | Path = INCLUDED,
+        *,
+        text: str | None = None,
+        id: str | None = None,
+        **making: Unpack[IndexMaking],
+    ) -> Self:
+        """A new index of texts in memory; called again after a kill, it keeps what is finished and right.
+
+        Args:
+            folder: new or empty.
+            texts: a list or a column of texts, whose ids are their numbers, ``"0"``, ``"1"`` ...; a mapping of ids to
+                texts; a list of dicts, a dict of lists, or a frame (pandas, polars, Arrow, datasets).
+            model: an encoder: a folder or a name on the Hub. The index remembers it.
+            text: name of the column of texts; None: ``"text"``, ``"sentence"`` or the only column.
+            id: name of the column of ids; None: ``"id"``, if it is there.
+            **making: see :class:`IndexMaking`.
+
+        Raises:
+            TextError: a text that is empty or too long; the message has the number of its row, from 0.
+            InputError: no such column, a row without an id.
+            DataError: two texts with one id.
+            ConfigError: a finished index in ``folder``, or other files.
+        """
+        own: dict[str, Any] = dict(making)
+        number_type, truncate = own.pop("number_type", "float32"), own.pop("truncate", False)
+        rows = located_texts(listed_texts(texts, text, id))  # wrong ones are told before the model is loaded
+        encoder = TextEncoder(model, by_products=True, **own)
+        with IndexWriter(folder, encoder, truncate=truncate) as writer:
+            writer.build(rows, model_name(model), number_type)
+        opened = cls(folder, **{name: own[name] for name in ("device", "precision", "threads") if name in own})
+        opened.encoder = encoder
+        return opened
+
+    def add(
+        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
+    ) -> Changes:
+        """Add texts, given as for :meth:`build`; those without ids are numbered on.
+
+        A text with an id of the index is left alone if it says the same, and a DataError otherwise.
+        """
+        listed = listed_texts(texts, text, id)
+        rows = located_texts(listed, self._next_number() if listed.ids is None else 0)
+        return self._changed(lambda writer: writer.add(rows), truncate)
+
+    def update(
+        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
+    ) -> Changes:
+        """Make the index what these texts say, given as for :meth:`build`; only what has changed is encoded.
+
+        Texts that came from memory and are not among these are removed; those of files stay.
+        """
+        rows = located_texts(listed_texts(texts, text, id))
+        return self._changed(lambda writer: writer.update(rows, [MEMORY]), truncate)
+
+    def delete(self, ids: str | Iterable[str | int]) -> Changes:
+        """Remove texts by their ids; an id that is not there is an InputError, and nothing is removed."""
+        names = [ids] if isinstance(ids, str) else [str(each) for each in ids]
+        return self._changed(lambda writer: writer.delete(names), truncate=False, encodes=False)
+
+    def _changed(self, change: Callable[[IndexWriter], Changes], truncate: bool, *, encodes: bool = True) -> Changes:
+        with IndexWriter(self.path, self.encoder if encodes else None, truncate=truncate) as writer:
+            self._vectors.clear()  # a file that is mapped cannot be deleted everywhere
+            done = change(writer)
+        self.manifest = read_manifest(self.path)
+        vars(self).pop("_words", None)
+        return done
+
+    def _next_number(self) -> int:
+        """The first number that is above all ids that are numbers."""
+        ids = (row.id for block in self.manifest.blocks for row in read_rows(self.path, block).values())
+        return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
 
     def __len__(self) -> int:
         """Number of texts."""

@@ -115,8 +115,8 @@ def compare_methods(
     there = workflow.splits(data)
     name = _split_of(split, there)
     rows = workflow.read(data, name, on_error=on_error)
-    if rows.skipped:
-        say(f"left out {counted(len(rows.skipped), 'bad row')}; the first: {rows.skipped[0].message}")
+    if bad := rows.bad:
+        say(f"left out {counted(len(bad), 'bad row')}; the first: {bad[0].message}")
     if not workflow.has_labels(rows):
         raise DataError(f"{rows.path} has no labels, so there is nothing to score")
     right = task.label_array([row.label for row in rows]).astype(np.int64)

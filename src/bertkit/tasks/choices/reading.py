@@ -22,7 +22,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, counted, shorten
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.choices.task import ChoiceExample
-from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.examples import Examples, Split, row_name
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import (
@@ -148,9 +148,8 @@ class _Rows:
             self._num_choices = len(choices), line
         expected, first = self._num_choices
         if len(choices) != expected:
-            message = (
-                f"{counted(len(choices), 'choice')}, but {expected} in line {first}: all rows must have the same number"
-            )
+            there = f"{expected} in {row_name(self._path, first)}"
+            message = f"{counted(len(choices), 'choice')}, but {there}: all rows must have the same number"
             raise RowError("number of choices", message)
         label = None if columns.label is None else self._label(values[columns.label], keys)
         return ChoiceExample(context, start, choices, label, line, str(self._path))

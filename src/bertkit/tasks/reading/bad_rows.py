@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError, counted
-from bertkit.tasks.examples import Located, SkippedRow, place_of
+from bertkit.tasks.examples import Located, SkippedRow, is_in_memory, place_of
 
 OnError = Literal["raise", "skip"]
 #: Bad rows that an error message lists.
 SHOWN = 10
-ADVICE = "Correct the file, or leave bad rows out with on_error='skip' (--on-error skip)"
+ADVICE = "Correct {what}, or leave bad rows out with on_error='skip' (--on-error skip)"
 
 
 class RowError(Exception):
@@ -49,12 +49,19 @@ class BadRows:
             raise DataError(_sentences(found.message, advice))
         self.skipped.append(found)
 
+    def leave_out(self, path: Path, row: int, label: str) -> None:
+        """Note a row that is left out because its label is, as the user asked."""
+        where = place_of(path, row, self._unit)
+        self.skipped.append(SkippedRow(where, row, f"label {label!r}", f"{where}: label {label!r}", asked=True))
+
     def finish(self, path: Path, usable: int, nothing: str) -> None:
         """At the end of a file raise DataError if there are bad rows not to skip, or no usable ones (``nothing``)."""
-        count = len(self.skipped)
-        if self.skipped and self._raises:
-            shown = self.skipped[:SHOWN]
-            advice = _sentences(*dict.fromkeys(row.advice for row in shown), ADVICE)
+        bad = [row for row in self.skipped if not row.asked]
+        count = len(bad)
+        if bad and self._raises:
+            shown = bad[:SHOWN]
+            advice = ADVICE.format(what="the data" if is_in_memory(path) else "the file")
+            advice = _sentences(*dict.fromkeys(row.advice for row in shown), advice)
             if count == 1:
                 raise DataError(_sentences(shown[0].message, advice))
             lines = [f"{path}: {counted(count, 'row')} cannot be used:"]
@@ -64,7 +71,7 @@ class BadRows:
         if not usable:
             if not count:
                 raise DataError(nothing)
-            first = self.skipped[0]
+            first = bad[0]
             raise DataError(
                 _sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
             )
@@ -87,6 +94,8 @@ def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str
         )
 
 
+HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
+REMOVE = "Remove half characters"
 #: Texts that mean "no value" wherever the other values are numbers.
 _NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")

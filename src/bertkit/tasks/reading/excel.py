@@ -5,41 +5,67 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import date, time
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from bertkit.errors import DataError
+from bertkit.config.file_columns import Columns
+from bertkit.errors import DataError, counted, did_you_mean, shorten
+from bertkit.system.console import say_once
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, MAX_UNPACKED, seekable
+from bertkit.tasks.reading.splits import must_be_readable
 
 _CHUNK = 1 << 20
+#: Rows with cells among which the header is.
+HEAD_ROWS = 20
+#: How a workbook of Excel 2003 and older begins, and one with a password.
+_OLD = b"\xd0\xcf\x11\xe0"
+_ANY = Columns(())
 
 
 class ExcelTable:
-    """The first sheet of an Excel workbook that is not empty; its first row that is not empty names the columns.
+    """A sheet of an Excel workbook: the one that ``layout`` names, else the first one that is not empty.
 
-    Cells are read as the text that a CSV file would hold, formulas as the values that were saved with them, and rows
-    have the numbers that Excel shows. Cells behind the last column with a name are not looked at.
+    The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an
+    empty one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells. A row that
+    has the columns that ``layout`` names is the header in any case. Cells are read as the text that a CSV file would
+    hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Cells behind the
+    last column with a name are not looked at.
+
+    Attributes:
+        note: what was chosen of several sheets, and which rows are titles, as a sentence; else "".
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layout: Columns = _ANY) -> None:
         self.path = path
+        self._wanted, self._sheet, self._others = layout.sheet, "", 0
+        must_be_readable(path)
         _check_sizes(path)
-        header = next(self._cells(), None)
-        if header is None:
-            raise DataError(f"{path} is empty: expected a sheet with a header and rows")
-        used = [place for place, name in enumerate(header[1]) if name.strip()]
-        self.columns = tuple(header[1][place].strip() for place in used)
+        first = list(islice(self._cells(), HEAD_ROWS))
+        if not first:
+            which = "" if layout.sheet is None else f" in sheet {self._sheet!r}"
+            raise DataError(f"{path} is empty{which}: expected a sheet with a header and rows")
+        self.header_row, header = first[_find_header(first, (*layout.text, *layout.label))]
+        titles = sum(row < self.header_row for row, _ in first)
+        parts = [f"the sheet is {self._sheet!r}, of {self._others + 1}"] if self._others else []
+        if titles:
+            parts.append(f"the header is row {self.header_row}; {counted(titles, 'row')} above it taken for a title")
+        self.note = ", ".join(parts)
+        names = [_text(value).strip() for value in header]
+        used = [place for place, name in enumerate(names) if name]
+        self.columns = tuple(names[place] for place in used)
         self._places = dict(zip(self.columns, used, strict=True))
+        if self.note:
+            say_once(f"{path}: {self.note}" + ("" if layout.sheet or not self._others else " (--sheet)"))
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`; empty rows are passed over."""
         places = [self._places[name] for name in names]
-        cells = self._cells(max(self._places.values(), default=0) + 1)
-        next(cells)
-        for row, values in cells:
-            yield row, tuple(values[place] if place < len(values) else "" for place in places)
+        for row, values in self._cells(max(self._places.values(), default=0) + 1):
+            if row > self.header_row:
+                yield row, tuple(_text(values[place]) if place < len(values) else "" for place in places)
 
-    def _cells(self, width: int | None = None) -> Iterator[tuple[int, list[str]]]:
+    def _cells(self, width: int | None = None) -> Iterator[tuple[int, list[Any]]]:
         """Number and cells of each row of the sheet that has any, of the first ``width`` columns."""
         from openpyxl.reader.excel import ExcelReader
 
@@ -53,12 +79,14 @@ class ExcelTable:
                 for sheet, part in reader.parser.find_sheets():
                     if part.target not in reader.valid_files:  # openpyxl passes over it
                         raise SheetError(f"it lacks the sheet {sheet.name!r} ({part.target})")
-                for sheet in reader.wb.worksheets:
+                self._others = len(reader.wb.worksheets) - 1
+                for sheet in self._chosen(reader.wb.worksheets):
                     place, row = f"sheet {sheet.title!r}", 0
+                    self._sheet = sheet.title
                     for row, values in SheetRows(sheet).rows(width):
                         if any(value is not None for value in values):
                             found = True
-                            yield row, [_text(value) for value in values]
+                            yield row, values
                     if found:
                         return
             finally:
@@ -70,11 +98,59 @@ class ExcelTable:
         except Exception as error:  # openpyxl raises whatever a wrong file leads it to
             raise _unreadable(self.path, error, f"{place}, after row {row}" if row else place) from error
 
+    def _chosen(self, sheets: Sequence[Any]) -> Sequence[Any]:
+        if self._wanted is None:
+            return sheets
+        names = [sheet.title for sheet in sheets]
+        numbers = [number for number, name in enumerate(names) if name == self._wanted]
+        numbers = numbers or [n for n, name in enumerate(names) if name.casefold() == self._wanted.casefold()]
+        if not numbers and self._wanted.isdecimal() and 1 <= int(self._wanted) <= len(names):
+            numbers = [int(self._wanted) - 1]
+        if not numbers:
+            raise DataError(
+                f"{self.path} has no sheet {self._wanted!r}{did_you_mean(self._wanted, names)}; its sheets are "
+                f"{shorten(names, limit=20)}"
+            )
+        return [sheets[numbers[0]]]
+
+
+def _find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> int:
+    """Which of the first rows with cells is the header, by the rule of :class:`ExcelTable`."""
+    names = [{_text(value).strip().casefold() for value in values} for _, values in rows]
+    wanted = {name.casefold() for name in named if name}
+    if wanted and any(wanted & found for found in names):
+        return max(range(len(rows)), key=lambda place: (len(wanted & names[place]), -place))
+    filled = [[value for value in values if value is not None and _text(value).strip()] for _, values in rows]
+    place = 0
+    while True:
+        gaps = [n for n in range(place, len(rows) - 1) if rows[n][0] + 1 < rows[n + 1][0]]  # rows above an empty one
+        after = place + 1 if len(filled[place]) == 1 else gaps[0] + 1 if gaps else len(rows)
+        above = max(map(len, filled[place:after]))
+        below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
+        if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
+            return place
+        place = below
+
+
+def _check_kind(path: Path, stream: BinaryIO) -> None:
+    """DataError for an old workbook, or one with a password, which have the same container."""
+    if stream.read(len(_OLD)) != _OLD:
+        stream.seek(0)
+        return
+    if "EncryptedPackage".encode("utf-16-le") in stream.read(MAX_UNPACKED):
+        raise DataError(
+            f"{path} is protected by a password. Remove it in Excel (File, Info, Protect Workbook, Encrypt with "
+            "Password: leave it empty), and save the workbook"
+        )
+    raise DataError(f"{path} is a workbook of Excel 2003 or older (.xls). Save it as .xlsx, or the sheet as .csv")
+
 
 def _check_sizes(path: Path) -> None:
     """DataError for a workbook that would fill the memory: by its size, or by that of a cell."""
     try:
-        with seekable(path) as stream, zipfile.ZipFile(stream) as archive:
+        with seekable(path) as stream:
+            _check_kind(path, stream)
+            archive = zipfile.ZipFile(stream)
             members = archive.infolist()
             if sum(member.file_size for member in members) > MAX_UNPACKED:  # never more is unpacked than it says
                 raise DataError(f"{path}: unpacked it has more than {MAX_UNPACKED >> 30} GiB; save the sheet as .csv")

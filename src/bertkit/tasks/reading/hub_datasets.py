@@ -23,6 +23,7 @@ from bertkit.system.atomic_files import draft_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
 from bertkit.system.paths import cache_root
+from bertkit.tasks.reading.given_rows import Given, names_in_metadata
 
 #: Prefix of a name on the Hub, so that names and paths are never confused.
 PREFIX = "hub:"
@@ -233,12 +234,11 @@ def _join(parts: Sequence[Path], target: Path) -> None:
 
 def label_names(path: Path, column: str) -> tuple[str, ...] | None:
     """Label names of a column in the metadata of a Parquet file from the Hub, in order; None if it has none."""
+    if isinstance(path, Given):
+        return path.names_of_labels.get(column)
     import pyarrow.parquet as pq
 
     try:
-        notes = pq.read_schema(path).metadata or {}
-        feature = json.loads(notes[b"huggingface"])["info"]["features"][column]
-        names = feature.get("names") or feature["feature"]["names"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return names_in_metadata(pq.read_schema(path).metadata or {}, column)
+    except (OSError, ValueError):
         return None
-    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

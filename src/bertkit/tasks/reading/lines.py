@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import io
 import lzma
 import zlib
@@ -14,6 +12,7 @@ from typing import BinaryIO, cast
 
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.encodings import HEAD, LEGACY, encoding_of, guess_of, legacy_encoding, open_binary
 
 #: Compressions that may follow the kind of a file, as in ``train.tsv.xz``.
 COMPRESSIONS = (".xz", ".gz", ".bz2")
@@ -25,17 +24,6 @@ MAX_FIELD = 10_000_000
 MAX_UNPACKED = 1 << 30
 #: What reading a damaged or unreadable file raises.
 DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
-
-def open_binary(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed by its name. Damage inside a compressed file shows while reading."""
-    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
-    try:
-        return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
-    except OSError as error:
-        raise DataError(f"cannot open {path}: {error.strerror or error}") from None
 
 
 def seekable(path: Path) -> BinaryIO:
@@ -57,7 +45,7 @@ def check_file(path: Path) -> None:
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Refuse an encoding of which Python knows nothing, with a ConfigError; None means UTF-8."""
+    """Refuse an encoding of which Python knows nothing, with a ConfigError; None: none is given."""
     try:
         b"a".decode(encoding or "utf-8", "replace")
     except (LookupError, ValueError):
@@ -67,20 +55,18 @@ def check_encoding(encoding: str | None) -> None:
         ) from None
 
 
-def _marked(head: bytes) -> str | None:
-    """The encoding that a byte order mark indicates."""
-    return "utf-8-sig" if head.startswith(_UTF8_MARK) else "utf-16" if head.startswith(_UTF16_MARKS) else None
-
-
-def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> tuple[str, str]:
-    """What byte is wrong, counted from ``start``; and what to do."""
+def _explain(path: Path, error: UnicodeDecodeError, encoding: str, start: int) -> tuple[str, str]:
+    """What byte is wrong, counted from ``start``, with the words there in two encodings; and what to do."""
     utf8 = encoding.startswith("utf-8")
     name = "UTF-8" if utf8 else encoding
-    advice = "its encoding, often cp1252 for a file from Excel:" if utf8 else "another encoding, such as"
-    other = "latin-1" if codecs.lookup(encoding).name == "cp1252" else "cp1252"
+    seen = guess_of(path).candidates if utf8 else {}
+    other = next(iter(seen), "latin-1" if codecs.lookup(encoding).name == LEGACY else LEGACY)
+    often = ", often cp1252 for a file from Excel" if other == LEGACY else ""
+    words = ", ".join(f"{words!r} in {name}" for name, words in seen.items())
     return (
-        f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}",
-        f"Give {advice} encoding='{other}' (--encoding {other})",
+        f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}"
+        + (f"; the first words that are not: {words}" if seen else ""),
+        f"Give {'its' if utf8 else 'another'} encoding{often}: encoding='{other}' (--encoding {other})",
     )
 
 
@@ -92,19 +78,22 @@ def read_text(path: Path, encoding: str | None = None) -> str:
             raw = stream.read()
     except DAMAGED as error:
         raise DataError(f"{path}: damaged or cut short: {error}") from None
-    name = _marked(raw[:4]) or encoding or "utf-8"
+    name = encoding_of(path, raw[:HEAD], encoding)
     try:
-        return raw.decode(name)
+        return raw.decode(name).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        if encoding is None and name == "utf-8" and (found := legacy_encoding(path)):
+            return raw.decode(found)
         start = raw.rfind(b"\n", 0, error.start) + 1
         line = raw.count(b"\n", 0, start) + 1
-        raise DataError(f"{path}:{line}: {'. '.join(_explain(error, name, start))}") from None
+        raise DataError(f"{path}:{line}: {'. '.join(_explain(path, error, name, start))}") from None
 
 
 class Lines:
     """The lines of a file, plain or compressed, with their ends; ``number`` of them read so far.
 
-    A byte order mark of UTF-8 or UTF-16 takes precedence over the encoding and is removed. ``damaged`` has the lines
+    A byte order mark of UTF-8 or UTF-16 takes precedence over the encoding and is removed; without either see
+    :mod:`bertkit.tasks.reading.encodings`. ``damaged`` has the lines
     with wrong bytes, until :meth:`report_damage` reports them.
     """
 
@@ -114,16 +103,16 @@ class Lines:
         self.number = 0
         self.damaged: dict[int, tuple[str, str, str]] = {}
         self._bad = bad
+        self._given = encoding
         self._encoding = encoding or "utf-8"
 
     def __iter__(self) -> Iterator[str]:
         try:
             with open_binary(self.path) as stream:
-                marked = _marked(cast(io.BufferedReader, stream).peek(4))
-                if marked == "utf-8-sig":
-                    stream.read(len(_UTF8_MARK))
-                    marked = "utf-8"
-                self._encoding = marked or self._encoding
+                self._encoding = encoding_of(self.path, cast(io.BufferedReader, stream).peek(HEAD), self._given)
+                if self._encoding == "utf-8-sig":
+                    stream.read(3)
+                    self._given = self._encoding = "utf-8"
                 if codecs.lookup(self._encoding).name.startswith(("utf-16", "utf-32")):
                     for text in io.TextIOWrapper(stream, self._encoding, newline="\n"):
                         self.number += 1
@@ -145,8 +134,11 @@ class Lines:
         try:
             return raw.decode(self._encoding)
         except UnicodeDecodeError as error:
+            if self._given is None and self._encoding == "utf-8" and (found := legacy_encoding(self.path)):
+                self._encoding = found  # all lines before are ASCII
+                return raw.decode(found)
             kind = "not UTF-8" if self._encoding == "utf-8" else f"not {self._encoding}"
-            self._damage(kind, *_explain(error, self._encoding, 0))
+            self._damage(kind, *_explain(self.path, error, self._encoding, 0))
             return raw.decode("utf-8", "surrogateescape")
 
     def _damage(self, kind: str, message: str, advice: str) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.examples import SPLITS, Split
+from bertkit.tasks.reading.given_rows import Given
 from bertkit.tasks.reading.hub_datasets import local_data
 from bertkit.tasks.reading.lines import COMPRESSIONS
 
 #: Kinds of table that can be read.
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet", ".json", ".xlsx")
+#: What the name of the file begins with by which Excel says that a workbook is open.
+LOCK = "~$"
 #: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``, and in a folder
 #: precede, as in ``easy_train``. The test sets of CoNLL-2003 are ``eng.testa`` (dev) and ``eng.testb``.
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
@@ -47,6 +51,7 @@ class FileRules:
         versions never are.
     loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); the only
         file of a folder is train whatever its name; and a file given by its path may have any suffix.
+    is_folder: whether a folder is read as one file is.
     unit: what is held out where there is no dev file, for messages.
     """
 
@@ -55,7 +60,12 @@ class FileRules:
     version: str = ""
     other_versions: tuple[str, ...] = ()
     loose: bool = False
+    is_folder: Callable[[Path], bool] = lambda path: False
     unit: str = "rows"
+
+    def is_one(self, path: Path) -> bool:
+        """Whether a path holds the data of one split: a file, or a folder that is read as one is."""
+        return path.is_file() or self.is_folder(path)
 
 
 TABLES = FileRules()
@@ -63,12 +73,16 @@ TABLES = FileRules()
 
 def kind_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str | None:
     """The one of ``suffixes`` that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for others."""
+    if isinstance(path, Given):
+        return ".parquet"  # as such a file, rows in memory have cells of any type, and perhaps names of labels
     name = _bare_name(path)
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
 def split_of(path: Path, rules: FileRules = TABLES) -> Split | None:
     """The split in a file's name, or None."""
+    if isinstance(path, Given):
+        return path.split
     found = _rank(path, rules)
     return found[0] if found else None
 
@@ -87,14 +101,20 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
+    if isinstance(data, Given):
+        for file in data.splits.values():
+            must_be_readable(file, rules)
+        return data.splits
     data = local_data(data, (task.name, *task.folders))
-    if data.is_file():
+    if rules.is_one(data):
         must_be_readable(data, rules)
         return {split_of(data, rules) or "train": data}
     if not data.is_dir():
         found = _splits_in(data.parent, rules, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
         if found:
             return found
+        if str(data).startswith("<"):
+            raise DataError(f"{data} stands for rows that a run was given in memory. Give the data again, as files")
         near = sorted(path.name for path in data.parent.iterdir()) if data.parent.is_dir() else []
         beside = f"; {data.parent} has {shorten(near, limit=8)}" if near else ""
         raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")
@@ -122,8 +142,10 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
     """The file of one split, as :func:`splits_of`. A file without a split in its name serves as any split."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
-    data = local_data(data, (task.name, *task.folders))
-    if data.is_file() and split_of(data, rules) is None:
+    if isinstance(data, Given) and data.by_split is None:
+        return data
+    data = data if isinstance(data, Given) else local_data(data, (task.name, *task.folders))
+    if rules.is_one(data) and split_of(data, rules) is None:
         must_be_readable(data, rules)
         return data
     found = splits_of(task, data, rules)
@@ -141,7 +163,7 @@ def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules
 def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path | None:
     """The file beside that of a split with ``word`` for ``matched``, as MNLI's ``dev_mismatched``; None without."""
     path = splits_of(task, data).get(split)
-    stem = _stem(path, SUFFIXES) if path is not None else ""
+    stem = "" if path is None or isinstance(path, Given) else _stem(path, SUFFIXES)
     if path is None or "matched" not in stem:
         return None
     wanted = stem.replace("matched", word)
@@ -150,7 +172,11 @@ def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path |
 
 
 def must_be_readable(path: Path, rules: FileRules = TABLES) -> None:
-    """Raise DataError if the suffix of a file is not one that can be read."""
+    """Raise DataError if the suffix of a file is not one that can be read, or it is Excel's lock file."""
+    if path.name.startswith(LOCK):
+        raise DataError(
+            f"{path} is the lock file that Excel keeps beside an open workbook; give {path.name.removeprefix(LOCK)}"
+        )
     if kind_of(path, rules.suffixes) is None and not rules.loose:
         old = path.suffix.casefold() in (".xls", ".ods", ".xlsb")
         raise DataError(
@@ -173,10 +199,13 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
     """The best file of each split; with ``beginning``, of the files whose names begin so (``-`` counts as ``_``)."""
     files, beginning = [], beginning.replace("-", "_")
     for path in sorted(folder.iterdir()):
+        if path.name.startswith(LOCK):
+            continue
         suffix = Path(_bare_name(path)).suffix
-        known = kind_of(path, rules.suffixes) or (rules.loose and any(suffix[1:] in n for n in SPLIT_NAMES.values()))
+        known = kind_of(path, rules.suffixes) or rules.is_folder(path)
+        known = known or (rules.loose and any(suffix[1:] in names for names in SPLIT_NAMES.values()))
         other = any(version in path.name for version in rules.other_versions)
-        if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
+        if known and not other and rules.is_one(path) and path.name.casefold().replace("-", "_").startswith(beginning):
             files.append(path)
     ranked: dict[Split, list[tuple[tuple[bool, int, bool], str, Path]]] = {}
     for path in files:

@@ -11,15 +11,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
-from bertkit.system.console import say
-from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.system.console import say_once
+from bertkit.system.untrusted_files import Json, RepeatedNameError, half_pair_at, unique_names
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 
@@ -34,8 +34,6 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store"
-REMOVE = "Remove half characters"
 
 
 class Table(Protocol):
@@ -49,22 +47,27 @@ class Table(Protocol):
         """``(line, values of those columns)`` of each row, from 1, in the file's order: one value a name.
 
         Values are text, or in JSON and Parquet what the file holds; the line is of Parquet and Excel the row, of a JSON
-        array the object. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
+        array the object; rows in memory are counted from 0. A row that cannot be used is reported to :class:`BadRows`
+        and, if that goes on, left out.
         """
 
 
 def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted."""
     kind = kind_of(path)
+    if layout.sheet is not None and kind != ".xlsx":
+        raise ConfigError(f"{path} is no Excel workbook and has no sheets; leave sheet={layout.sheet!r} out")
     table: Table
-    if kind in (".jsonl", ".ndjson", ".json"):
+    if isinstance(path, Given):
+        table = GivenTable(path, bad)
+    elif kind in (".jsonl", ".ndjson", ".json"):
         table = JsonTable(path, bad, layout.encoding, whole=kind == ".json")
     elif kind == ".parquet":
         table = ParquetTable(path)
     elif kind == ".xlsx":
         from bertkit.tasks.reading.excel import ExcelTable
 
-        table = ExcelTable(path)
+        table = ExcelTable(path, layout)
     elif kind in (".csv", ".tsv"):
         table = DelimitedTable(path, bad, layout, tabs=kind == ".tsv")
     else:
@@ -106,11 +109,6 @@ def column_of(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
     return next((names[0] for names in near if len(names) == 1), None)
 
 
-@lru_cache(maxsize=256)
-def _say_once(message: str) -> None:
-    say(message)
-
-
 def find_column(
     path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str, *, taken: Sequence[str] = ()
 ) -> str:
@@ -120,7 +118,7 @@ def find_column(
     if found is not None:
         if found not in wanted:
             meant = next(name for name in wanted if name.casefold() == found.casefold())
-            _say_once(f"{path}: column {found!r} is taken for {meant!r}")
+            say_once(f"{path}: column {found!r} is taken for {meant!r}")
         return found
     near = next((hint for hint in (did_you_mean(name, free[:1000]) for name in wanted) if hint), "")
     sought = " or ".join(repr(name) for name in wanted[:3])
@@ -297,7 +295,11 @@ class JsonTable:
             if (lines.damaged and lines.report_damage(lines.number, lines.number)) or not text.strip():
                 continue
             try:
-                yield lines.number, _HALF_PAIR.search(text) is not None, json.loads(text)
+                yield (
+                    lines.number,
+                    _HALF_PAIR.search(text) is not None,
+                    json.loads(text, object_pairs_hook=unique_names),
+                )
             except (ValueError, RecursionError) as error:
                 why = "; give one whole object per line, or name the file .json" if lines.number == 1 else ""
                 bad.report(self.path, lines.number, "not JSON", f"not a JSON object: {_explain(error)}{why}")
@@ -314,7 +316,7 @@ def read_json(path: Path, encoding: str | None = None) -> Json:
     """The content of a file that is JSON as a whole; a DataError if it is not, or cannot be read."""
     text = read_text(path, encoding)
     try:
-        content: Json = json.loads(text)
+        content: Json = json.loads(text, object_pairs_hook=unique_names)
     except (ValueError, RecursionError) as error:
         empty = " (the file is empty)" if not text.strip() else ""
         raise DataError(
@@ -324,7 +326,11 @@ def read_json(path: Path, encoding: str | None = None) -> Json:
 
 
 def _explain(error: Exception) -> str:
-    return str(error) if isinstance(error, (json.JSONDecodeError, RecursionError)) else "a number has too many digits"
+    return (
+        str(error)
+        if isinstance(error, (json.JSONDecodeError, RecursionError, RepeatedNameError))
+        else "a number has too many digits"
+    )
 
 
 class ParquetTable:

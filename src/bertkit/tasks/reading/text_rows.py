@@ -44,6 +44,11 @@ class FileRow(NamedTuple):
     columns: dict[str, Any]
     line: int
 
+    @property
+    def asked(self) -> str | tuple[str, str]:
+        """What a model reads: the text, or both texts."""
+        return self.text if self.pair is None else (self.text, self.pair)
+
 
 def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRow]]:
     """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""

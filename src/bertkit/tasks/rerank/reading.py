@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertkit.errors import counted
-from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.examples import Examples, Split, row_name
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in
 from bertkit.tasks.reading.tables import (
     JsonTable,
@@ -44,7 +44,7 @@ def read_rerank(task: RerankTask, path: Path, split: Split, *, on_error: OnError
     for line, values in table.rows(places.names):
         try:
             asked, row = _row(places, values, split)
-            _refuse_repeated(row, found.get(asked, {}))
+            _refuse_repeated(row, found.get(asked, {}), path)
         except RowError as fault:
             bad.report(path, line, fault.kind, str(fault))
             continue
@@ -139,10 +139,10 @@ def _gain(column: str, value: object, split: Split) -> float | None:
     return gain
 
 
-def _refuse_repeated(row: Sequence[Graded], own: dict[str, tuple[float | None, int]]) -> None:
+def _refuse_repeated(row: Sequence[Graded], own: dict[str, tuple[float | None, int]], path: Path) -> None:
     seen: set[str] = set()
     for text, _ in row:
         if text in seen or text in own:
-            place = f"in line {own[text][1]} already" if text in own else "in this row twice"
+            place = f"in {row_name(path, own[text][1])} already" if text in own else "in this row twice"
             raise RowError("repeated document", f"the query has the document {text!r:.40} {place}; one label is enough")
         seen.add(text)

@@ -18,9 +18,9 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
-from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
-from bertkit.tasks.reading.tables import HALF_PAIR, REMOVE, JsonTable, find_column, open_table, read_json
+from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, read_json
 from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -32,6 +32,13 @@ class TextFiles(LabelledTable):
 
     multi_label: Annotated[bool, Option("The label column holds several labels, as in 'news|sport'.")] = False
     label_separator: Annotated[str, Option("Separator of labels, with --multi-label.", everyday=False)] = "|"
+    merge_labels: Annotated[
+        str | None, Option("Merge labels that differ only in 'case', in 'space', or in both: case,space.")
+    ] = None
+    drop_label: Annotated[tuple[str, ...], Option("Leave out the rows of this label; repeatable.")] = ()
+    min_rows: Annotated[
+        int | None, Option("Leave out the rows of labels with fewer rows; 1 keeps even the rarest.")
+    ] = None
 
     @classmethod
     def taken_by(cls, name: str) -> Collection[str]:
@@ -56,6 +63,10 @@ class TextFiles(LabelledTable):
             delimiter=self.separator,
             quoting=self.quoting,
             encoding=self.encoding,
+            sheet=self.sheet,
+            merge_labels=self.merge_labels,
+            drop_label=self.drop_label,
+            min_rows=self.min_rows,
             on_error=on_error,
             **known,
         )
@@ -68,8 +79,10 @@ class TextFiles(LabelledTable):
         shape = read_any_config(config_path(model.path))
         if shape.problem_type == "regression" or shape.num_labels == 1:
             return self.from_table(data, on_error, problem="regression")
+        own = model.task if isinstance(model.task, TextTask) else None
         problem = "multi_label" if shape.problem_type == "multi_label_classification" else "classification"
-        return self.from_table(data, on_error, problem=problem, labels=list(shape.id2label.values()))
+        task = self.from_table(data, on_error, problem=problem, labels=list(shape.id2label.values()))
+        return task if task.cleaning or own is None else replace(task, cleaning=own.cleaning)
 
 
 def text_task(files: OwnFiles, name: str, data: Path, on_error: OnError, *, refusal: str, **known: Any) -> TextTask:

@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bertkit.config.file_columns import Columns, Quoting
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
 from bertkit.tasks.examples import place_of
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
+from bertkit.tasks.reading.excel import ExcelTable
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
 from bertkit.tasks.reading.text_rows import USUAL_PAIRS
+from bertkit.tasks.text.label_cleaning import Asked, Cleaning
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.task import TextTask, listed_labels
 
@@ -50,6 +52,10 @@ def csv_task(
     quoting: Quoting | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    sheet: str | int | None = None,
+    merge_labels: str | Sequence[str] | None = None,
+    drop_label: str | Sequence[str] = (),
+    min_rows: int | None = None,
     on_error: OnError = "raise",
 ) -> TextTask:
     """Look at a file and say what can be learned from it.
@@ -67,18 +73,29 @@ def csv_task(
         label_separator: between several labels in one text.
         quoting: see :class:`bertkit.tasks.Columns`.
         delimiter: see :class:`bertkit.tasks.Columns`; None takes a semicolon or a tab in the header of a .csv file.
-        encoding: of text files, such as "cp1252"; None means UTF-8.
+        encoding: of text files, such as "cp1250"; None means UTF-8, or as the file shows.
+        sheet: of an Excel workbook, see :class:`bertkit.tasks.Columns`.
+        merge_labels: in what labels may differ that are one label: "case", "space" (white space), "case,space".
+        drop_label: labels whose rows are left out, here and in every other file that the task reads.
+        min_rows: labels with fewer rows in the training file are left out; None: those of one row in a thousand, or of
+            fewer, are an error; 1: they are not.
         on_error: "skip" passes over rows without a usable label here; :func:`bertkit.tasks.load_split` counts them.
 
     Returns:
         A task named ``csv`` whose ``notes`` say which columns were taken and how the labels were read.
 
     Raises:
-        ConfigError: ``labels`` given for regression, or given twice; an unknown encoding.
+        ConfigError: ``labels`` given for regression, or given twice; an unknown encoding; labels to be cleaned where
+            there are none as text.
         DataError: a missing column (with the nearest name), no column with a usual name, rows without a label, one
             label only, labels that are as good as unique in a column that nobody named.
     """
-    columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
+    columns = Columns(
+        *((text or "",), (), (label,) if isinstance(label, str) else (), (), quoting, delimiter),
+        label_separator=label_separator,
+        encoding=encoding,
+        sheet=None if sheet is None else str(sheet),
+    )
     anything = TextTask("csv", None, ("pearson",), "pearson", columns)
     file = next(iter(splits_of(anything, path).values()))  # of train; of dev or test where there is no train file
     bad = BadRows("skip")
@@ -90,34 +107,85 @@ def csv_task(
     chosen, notes = _choose_columns(file, table.columns, text, text_pair, label, flags)
     if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
         notes.append("fields are separated by ';', as in the header")
+    if isinstance(table, ExcelTable) and table.note:
+        notes.append(table.note)
     target = chosen["label"]
     second = (chosen["second text"],) if "second text" in chosen else ()
     columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
-    named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
-    several, slips = bool(flags) or problem == "multi_label", list[str]()
-    if problem is None and not flags:
-        several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
-    names: tuple[str, ...] | None
-    if several:
-        names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
-        how = "a column each" if flags else "any number of them a row"
-        notes.append(f"{counted(len(names), 'label')}, {how}: {shorten(names, limit=12)}")
-    elif labels is not None:
-        if problem == "regression":
-            raise ConfigError("labels= is for classification; a regression task has none")
-        names = tuple(labels)
-        notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
-    elif named is not None:
-        names = named
-        notes.append(f"{counted(len(named), 'label')}, named by the file: {shorten(named, limit=12)}")
-    else:
-        counts = _count_labels(file, table, target, bad)
-        slips = [] if problem == "regression" else _take_slips(counts)
-        names = _labels_from(file, table, target, counts, problem, notes, guessed=label is None and problem is None)
-    task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
-    if (bad.skipped or slips) and on_error == "raise":
+    asked = Asked.of(merge_labels, drop_label, min_rows)
+    given = _Given(labels, problem, asked, guessed=label is None and problem is None)
+    found = _find_labels(file, table, columns, given, bad, notes)
+    task = _make_task(file, columns, found, notes)
+    if (bad.skipped or found.slips) and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
     return task
+
+
+class _Given(NamedTuple):
+    """What is said of labels; ``guessed``: nobody has said that it is the column of labels."""
+
+    labels: Sequence[str] | None
+    problem: Problem | None
+    asked: Asked
+    guessed: bool
+
+
+class _Found(NamedTuple):
+    """Labels in order, None for scores; whether a row has several, whether the file holds their numbers, slips."""
+
+    names: tuple[str, ...] | None
+    several: bool = False
+    numbered: bool = False
+    cleaning: Cleaning | None = None
+    slips: Sequence[str] = ()
+
+
+def _find_labels(file: Path, table: Table, columns: Columns, given: _Given, bad: BadRows, notes: list[str]) -> _Found:
+    flags, target, asked = columns.label_columns, columns.label[0], given.asked
+    named = label_names(file, target) if kind_of(file) == ".parquet" and given.problem != "regression" else None
+    several = bool(flags) or given.problem == "multi_label"
+    if given.problem is None and not flags:
+        several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
+    if asked and (flags or (named and given.labels is None)):
+        whose = "a column each" if flags else "names in the file's metadata"
+        raise ConfigError(f"merge_labels, drop_label and min_rows are for labels as text; these have {whose}")
+    if asked.min_rows is not None and given.labels is not None:
+        raise ConfigError("min_rows is for labels that are found in the file; these are given. Leave min_rows out")
+    known = Cleaning(asked.merge, asked.dropped) if asked and given.labels is not None else None
+    counts: Counter[str] = Counter()
+    slips: list[str] = []
+    if given.labels is None and not named and not flags:
+        counts = (
+            _listed_labels(file, table, target, columns.label_separator)
+            if several
+            else _count_labels(file, table, target, bad)
+        )
+        known = asked.clean(file, counts, notes)
+    if several:
+        names = flags or tuple(given.labels or named or sorted(counts, key=_natural))
+        if len(names) < 2 and given.labels is None:
+            count = counted(len(names), "label")
+            raise DataError(f"{file}: column {target!r} holds {count}; expected two different ones or more")
+        asked.check_rare(file, counts)
+        how = "a column each" if flags else "any number of them a row"
+        notes.append(f"{counted(len(names), 'label')}, {how}: {shorten(names, limit=12)}")
+        return _Found(names, several, named is not None and names == named, known)
+    if given.labels is not None:
+        if given.problem == "regression":
+            raise ConfigError("labels= is for classification; a regression task has none")
+        notes.append(f"labels: {shorten(given.labels, limit=12)}, in the order given")
+        return _Found(tuple(given.labels), numbered=named == tuple(given.labels), cleaning=known)
+    if named is not None:
+        notes.append(f"{counted(len(named), 'label')}, named by the file: {shorten(named, limit=12)}")
+        return _Found(named, numbered=True)
+    if given.problem != "regression" and asked.min_rows is None:
+        slips = _take_slips(counts)
+    scale = _labels_from(file, table, target, counts, given.problem, notes, guessed=given.guessed)
+    if scale is not None:
+        asked.check_rare(file, counts)
+    elif asked.merge or asked.min_rows is not None:
+        raise ConfigError(f"{file}: column {target!r} holds scores; merge_labels and min_rows are for labels")
+    return _Found(scale, cleaning=known, slips=slips)
 
 
 def _flag_columns(
@@ -133,11 +201,10 @@ def _flag_columns(
     return tuple(find_column(file, table.columns, [name], "label", "choose one with --label") for name in given)
 
 
-def _make_task(
-    file: Path, columns: Columns, names: tuple[str, ...] | None, notes: Sequence[str], *, several: bool, numbered: bool
-) -> TextTask:
-    """The task, with the metrics of its kind; ``numbered``: the file holds the labels' numbers."""
-    metrics = ("micro_f1", "macro_f1", "exact_match") if several else ("accuracy", "macro_f1")
+def _make_task(file: Path, columns: Columns, found: _Found, notes: Sequence[str]) -> TextTask:
+    """The task, with the metrics of its kind."""
+    names = found.names
+    metrics = ("micro_f1", "macro_f1", "exact_match") if found.several else ("accuracy", "macro_f1")
     if names is None:
         metrics = ("spearman", "pearson")
     return TextTask(
@@ -147,21 +214,19 @@ def _make_task(
         metrics=metrics,
         main_metric=metrics[0],
         columns=columns,
-        raw_labels=tuple(map(str, range(len(names or ())))) if numbered else (),
-        hub_labels=numbered and not several,
-        multi_label=several,
+        raw_labels=tuple(map(str, range(len(names or ())))) if found.numbered else (),
+        hub_labels=found.numbered and not found.several,
+        multi_label=found.several,
+        cleaning=found.cleaning,
         notes=tuple(notes),
     )
 
 
-def _listed_names(file: Path, table: Table, column: str, separator: str) -> list[str]:
-    found: set[str] = set()
+def _listed_labels(file: Path, table: Table, column: str, separator: str) -> Counter[str]:
+    found: Counter[str] = Counter()
     for _, (value,) in table.rows([column]):
         found.update([] if value is None else listed_labels(value, separator))
-    if len(found) < 2:
-        count = counted(len(found), "label")
-        raise DataError(f"{file}: column {column!r} holds {count}; expected two different ones or more")
-    return sorted(found, key=_natural)
+    return found
 
 
 def _choose_columns(
@@ -247,14 +312,15 @@ def _labels_from(
         raise DataError(
             f"{_first(file, table, column, gaps)}: column {column!r} holds numbers and "
             f"{counted(counts[gaps[0]], 'time')} {gaps[0]!r}, which looks like a missing value. "
-            "Remove those rows, or give the labels (labels= in Python) if it is one"
+            f"Leave those rows out with --drop-label {gaps[0]!r}, or give the labels (labels= in Python) if it is one"
         )
     endless = [text for text in others if text.lstrip("+-").casefold() in ("inf", "infinity")]
     if numbers and problem is None and endless and len(endless) == len(others):
         raise DataError(
             f"{_first(file, table, column, endless)}: column {column!r} holds numbers and "
             f"{counted(counts[endless[0]], 'time')} {endless[0]!r}, which is no score to learn. "
-            "Remove those rows, or pass problem='classification' to csv_task in Python if it is a label"
+            f"Leave those rows out with --drop-label {endless[0]!r}, or pass problem='classification' to csv_task in "
+            "Python if it is a label"
         )
     fractions = any(not text.lstrip("+-").isdigit() for text in numbers)
     if problem == "regression" or (problem is None and fractions and not others):

@@ -47,6 +47,9 @@ def read_examples(task: TextTask, path: Path, split: Split, *, on_error: OnError
                 text_in(f"column {name!r}", value)
                 for name, value in zip(names, values[: num_texts - empty], strict=False)
             ]
+            if has_label and (dropped := task.dropped(values[num_texts])) is not None:
+                bad.leave_out(path, line, dropped)
+                continue
             label = _label(task, names[-1], values[num_texts:], split) if has_label else None
         except RowError as fault:
             bad.report(path, line, fault.kind, str(fault))

@@ -54,7 +54,9 @@ def data_report(
         return f", {agrees:,} with the same label" if shared else ""
 
     overlap, leaks = find_leaks(splits, text_key, "row", agreeing)
-    return DataReport(task.name, reports, overlap, leaks, (*task.notes, *label_warnings(task.labels or ())))
+    options = ("--merge-labels case,space", "--drop-label") if task.name == "csv" and not task.cleaning else ()
+    warnings = label_warnings(task.labels or (), *options)
+    return DataReport(task.name, reports, overlap, leaks, (*task.notes, *warnings))
 
 
 def _add_labels(facts: SplitFacts, task: TextTask, rows: Sequence[Example]) -> None:

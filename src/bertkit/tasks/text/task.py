@@ -16,7 +16,9 @@ from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, sho
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy, check_metrics
 from bertkit.ragged import Labels
+from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.reading.bad_rows import is_missing, whole_text
+from bertkit.tasks.text.label_cleaning import Cleaning
 
 _LARGEST = float(np.finfo(np.float32).max)
 #: How a yes and a no are written in a column of a label's own.
@@ -39,6 +41,7 @@ class TextTask:
     more_dev: further labelled sets beside dev, by the word that stands for ``matched`` in their files' names: a model
         is scored on ``dev_mismatched`` as well as on ``dev_matched``.
     multi_label: labels do not exclude each other: a row has any number of them, none included.
+    cleaning: labels that are merged, and labels that are left out: with their rows, or of several labels of a row.
     about: one line for people.
     notes: what was inferred when the task was made from a user's file, one sentence each.
     """
@@ -57,6 +60,7 @@ class TextTask:
     hub_labels: bool = False
     more_dev: tuple[str, ...] = ()
     multi_label: bool = False
+    cleaning: Cleaning | None = None
     about: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -118,6 +122,13 @@ class TextTask:
         """Name of each output; a regression task has the one output ``score``."""
         return dict(enumerate(self.labels or ("score",)))
 
+    def dropped(self, value: object) -> str | None:
+        """The label of a row that is left out because of it; None for rows that are read."""
+        if self.cleaning is None or self.multi_label or is_missing(value):
+            return None
+        label = whole_text(value)
+        return label if self.cleaning.drops(label) else None
+
     def label_of(self, value: object) -> int | float | tuple[int, ...] | None:
         """The label number or score that a file's value stands for; None when the value says there is none.
 
@@ -133,7 +144,11 @@ class TextTask:
             assert self.labels is not None
             if self.columns.label_columns:
                 return flagged_labels(cast(Sequence[object], value), self.labels)
-            return label_numbers(value, self.labels, self.raw_labels or self.labels, self.columns.label_separator)
+            written, separator = self.raw_labels or self.labels, self.columns.label_separator
+            if self.cleaning is not None:
+                kept = [label for label in listed_labels(value, separator) if not self.cleaning.drops(label)]
+                value = [self.cleaning.find(label, written) for label in kept]
+            return label_numbers(value, self.labels, written, separator)
         if is_missing(value):
             return None
         return self._score_of(value) if self.labels is None else self._number_of(value)
@@ -141,6 +156,8 @@ class TextTask:
     def _number_of(self, value: object) -> int:
         assert self.labels is not None
         written = self.raw_labels or self.labels
+        if self.cleaning is not None:
+            value = self.cleaning.find(whole_text(value), written)
         for text in (str(value).strip(), whole_text(value)):
             number = _number_in(text, written, self.labels)
             if number is not None:
@@ -148,9 +165,11 @@ class TextTask:
         if self.hub_labels and isinstance(value, int) and 0 <= value < len(self.labels):
             return int(value)
         expected = shorten(dict.fromkeys(written), limit=12)
+        near = plain_text(str(value)) in map(plain_text, written)
+        merge = ", or merge labels that differ in case and blanks only (--merge-labels case,space)"
         raise DataError(
             f"label {value!r:.60} is not one of {expected}{did_you_mean(str(value), written)}. "
-            "Correct the row, or check that this file belongs to the task"
+            f"Correct the row{merge if near else ''}, or check that this file belongs to the task"
         )
 
     def _score_of(self, value: object) -> float:

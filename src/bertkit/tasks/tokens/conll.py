@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.errors import ConfigError, DataError, counted, shorten
+from bertkit.metrics.tags import Entity
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 
@@ -47,12 +48,19 @@ class ConllColumns:
 
 @dataclass(slots=True)
 class Sentence:
-    """A sentence as the file has it, perhaps without tags, after so many ``-DOCSTART-`` lines."""
+    """A sentence as the file has it, perhaps without tags, after so many ``-DOCSTART-`` lines.
+
+    Of a file of running texts there is more: ``spacing`` before each word and behind the last, ``entities`` as they are
+    marked, and the file itself, where a folder holds several.
+    """
 
     words: list[str]
     tags: list[str]
     lines: list[int]
     document: int
+    spacing: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] | None = None
+    source: Path | None = None
 
 
 def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Iterator[Sentence]:

@@ -2,7 +2,8 @@
 
 A file is CoNLL's (:mod:`bertkit.tasks.tokens.conll`), or has a list of words and a list of tags in each row, as data
 sets on the Hugging Face Hub have it: ``{"tokens": ["Ann", "spoke"], "ner_tags": ["B-PER", "O"]}``. There tags are often
-numbers, whose names are in the metadata of the Parquet file.
+numbers, whose names are in the metadata of the Parquet file. Or it has running texts with entities marked by
+characters, in a form of :mod:`bertkit.tasks.tokens.span_files`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, counted, did_you_mean, shorten
-from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Examples, Halves, Split
+from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, read_entities, spelling_of
+from bertkit.system.console import say_once
+from bertkit.tasks.examples import Examples, Halves, Split, place_of, row_name
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
 from bertkit.tasks.reading.tables import column_of, columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
+from bertkit.tasks.tokens.marked_texts import sentence_of
+from bertkit.tasks.tokens.span_files import DOCBIN, TITLES, has_marks, is_brat, read_marked
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
 #: More types than this in a user's file are a sign that the tag column is another one.
@@ -30,13 +34,14 @@ WORDS = ("tokens", "words")
 TAGS = ("ner_tags", "tags", "labels", "ner")
 RENAME = "rename the column that holds them"
 #: Kinds of file that hold rows and not lines of words.
-TABLES = (".jsonl", ".ndjson", ".parquet")
+TABLES = (".jsonl", ".ndjson", ".parquet", ".json")
 RULES = FileRules(
     suffixes=(
         *(".conll", ".conll2002", ".conll2003", ".bio", ".iob", ".iob2", ".bioes", ".ner", ".txt", ".tsv"),
-        *(".annotated", *TABLES),
+        *(".annotated", DOCBIN, *TABLES),
     ),
     loose=True,
+    is_folder=is_brat,
     unit="sentences",
 )
 
@@ -77,7 +82,7 @@ def ner_task(
         tag_column: the column of the tags, counted from 1, or from the end with -1.
         delimiter: None means a tab where the first line of data has one, else runs of blanks.
         joiner: placed between two words, see :class:`bertkit.tasks.tokens.task.TaggedExample`.
-        encoding: of the files; None means UTF-8.
+        encoding: of the files; None means UTF-8, or as a file shows.
         on_error: "skip" passes over bad lines while looking for types.
 
     Raises:
@@ -99,7 +104,10 @@ def ner_task(
                 f"{path}: {len(types):,} different entity types in {num_words:,} words, such as "
                 f"{shorten(types, limit=4)}. Is this the column of the tags? Choose it with --tag-column (tag_column=)"
             )
-        notes.append(f"{split} is tagged in {_described(spelling)}")
+        if sentences.form:
+            notes.append(f"{split} has running texts with character spans, in {sentences.form}")
+        else:
+            notes.append(f"{split} is tagged in {_described(spelling)}")
         found |= spelling.entities.keys()
     if not found:
         raise DataError(f"{data}: every word is tagged {OUTSIDE}, so there is no entity to learn from")
@@ -113,35 +121,92 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
     spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None
     rows = []
     for sentence in sentences:
-        entities = None if spelling is None else tuple(read_entities(sentence.tags, spelling.notation))
+        entities = sentence.entities
+        if entities is None and spelling is not None:
+            entities = tuple(read_entities(sentence.tags, spelling.notation))
         unknown = next((entity for entity in entities or () if entity.type not in task.types), None)
         if unknown is not None:
             message = (
-                f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
+                f"{_tag(sentence, unknown)} is of no known type{did_you_mean(unknown.type, task.types)}; "
                 f"the types are {shorten(task.types, limit=12)}"
             )
             advice = RUNNING_TEXT if split == "test" else ""
             bad.report(path, sentence.lines[unknown.start], "unknown type", message, advice)
             continue
-        place = sentence.lines[0], str(path), sentence.document
-        rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
+        place = sentence.lines[0], str(sentence.source or path), sentence.document
+        rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner, sentence.spacing))
     bad.finish(path, len(rows), f"{path} has no sentence")
     skipped = sorted(bad.skipped, key=lambda skipped: skipped.row)  # types were checked last
     examples = TaggedExamples(rows, path, split, skipped)
-    examples.spelling = spelling
+    examples.spelling, examples.form, examples.moved = spelling, sentences.form, sentences.moved
     return examples
 
 
-def read_sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
-    """The whole sentences of a file of either form, at least one; ``tagged`` as in :func:`read_conll`."""
-    if kind_of(path) in TABLES:
-        found = list(_read_rows(path, columns, bad, tagged=tagged))
+def _tag(sentence: Sentence, entity: Entity) -> str:
+    if sentence.entities is None:
+        return f"tag {sentence.tags[entity.start]!r}"
+    return f"type {entity.type!r} of the entity {sentence.words[entity.start]!r}"
+
+
+class Sentences(list[Sentence]):
+    """The sentences of a file; ``form`` and ``moved`` as in :class:`TaggedExamples`."""
+
+    form: str = ""
+    moved: int = 0
+
+
+def read_sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Sentences:
+    """The whole sentences of a file of any form, at least one; ``tagged`` as in :func:`read_conll`."""
+    if path.is_dir() or kind_of(path, (DOCBIN,)) == DOCBIN or _is_marked(path, columns):
+        found = _read_texts(path, columns, bad, tagged=tagged)
+        nothing = f"{path} has no text"
+    elif kind_of(path) in TABLES:
+        found = Sentences(_read_rows(path, columns, bad, tagged=tagged))
         nothing = f"{path} has no sentence in column {' or '.join(WORDS)}"
     else:
-        found = list(read_conll(path, columns, bad, tagged=tagged))
+        found = Sentences(read_conll(path, columns, bad, tagged=tagged))
         nothing = f"{path} is empty: expected one word and its tag a line, and a blank line after each sentence"
     bad.finish(path, len(found), nothing)
     return found
+
+
+def _is_marked(path: Path, columns: ConllColumns) -> bool:
+    """Whether a file is a table of running texts, not of lists of words."""
+    if kind_of(path) not in TABLES:
+        return False
+    names = open_table(path, Columns(text=WORDS, encoding=columns.encoding), BadRows("skip")).columns
+    words, tags = column_of(names, WORDS), column_of(names, TAGS)
+    return (has_marks(names) and not (words and tags)) or ("text" in names and not (words or tags))
+
+
+def _read_texts(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None) -> Sentences:
+    form, texts = read_marked(path, bad, columns.encoding, tagged=tagged)
+    found, moved = Sentences(), list[str]()
+    for marked in texts:
+        try:
+            sentence, changes = sentence_of(marked)
+        except RowError as fault:
+            bad.report(marked.source, marked.row, fault.kind, str(fault))
+            continue
+        _check_alike(found, sentence, marked.source)
+        moved += [f"{place_of(marked.source, marked.row)}: {change}" for change in changes]
+        found.append(sentence)
+    found.form, found.moved = TITLES[form], len(moved)
+    if moved:
+        ends = "1 entity begins or ends" if len(moved) == 1 else f"{len(moved):,} entities begin or end"
+        say_once(f"{path}: {ends} inside a word and count with the whole word; the first at {moved[0]}")
+    return found
+
+
+def _check_alike(before: Sequence[Sentence], sentence: Sentence, path: Path) -> None:
+    """DataError for a marked text after one that is not, or the reverse."""
+    if before and bool(before[0].tags) != bool(sentence.tags):
+        marked, other = (before[0], sentence) if before[0].tags else (sentence, before[0])
+        where = place_of(other.source or path, other.lines[0])
+        raise DataError(
+            f"{where}: the text has no list of its entities, but {place_of(marked.source or path, marked.lines[0])} "
+            "has one. Mark the whole file, or none of it"
+        )
 
 
 def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None) -> Iterator[Sentence]:
@@ -166,8 +231,8 @@ def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         first.setdefault(len(values) > 1, line)
         if len(first) > 1:
             raise DataError(
-                f"{path}:{first[False]}: no {names[1]!r}, but line {first[True]} has them. Tag the whole file, or "
-                "none of it"
+                f"{place_of(path, first[False])}: no {names[1]!r}, but {row_name(path, first[True])} has them. Tag the "
+                "whole file, or none of it"
             )
         yield Sentence(list(values[0]), tags, [line] * len(values[0]), 0)
 

@@ -81,6 +81,9 @@ def _add_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExamp
     scheme, repaired = ("", 0) if spelling is None else (spelling.scheme, spelling.repaired)
     facts.add("", scheme=scheme)
     facts.count("repaired", repaired, "tag", f"outside the scheme {scheme}", mark="REPAIRED")
+    if isinstance(rows, TaggedExamples) and rows.form:
+        facts.add("", form=rows.form)
+        facts.count("moved", rows.moved, "entity", "beginning or ending inside a word, taken with the whole word")
 
 
 def _add_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, max_length: int) -> None:

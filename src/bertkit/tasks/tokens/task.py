@@ -23,6 +23,7 @@ class TaggedExample(Located):
     document: number of its document in the file, 0 where the file has none.
     joiner: placed between two words of the text. A file of words does not say how its text was spaced; a blank makes no
         difference to BERT's tokenizer except inside words such as ``don't``, which it splits anyway.
+    spacing: what stands before each word and behind the last, in a file of running texts; it takes the joiner's place.
     """
 
     words: tuple[str, ...]
@@ -31,19 +32,23 @@ class TaggedExample(Located):
     source: str = ""
     document: int = 0
     joiner: str = " "
+    spacing: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """The words, joined: what the model reads."""
-        return self.joiner.join(self.words)
+        if not self.spacing:
+            return self.joiner.join(self.words)
+        return "".join(part for pair in zip(self.spacing, (*self.words, ""), strict=True) for part in pair)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """``(start, end)`` of each word in :attr:`text`."""
         found, place = [], 0
-        for word in self.words:
-            found.append((place, place + len(word)))
-            place += len(word) + len(self.joiner)
+        for number, word in enumerate(self.words):
+            gap = self.spacing[number] if self.spacing else self.joiner if number else ""
+            place += len(gap) + len(word)
+            found.append((place - len(word), place))
         return found
 
     @property
@@ -55,9 +60,15 @@ class TaggedExample(Located):
 
 
 class TaggedExamples(Examples[TaggedExample]):
-    """The sentences of one split; ``spelling`` is how the file was tagged."""
+    """The sentences of one split; ``spelling`` is how the file was tagged.
+
+    form: of texts with character spans whose form it is, in words; "" for words and tags.
+    moved: marks that were moved to the borders of words.
+    """
 
     spelling: Spelling | None = None
+    form: str = ""
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

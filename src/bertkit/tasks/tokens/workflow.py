@@ -26,7 +26,7 @@ from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.row_scores import RowScores
-from bertkit.tasks.tokens.baseline import majority_baseline
+from bertkit.tasks.tokens.baseline import feature_baseline
 from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.metrics import entity_scores, entity_table
@@ -77,7 +77,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def content(self, example: TaggedExample) -> object:
         entities = None if example.entities is None else [tuple(entity) for entity in example.entities]
-        return example.words, example.joiner, entities
+        spacing = (example.spacing,) if example.spacing else ()  # the hash of words alone stays what it was
+        return example.words, example.joiner, entities, *spacing
 
     def has_labels(self, examples: Sequence[TaggedExample]) -> bool:
         return examples[0].entities is not None
@@ -212,7 +213,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         }
 
     def baseline(self, train: Examples[TaggedExample], dev: Examples[TaggedExample]) -> Row:
-        return majority_baseline(train, dev, self.task)
+        return feature_baseline(train, dev, self.task)
 
     def card(self) -> Card:
         kinds = ", ".join(f"`{kind}`" for kind in self.task.types)

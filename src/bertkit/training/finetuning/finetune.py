@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.given_rows import Data, Given, given_data
+from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import TRAINED_ON, read_rows, sets_of, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
@@ -38,6 +39,7 @@ from bertkit.training.finetuning.feature_cache import cache_folder
 from bertkit.training.finetuning.few_shot import advice_on, check_few_shot
 from bertkit.training.finetuning.few_shot_selection import Selection, select_method
 from bertkit.training.finetuning.finetune_folder import EXAMPLES, PARTS, FinetuneFolder
+from bertkit.training.finetuning.finetune_request import chosen, trackers_of
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
@@ -56,9 +58,6 @@ from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.precision import fastest_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
     "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, --lora, or --freeze-encoder"
@@ -67,11 +66,12 @@ MEMORY_ADVICE = (
 
 def finetune(
     task: str | Task,
-    data: str | Path,
+    data: Data,
     model: str | Path,
     out: str | Path,
     config: FinetuneConfig | None = None,
     *,
+    dev: Data | None = None,
     resume: bool = False,
     device: Device = None,
     revision: str | None = None,
@@ -80,15 +80,22 @@ def finetune(
     how_to_resume: str = FinetuneFolder.how_to_resume,
     workflow_for: Callable[[Task], AnyWorkflow] = workflow_of,
     added: Mapping[str, Json] | None = None,
+    **options: object,
 ) -> FinetuneResult:
     """Fine-tune, evaluate, compare, and leave a run folder (see :mod:`bertkit.training.finetuning.finetune_folder`).
 
+    ``finetune("csv", data="f.csv", text="body", label="stars", model=..., out=..., epochs=3)`` is the command ``bertkit
+    finetune csv --data f.csv --text body --label stars --model ... --out ... --epochs 3``.
+
     Args:
         task: a name, see :func:`bertkit.tasks.task_of`, or a task, for example from :func:`bertkit.tasks.csv_task`.
-        data: the task's folder, a folder that contains it, or a training file.
+        data: the task's folder, a folder that contains it, or a training file; or rows in memory, with the columns
+            that a file has: a DataFrame of pandas or polars, a pyarrow.Table, a datasets.Dataset, a list of dicts, a
+            dict of lists; or such data by split, ``{"train": ..., "dev": ...}``. Messages count rows in memory from 0.
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
         out: the run folder; new, or with ``resume=True`` that of an earlier run.
         config: settings; None means all defaults.
+        dev: data to evaluate on, where ``data`` is for training alone.
         resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
             from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
             A run that has all its seeds is returned unchanged.
@@ -99,6 +106,8 @@ def finetune(
         how_to_resume: advice at the end of the message when a run is stopped; a sentence without its full stop.
         workflow_for: makes the workflow of the task, which may add something to that of its kind, such as a teacher.
         added: what it adds, in plain values; a resumed run must agree.
+        options: settings by name, which take precedence over those of ``config``; and how the data of a task that is
+            given by its name is read, as on the command line: ``text=``, ``label=`` ...
 
     Returns:
         Scores with their protocol; ``result.render()`` is the text for people.
@@ -110,39 +119,50 @@ def finetune(
         Interrupted: Ctrl-C or SIGTERM while training, after saving; call again with ``resume=True``.
         ResourceError: no room on the disk or in memory; what was saved before is intact.
     """
-    config, place = config or FinetuneConfig(), str(find_device(device, "cpu"))
-    task = _judged_by(task_of(task, data) if isinstance(task, str) else task, config.metric_for_best)
-    workflow = workflow_for(task)
+    place = str(find_device(device, "cpu"))
+    data = given_data(data, dev, SPLIT_NAMES)
+    config, task = chosen(task, data, config or FinetuneConfig(), options)
     run = FinetuneFolder(out)
     run.how_to_resume = how_to_resume
-    start = resolve(model, revision=revision)
+    start = StartModel(resolve(model, revision=revision), str(model), revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        config = with_precision(config, start, run, place)
-        begin = StartModel(start, str(model), revision)
-        settings = _identity(task, data, begin, config, added)
-        free = {"keep", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+        config = with_precision(config, start.path, run, place)
+        settings = _identity(task, data, start, config, added)
+        callbacks = [*callbacks, *trackers_of(config)]
+        free = {"keep", "tensorboard", "mlflow", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
-        if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
-            say(f"{printable(run.path)} is finished; nothing to do")
-            if config.keep == "best" and "keep" in config.model_fields_set:
-                run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
-            return finished
+        finished = run.finished_with(config.seeds)
+        if finished is not None and not isinstance(data, Given):
+            return _nothing_to_do(run, finished, config)
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(workflow, data, begin, config, run, place)
+        job = _prepare(workflow_for(task), data, start, config, run, place)
         job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
         run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
+        if finished is not None:  # with the same rows, which no name could say
+            return _nothing_to_do(run, finished, config)
         run.begin(settings | {EXAMPLES: job.data.rows.hashes})
-        job = job.prepared()
-        job, selection = select_method(job) if config.few_shot else (job, None)
-        found = None
-        if space := space_of(config, job.config):
-            found = search(job, space, config.search, resume=resume)
-            job = job.with_config(job.config.model_copy(update=found.chosen))
-        result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
-        shutil.rmtree(run.path / PARTS, ignore_errors=True)
-        return result
+        return _train(job.prepared(), config, resume=resume)
+
+
+def _train(job: Job, config: FinetuneConfig, *, resume: bool) -> FinetuneResult:
+    """What the settings leave open is chosen by trying, then the seeds run."""
+    job, selection = select_method(job) if config.few_shot else (job, None)
+    found = None
+    if space := space_of(config, job.config):
+        found = search(job, space, config.search, resume=resume)
+        job = job.with_config(job.config.model_copy(update=found.chosen))
+    result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
+    shutil.rmtree(job.run.path / PARTS, ignore_errors=True)
+    return result
+
+
+def _nothing_to_do(run: FinetuneFolder, finished: FinetuneResult, config: FinetuneConfig) -> FinetuneResult:
+    say(f"{printable(run.path)} is finished; nothing to do")
+    if config.keep == "best" and "keep" in config.model_fields_set:
+        run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
+    return finished
 
 
 def _hash_of(file: str) -> str:
@@ -188,14 +208,11 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     return parsed(values, FinetuneConfig, str(path))
 
 
-def _judged_by(task: Task, metric: str | None) -> Task:
-    if metric is None or metric == task.main_metric:
-        return task
-    changeable = cast("DataclassInstance", task)  # of some kinds the main metric is fixed
-    known = task.metrics if any(part.name == "main_metric" for part in fields(changeable)) else (task.main_metric,)
-    if metric not in known:
-        raise ConfigError(f"metric_for_best={metric!r}: task {task.name} can be judged by {', '.join(known)}")
-    return cast(Task, replace(changeable, main_metric=metric))
+def pooled_for_few_labels(config: FinetuneConfig, start: Path) -> FinetuneConfig:
+    """With the mean of the tokens for few labels, unless the settings or the start checkpoint say something else."""
+    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start)) is None:
+        return config.model_copy(update={"pooling": "mean"})
+    return config
 
 
 def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, num_rows: int) -> FinetuneConfig:
@@ -211,8 +228,7 @@ def _prepare(
     workflow.check_settings(config)
     check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
     config = workflow.settings_for(checkpoint_folder(start.path), config)
-    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start.path)) is None:
-        config = config.model_copy(update={"pooling": "mean"})
+    config = pooled_for_few_labels(config, start.path)
     rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
     if rows.cross_validated and config.seeds > 1:
         raise ConfigError(
@@ -241,7 +257,8 @@ def _prepare(
     family = "BERT" if isinstance(shape, BertConfig) else "encoder-decoder"
     say(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} {family} ({printable(start.name)}): "
-        f"epochs {config.epochs}, learning rate {config.learning_rate:g}, "
+        f"{f'epochs {config.epochs}' if config.max_steps is None else f'steps {config.max_steps}'}, "
+        f"learning rate {config.learning_rate:g}, "
         f"batch {config.batch_size * config.accumulation}, "
         f"{counted(config.seeds, 'seed')}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))

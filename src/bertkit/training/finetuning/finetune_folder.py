@@ -54,6 +54,11 @@ class FinetuneFolder(RunFolder):
         """What the finished run reported."""
         return FinetuneResult.from_dict(self.path, read_json(self.path / METRICS, dict))
 
+    def finished_with(self, num_seeds: int) -> FinetuneResult | None:
+        """What the run reported, if it is finished with that many seeds."""
+        found = self.result() if self.is_finished else None
+        return found if found is not None and len(found.seeds) == num_seeds else None
+
     def seed_result(self, seed: int) -> SeedResult | None:
         """What a finished seed reported; None for one that is not finished."""
         path = self.seed(seed) / METRICS

@@ -38,6 +38,7 @@ NOT_WITH_FEW_SHOT: dict[str, object] = {
     "long_texts": "cut",
     "class_weights": "none",
     "layer_decay": None,
+    "max_steps": None,
 }
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
@@ -62,6 +63,9 @@ class FinetuneConfig(TaskSettings):
         "encoder",
     )
     epochs: int | None = Field(None, ge=1, le=1000, description="passes over the data; default 3, more on small data")
+    max_steps: int | None = Field(
+        None, ge=1, description="train this many optimizer steps, whatever epochs says, with a schedule made for them"
+    )
     batch_size: int = Field(32, ge=1, le=65_536, description="sequences in a batch")
     accumulation: int = Field(1, ge=1, le=4096, description="batches in one optimizer step")
     warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
@@ -117,6 +121,12 @@ class FinetuneConfig(TaskSettings):
         "whole on a CPU that is measured to be faster with it; weights and every evaluation stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
+    tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")
+    mlflow: bool = Field(
+        False,
+        description="also log to MLflow, where MLFLOW_TRACKING_URI says, else into the folder mlruns; needs the extra "
+        "mlflow",
+    )
     few_shot: bool = Field(
         False,
         description="learn from a handful of labels, by the method that cross-validation on the training rows finds "
@@ -169,6 +179,8 @@ class FinetuneConfig(TaskSettings):
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
                 raise ValueError(f"few_shot cannot be combined with {name}={getattr(self, name)!r}; leave one out")
+        if self.search and self.max_steps:
+            raise ValueError("max_steps cannot be combined with search, which chooses epochs; leave one out")
         if self.protocol == "original" and self.patience:
             raise ValueError("patience cannot be combined with protocol 'original', which keeps the last epoch")
         return self
@@ -218,6 +230,8 @@ class FinetuneConfig(TaskSettings):
                 f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
             )
         epochs = self.epochs or self._default_epochs(updates_per_epoch)
+        if self.max_steps is not None:
+            epochs = math.ceil(self.max_steps / updates_per_epoch)
         patience = self.patience
         if patience is None and self.keeps_best_epoch:
             patience = max(MIN_PATIENCE, math.ceil(epochs / 4))
@@ -232,10 +246,18 @@ class FinetuneConfig(TaskSettings):
             }
         )
 
-    def is_shorter_than_usual(self, num_train_rows: int) -> bool:
-        """Whether so few epochs were asked for that nothing follows of a loss that has not fallen."""
+    def num_steps(self, steps_per_epoch: int) -> int:
+        """Optimizer steps of a run with these settings, which are resolved."""
         assert self.epochs is not None, "settings are resolved"
-        return self.epochs < self._default_epochs(math.ceil(num_train_rows / (self.batch_size * self.accumulation)))
+        return self.max_steps or self.epochs * steps_per_epoch
+
+    def is_short(self, num_train_rows: int) -> bool:
+        """Whether so few updates were asked for that nothing follows of a loss that has not fallen.
+
+        That is fewer than by default, and fewer than :data:`MIN_UPDATES`.
+        """
+        per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
+        return self.num_steps(per_epoch) < min(MIN_UPDATES, self._default_epochs(per_epoch) * per_epoch)
 
     def _default_learning_rate(self, model: AnyConfig, head: str) -> float:
         usual = self._usual_learning_rate(model, head)

@@ -30,6 +30,8 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
     held_out = ", held out of the training file" if data["dev_held_out_of_train"] else ""
     if (bad := data["bad_rows_left_out"]["dev"]) and not data.get("dev_is_train"):
         held_out += f", {counted(bad, 'bad row')} left out"
+    if labels := data.get("labels_left_out", {}).get("dev"):
+        held_out += f", {counted(sum(labels.values()), 'row')} left out by label"
     sections = [
         _front_matter(result, card),
         f"# {result.task}: a fine-tuned model\n",
@@ -91,15 +93,20 @@ def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json
     bad = data["bad_rows_left_out"]["train"]
     left_out = f"{rows_not_drawn(data) + bad:,} left out"
     bad_rows = f", bad rows among them: {bad:,}" if bad else ""
+    labels = data.get("labels_left_out", {}).get("train", {})
+    dropped = [f"{count:,} of {label}" for label, count in labels.items()]
+    asked = f"{sum(labels.values()):,}: {', '.join(dropped)}"
     chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
     return {
         "protocol": protocol["protocol"],
         "start checkpoint": f"{protocol['start_checkpoint']['name']} (sha256 {protocol['start_checkpoint']['sha256']})",
         "training rows": f"{data['train_rows']:,} ({left_out}{bad_rows})",
+        **({"training rows left out by label": asked} if dropped else {}),
         "trained": protocol["what_is_trained"],
         "optimizer": protocol["optimizer"],
         "learning rate": protocol["learning_rate"],
         "epochs": protocol["epochs"],
+        **({"steps": protocol["max_steps"]} if "max_steps" in protocol else {}),
         "patience": protocol["patience"] or "none: all epochs",
         "batch size": protocol["batch_size"],
         "class weights": protocol["class_weights"],

@@ -36,7 +36,7 @@ from bertkit.training.finetuning.few_shot import fit_few_labels
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS, LORA_FIELDS, FinetuneConfig
-from bertkit.training.finetuning.fit import DEAD_FROM_STEP, Dev, Fit, FitOptions, fit
+from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
@@ -81,12 +81,18 @@ class TaskData:
             "train_rows_not_drawn": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
             **{f"{name}_rows": len(examples) for name, examples in rows.more.items()},
-            "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},
+            "bad_rows_left_out": {"train": len(rows.train.bad), "dev": len(rows.dev.bad)},
+            **_labels_left_out(rows),
             "max_length": max_length,
             "truncated_share": {split: round(float(part.truncated.mean()), 6) for split, part in parts.items()},
             "dev_rows_also_in_train": self.report.overlap.get("dev", 0),
             "data_sha256": rows.sha256,
         }
+
+
+def _labels_left_out(rows: Rows) -> dict[str, Json]:
+    found = {name: part.left_out for name, part in (("train", rows.train), ("dev", rows.dev)) if part.left_out}
+    return {"labels_left_out": found} if found else {}
 
 
 def encode(
@@ -104,11 +110,11 @@ def encode(
 
 
 SHORT_RUN = (
-    "SHORT RUN: after {updates} the training loss is no better than the label frequencies give; more epochs were not "
-    "asked for"
+    "SHORT RUN: after {updates} the training loss is no better than the label frequencies give; more were not asked for"
 )
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
+_NOT_OF_A_SEED |= {"tensorboard", "mlflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,11 @@ class Job:
     callbacks: Sequence[Callback] = ()
     adapters: str = ""
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the seeds are too short to be called dead; see :meth:`FinetuneConfig.is_short`."""
+        return self.config.is_short(len(self.data.train))
+
     def with_config(self, config: FinetuneConfig) -> Job:
         """The same with other settings."""
         return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
@@ -195,7 +206,8 @@ class Job:
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
-    later = {name: use.as_before for name, use in uses().items() if use.as_before is not None} | {"metric_for_best": ()}
+    later = {name: use.as_before for name, use in uses().items() if use.as_before is not None}
+    later |= {"metric_for_best": (), "max_steps": ()}
     usual = {name: field.default for name, field in FinetuneConfig.model_fields.items()}
     unset = {name for name, values in later.items() if getattr(config, name) in (usual[name], *values)}
     unset |= set() if config.few_shot else set(FEW_SHOT_FIELDS)
@@ -234,7 +246,7 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
             callbacks=job.callbacks,
             cache=job.cache,
             label=label,
-            end_when_dead=replaceable,
+            end_when_dead=replaceable and not job.is_short,
         )
         trained = job.train(seed, options)
     result = _save(job, seed, trained)
@@ -254,7 +266,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     _save_models(job, trained, folder)
     job.workflow.write_decision(folder / "best", scored.decision, job.config)
     last = at.epochs[-1]
-    short = trained.dead and at.step < DEAD_FROM_STEP and job.config.is_shorter_than_usual(len(job.data.train))
+    short = trained.dead and job.is_short
     result = SeedResult(
         seed=seed,
         scores=scores,
@@ -343,6 +355,7 @@ def protocol_block(
         **({} if config.lora is None else {"lora": {name: getattr(config, name) for name in LORA_FIELDS}}),
         "learning_rate": config.learning_rate,
         "epochs": 1 if config.learns_by_vectors else config.epochs,
+        **({} if config.max_steps is None else {"max_steps": config.max_steps}),
         "batch_size": config.batch_size * config.accumulation,
         "optimizer": "Adam with decoupled weight decay, " + ("no bias correction" if original else "bias-corrected"),
         "betas": [0.9, 0.999],

@@ -22,7 +22,7 @@ from bertkit.checkpoints.any_names import any_table
 from bertkit.checkpoints.huggingface import WEIGHTS, find_weights, is_head
 from bertkit.config.any_config import is_encoder_decoder, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.errors import ConfigError, counted
+from bertkit.errors import ConfigError, InputError, counted
 from bertkit.metrics.intervals import interval_text
 from bertkit.model.auto import class_named
 from bertkit.model.models import BertModel, HeadModel
@@ -130,6 +130,9 @@ def finetune_heads(
         DataError, CheckpointError, TrainingError, Interrupted, ResourceError: as :func:`bertkit.finetune`.
     """
     config = config or FinetuneConfig()
+    for name, (_, data) in heads.items():
+        if not isinstance(data, str | Path):
+            raise InputError(f"head {name}: data is a {type(data).__name__}; heads are trained on files. Give a path")
     start = resolve(model, revision=revision)
     if config.lora:
         raise ConfigError("lora trains one task at a time; train the encoder as a whole, or set freeze_encoder")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from bertkit.errors import require
 from bertkit.system.console import say
 from bertkit.training.trainer.loop_options import Record
 from bertkit.training.trainer.run_folder import LOG, RunFolder, RunLog, read_log
+from bertkit.training.trainer.trackers import TENSORBOARD, Board
 from bertkit.visualize.figures import save_figure
 from bertkit.visualize.training_pictures import pretrain_curve
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-CURVE, TENSORBOARD = "loss.png", "tensorboard"
+CURVE = "loss.png"
 #: Minimum seconds between two drawings of the curve.
 CURVE_EVERY_S = 30.0
 #: Number of last steps that the speed is computed from.
@@ -60,16 +53,13 @@ class Report:
         self._steps, self._evaluations = Points(), Points()
         self._timed: deque[Record] = deque(maxlen=_TIMED_STEPS)
         self._drawn_at = time.monotonic()
-        self.tensorboard = tensorboard
-        if tensorboard:
-            require("tensorboard", extra="tensorboard", needed_for="writing TensorBoard files")
-        self._writer: SummaryWriter | None = None
+        self._board = Board(run.path / TENSORBOARD) if tensorboard else None
 
     def begin(self, step: int, evaluated_step: int) -> None:
         """Drop what will be repeated: steps after ``step``, evaluations after ``evaluated_step``."""
         self.log.drop_after(step, evaluated_step)
-        if self.tensorboard:
-            self._or_without_board(self._open_board)
+        if self._board is not None:
+            self._board.begin(())
         for record in read_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
             self._take(record)
 
@@ -91,8 +81,8 @@ class Report:
     def close(self) -> None:
         """Close the files, and draw the curve once more."""
         self.log.close()
-        if self._writer is not None:
-            self._or_without_board(self._writer.close)
+        if self._board is not None:
+            self._board.close()
         self.draw()
 
     def draw(self) -> None:
@@ -116,32 +106,11 @@ class Report:
                 found[name] = float(statistics.median(values))
         return found
 
-    def _open_board(self) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
-        self._writer = SummaryWriter(str(self.folder / TENSORBOARD))
-
     def _take(self, record: Record) -> None:
         if record.get("event") == "epoch":
             self._evaluations.add(record)
         else:
             self._steps.add(record)
             self._timed.append(record)
-        if self._writer is not None:
-            self._or_without_board(lambda: self._write_scalars(record))
-
-    def _or_without_board(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; continuing without it")
-            self._writer = None
-
-    def _write_scalars(self, record: Record) -> None:
-        place = "held-out" if record.get("event") == "epoch" else "training"
-        assert self._writer is not None
-        for name, value in record.items():
-            if name in ("step", "event") or not isinstance(value, int | float) or not math.isfinite(value):
-                continue
-            self._writer.add_scalar(f"{place}/{name.removeprefix('dev_')}", value, record["step"])
+        if self._board is not None:
+            self._board.write(record)

@@ -10,7 +10,15 @@ from sklearn.metrics import silhouette_score
 
 from bertkit.errors import InputError
 from bertkit.inference.retrieval import near_texts, text_clusters
-from bertkit.inference.retrieval.near_texts import find_near_texts, similar_pairs
+from bertkit.inference.retrieval.near_texts import (
+    FEWEST,
+    auto_threshold,
+    find_groups,
+    find_near_texts,
+    firsts_of_groups,
+    nearest_two,
+    similar_pairs,
+)
 from bertkit.inference.retrieval.text_clusters import cluster_texts
 from bertkit.inference.retrieval.topic_words import class_tfidf, words_of_classes
 from bertkit.metrics.bm25 import words_of
@@ -180,3 +188,86 @@ def test_equal_texts_come_first_and_are_encoded_once() -> None:
     assert asked == [[0, 1, 3]]
     assert [pair[:2] for pair in found.pairs] == [(1, 3)]
     assert found.num_pairs == 1
+
+
+@pytest.mark.parametrize("threshold", [0.95, 0.8, 0.3, -0.9])
+def test_groups_are_those_of_one_text_after_another(threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_texts, "ROWS", 7)
+    _, vectors, _ = blobs([20, 10, 5], spread=0.4)
+    products = (vectors @ vectors.T).astype(np.float64)
+    leaders: list[int] = []
+    expected = []
+    for row in range(len(vectors)):
+        near = max(leaders, key=lambda leader: products[row, leader], default=row)
+        if leaders and products[row, near] >= threshold:
+            expected.append(near)
+        else:
+            leaders.append(row)
+            expected.append(row)
+    firsts, cosines = firsts_of_groups(vectors, threshold)
+    assert firsts.tolist() == expected
+    np.testing.assert_allclose(cosines, products[np.arange(len(vectors)), firsts], atol=1e-5)
+
+
+def test_the_two_nearest_are_those_of_brute_force() -> None:
+    _, vectors, _ = blobs([20, 10, 5], spread=0.4)
+    vectors = np.concatenate([vectors, vectors[:2]])  # equal vectors: a text is never its own neighbor
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -2.0)
+    expected = np.sort(products, axis=1)[:, ::-1]
+    first, second = nearest_two(vectors)
+    np.testing.assert_allclose(first, expected[:, 0], atol=1e-5)
+    np.testing.assert_allclose(second, expected[:, 1], atol=1e-5)
+    assert [found.tolist() for found in nearest_two(vectors[:1])] == [[-1.0], [-1.0]]
+
+
+def test_the_automatic_threshold_separates_pairs_from_texts_of_a_subject() -> None:
+    """Texts of one subject have cosines near 0.6; a fifth of them have a copy with a cosine of 0.98."""
+    chance = np.random.default_rng(0)
+    subject = np.zeros(65)
+    subject[0] = 1.2
+    texts = directions(subject + np.pad(directions(chance.standard_normal((200, 64))), ((0, 0), (1, 0))))
+    copies = directions(texts[:40] + 0.2 * directions(chance.standard_normal((40, 65))))
+    vectors = np.concatenate([texts, copies])
+    found = find_groups([f"text {number}" for number in range(240)], lambda rows: vectors[rows], None)
+    assert 0.65 < found.threshold < 0.95
+    group_of = {row: number for number, group in enumerate(found.groups) for row in group.rows}
+    together = [number in group_of and group_of[number] == group_of.get(200 + number) for number in range(40)]
+    assert sum(together) >= 36
+    assert len(group_of) <= 80 + 40
+    sparse = find_groups([f"text {number}" for number in range(200)], lambda rows: texts[rows], None)
+    assert sum(len(group.rows) for group in sparse.groups) <= 50  # without copies there are few, not half of the texts
+    with pytest.raises(InputError, match=f"needs {FEWEST} different texts, and there are 19"):
+        auto_threshold(np.zeros(FEWEST - 1, np.float32), np.zeros(FEWEST - 1, np.float32))
+
+
+def test_the_automatic_threshold_follows_its_rule() -> None:
+    """Ten of a hundred texts have a near duplicate; the others are alike by chance, evenly from 0 to 0.5."""
+    chance = np.linspace(0.0, 0.5, 100, dtype=np.float32)
+    closest = np.concatenate([chance[:90], np.full(10, 0.85, np.float32)])
+    found = auto_threshold(closest, chance - 0.1)
+    assert np.quantile(chance - 0.1, 0.95) <= found <= 0.85
+    assert (chance - 0.1 >= found).sum() <= 0.1 * (closest >= found).sum() or found == pytest.approx(
+        np.quantile(chance - 0.1, 0.95)
+    )
+    several = np.full(100, 0.95, np.float32)  # every text has several duplicates
+    assert auto_threshold(several, np.linspace(0.2, 0.94, 100, dtype=np.float32)) <= 0.95
+    high = np.linspace(0.93, 0.99, 100, dtype=np.float32)  # a model whose cosines are all high
+    assert auto_threshold(high, high) == pytest.approx(np.quantile(high, 0.95))
+
+
+def test_same_texts_are_in_one_group_and_the_surest_groups_come_first() -> None:
+    texts = ["A film", "good end", "a  film ", "the end", "GOOD END", "far", "a film"]
+    vectors = directions(np.array([[1, 0, 0], [0, 1, 0.1], [0, 1, 0], [0, 0, 1]], np.float32))
+    asked: list[list[int]] = []
+
+    def encode(rows: list[int]):
+        asked.append(rows)
+        return vectors
+
+    found = find_groups(texts, encode, 0.9)
+    assert asked == [[0, 1, 3, 5]]
+    assert [group.rows for group in found.groups] == [[0, 2, 6], [1, 3, 4]]
+    assert found.groups[0].cosines == [1.0, 1.0, 1.0]
+    assert found.groups[1].cosines == pytest.approx([1.0, float(vectors[1] @ vectors[2]), 1.0])
+    assert find_groups(["a", "A"], lambda rows: vectors[:1], 0.9).nearest is None

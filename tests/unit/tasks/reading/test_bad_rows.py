@@ -36,8 +36,8 @@ def refused(path: Path, task: object, said: str) -> None:
         (HEAD + b'"good,positive\nmore,negative\n', r":3: a double quote opened in this row is never closed"),
         (HEAD + b'"go"od,positive\n', r":3: wrong quoting"),
         (
-            HEAD + b"caf\xe9,positive\n",
-            r":3: byte 4 of the line, 0xe9, is not UTF-8.*--encoding cp1252",
+            HEAD + b"caf\x81,positive\n",
+            r":3: byte 4 of the line, 0x81, is not UTF-8.*--encoding ",
         ),
         (HEAD + b"a\0b,positive\n", r":3: a NUL byte at byte 2"),
         (HEAD + b"a\rb,positive\n", r":3: a carriage return without a line feed"),
@@ -143,7 +143,7 @@ BAD_ROWS = HEAD + (
     b",negative\n"  # 4
     b"good,\n"  # 5
     b"good,great\n"  # 6
-    b"caf\xe9,positive\n"  # 7
+    b"caf\x81,positive\n"  # 7
     b"a\0b,positive\n"  # 8
     b"last,negative\n"  # 9
 )
@@ -167,7 +167,7 @@ def test_skipping_is_counted_with_reasons(tmp_path: Path) -> None:
 
 def test_skipping_json(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
-    file.write_bytes(b'oops\n{"text": "a", "label": 1}\n[]\n{"text": "", "label": 1}\n{"text": "\xff", "label": 0}\n')
+    file.write_bytes(b'oops\n{"text": "a", "label": 1}\n[]\n{"text": "", "label": 1}\n{"text": "\x81", "label": 0}\n')
     examples = load_split(IMDB, file, "train", on_error="skip")
     assert [row.row for row in examples] == [2]
     assert [bad.kind for bad in examples.skipped] == ["not JSON", "not an object", "empty text", "not UTF-8"]
@@ -193,3 +193,13 @@ def test_reading_is_linear(tmp_path: Path) -> None:
     start = time.perf_counter()
     assert len(load_split(TWEETS, file, "train")) == 100_001
     assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+def test_a_name_that_an_object_has_twice_is_refused(name: str, tmp_path: Path) -> None:
+    """All but the last of the values would be lost."""
+    rows = ['{"text": "a", "label": 1}', '{"text": "b", "label": 0, "text": "c"}']
+    (tmp_path / name).write_text("\n".join(rows) if name.endswith("l") else f"[{','.join(rows)}]")
+    where = r"train\.jsonl:2: not a JSON object" if name.endswith("l") else r"train\.json is not JSON"
+    with pytest.raises(DataError, match=rf"{where}: it has 'text' more than once"):
+        load_split(IMDB, tmp_path / name, "train")

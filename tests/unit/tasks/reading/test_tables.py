@@ -92,15 +92,16 @@ def test_a_semicolon_that_was_detected_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252", "utf-16-le"])
 def test_encodings(encoding: str, tmp_path: Path) -> None:
     path = write(tmp_path / "train.csv", ";", encoding)
+    assert texts(path) == TEXTS
     if encoding in ("utf-8-sig", "utf-16"):  # a byte order mark tells
-        assert texts(path) == texts(path, encoding="cp1252") == TEXTS
+        assert texts(path, encoding="cp1252") == TEXTS
     assert texts(path, encoding=encoding) == TEXTS
 
 
 def test_an_encoding_is_suggested_where_the_file_is_not_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "train.csv", ",", "cp1252")
     with pytest.raises(DataError, match=r"train\.csv:2: byte 4 of the line, 0xeb, is not UTF-8.*--encoding cp1252"):
-        csv_task(path)
+        csv_task(path, encoding="utf-8")
     with pytest.raises(DataError, match=r":2: byte 4 of the line, 0xeb, is not ascii"):
         csv_task(write(path, ",", "cp1252"), encoding="ascii")
     path.write_bytes(b"text,label\na\x81,1\n")
@@ -392,7 +393,7 @@ def test_a_parquet_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_counted_once_where_no_row_is_good(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_bytes(b"text,label\n" + "caf\u00e9,good\n".encode("cp1252") * 3)
+    (tmp_path / "train.csv").write_bytes(b"text,label\n" + b"caf\x81,good\n" * 3)
     with pytest.raises(DataError, match="no row can be used; the first of 3: "):
         csv_task(tmp_path / "train.csv")
 

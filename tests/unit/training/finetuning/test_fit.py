@@ -30,6 +30,7 @@ from bertkit.training.finetuning import feature_cache
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
+from bertkit.training.finetuning.seed_run import settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_features, toy_task, weights
@@ -554,3 +555,54 @@ def test_wrong_settings_are_named() -> None:
 def test_batches_stay_on_the_models_device() -> None:
     batch: Batch = collate(TRAIN, [0, 1], {"labels": TRAIN.labels})
     assert batch.to("cpu").input_ids.device.type == "cpu"
+
+
+# ----------------------------------------------------------------------------------------------- max_steps
+
+
+@pytest.mark.parametrize(("max_steps", "epochs"), [(3, 1), (6, 1), (7, 2), (40, 7)])
+def test_max_steps_end_a_run_whose_schedule_is_made_for_them(max_steps: int, epochs: int) -> None:
+    rates: list[float] = []
+
+    class Rates(Callback):
+        def on_step(self, trainer: Any, record: Any) -> None:
+            rates.append(record["lr"])
+
+    train = toy_features(48)
+    config = toy_config(epochs=50, max_steps=max_steps, batch_size=8, warmup=0.0)
+    resolved = config.resolved(model=tiny_model().config, num_train_rows=len(train))
+    made = fit_classifier(tiny_model(), toy_task(), train, None, resolved, seed=0, callbacks=[Rates()])
+    assert made.progression.step == len(rates) == max_steps
+    assert resolved.epochs == epochs
+    expected = [resolved.learning_rate * (1 - step / max_steps) for step in range(max_steps)]
+    assert rates == pytest.approx(expected)
+    assert [epoch["step"] for epoch in made.progression.epochs][-1] == max_steps
+
+
+def test_max_steps_leave_the_settings_of_earlier_runs_as_they_are() -> None:
+    assert "max_steps" not in settings_of_seed(FinetuneConfig())
+    assert settings_of_seed(FinetuneConfig(max_steps=3))["max_steps"] == 3
+    for others in ({"search": 3}, {"few_shot": True}):
+        with pytest.raises(ConfigError, match="max_steps"):
+            FinetuneConfig(max_steps=3, **others)
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "short"),
+    [
+        (64, {}, False),  # 20 epochs of 2 updates, as by default
+        (64, {"epochs": 19}, True),
+        (14_000, {}, False),  # 3 epochs of 438 updates
+        (14_000, {"epochs": 1}, True),
+        (14_000, {"epochs": 2}, True),
+        (14_000, {"max_steps": 999}, True),
+        (14_000, {"max_steps": 1000}, False),
+        (400_000, {"epochs": 1}, False),  # 12,500 updates
+        (400_000, {"max_steps": 10}, True),
+    ],
+)
+def test_a_run_is_short_with_fewer_updates_than_usual_and_than_1000(
+    rows: int, settings: dict[str, int], short: bool
+) -> None:
+    resolved = FinetuneConfig(**settings).resolved(model=tiny_model().config, num_train_rows=rows)
+    assert resolved.is_short(rows) == short

@@ -1,0 +1,194 @@
+"""How the bytes of a text file become characters where nobody has said it, and what is no text at all.
+
+A byte order mark decides; else zero bytes at every other place, which text in UTF-16 has; else the file is UTF-8. Where
+it is not, it is taken for cp1252, which Windows programs write, if every byte is defined there, no line is UTF-8 beyond
+ASCII, and ``charset-normalizer`` finds that text as plausible as in any other encoding. That is always said, with the
+first words that depend on it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from bertkit.errors import DataError
+from bertkit.system.console import say_once
+
+LEGACY = "cp1252"
+#: Bytes looked at for zeros and control characters; and bytes of lines that are not ASCII, for a guess.
+HEAD, SAMPLE = 4096, 32768
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+#: What text is compared in: the other encodings of Windows, DOS and Macintosh, and those of East Asia.
+_RIVALS = (
+    *("cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp850", "cp437", "koi8_r", "mac_roman"),
+    *("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"),
+)
+_CONTROLS = re.compile(rb"[\x01-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+#: The share of control characters from which on a file is no text.
+_MANY_CONTROLS = 0.02
+_AS_IS = "Give it its own name"
+#: How files begin that are no text: what they are, and what to do.
+_MAGIC = {
+    b"PK\x03\x04": (
+        "a zip archive, as Excel workbooks and Word documents are",
+        "Name a workbook .xlsx, or save its sheet as .csv",
+    ),
+    b"\xd0\xcf\x11\xe0": (
+        "an old Excel or Word file, or one with a password",
+        "Save it as .xlsx without a password, or as .csv",
+    ),
+    b"%PDF-": ("a PDF", "Save its text first"),
+    b"\x89PNG": ("a PNG picture", "Give a file of text"),
+    b"\xff\xd8\xff": ("a JPEG picture", "Give a file of text"),
+    b"GIF8": ("a GIF picture", "Give a file of text"),
+    b"\x1f\x8b": ("compressed by gzip", f"{_AS_IS}, which ends in .gz"),
+    b"BZh": ("compressed by bzip2", f"{_AS_IS}, which ends in .bz2"),
+    b"\xfd7zXZ": ("compressed by xz", f"{_AS_IS}, which ends in .xz"),
+    b"PAR1": ("a Parquet file", f"{_AS_IS}, which ends in .parquet"),
+    b"SQLite format 3": ("a database of SQLite", "Export the table as .csv"),
+}
+
+
+class Guess(NamedTuple):
+    """What a file seems to be that is not UTF-8.
+
+    encoding: :data:`LEGACY`, or None where it cannot be told. line, words: the first that depend on it.
+    candidates: those words by encoding, the likeliest first, where it cannot be told.
+    """
+
+    encoding: str | None
+    line: int
+    words: str
+    candidates: dict[str, str]
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed by its name. Damage inside a compressed file shows while reading."""
+    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
+    try:
+        return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error.strerror or error}") from None
+
+
+def encoding_of(path: Path, head: bytes, given: str | None) -> str:
+    """By the first bytes of a file: a mark, what was ``given``, UTF-16 by its zeros, else UTF-8.
+
+    Raises:
+        DataError: the file is of a known kind that is no text, or is full of control characters.
+    """
+    if head.startswith(_UTF8_MARK):
+        return "utf-8-sig"
+    if head.startswith(_UTF16_MARKS):
+        return "utf-16"
+    if given is not None:
+        return given
+    _check_text(path, head[:HEAD])
+    zeros = [head[parity:HEAD:2].count(0) for parity in (0, 1)]
+    half = len(head[:HEAD]) // 2
+    for parity, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if half > 1 and zeros[parity] > 0.5 * half and zeros[1 - parity] < 0.05 * half:
+            say_once(f"{path}: read as UTF-16, whose text has zeros at every other byte; it has no byte order mark")
+            return name
+    return "utf-8"
+
+
+def _check_text(path: Path, head: bytes) -> None:
+    binary = b"\0" in head or _CONTROLS.search(head) or any(byte > 127 for byte in head)
+    for magic, (what, advice) in _MAGIC.items():
+        if binary and head.startswith(magic):
+            raise DataError(f"{path}: this is {what}, not text. {advice}")
+    controls = len(_CONTROLS.findall(head))
+    if controls > max(4, _MANY_CONTROLS * len(head)):
+        first = _CONTROLS.search(head)
+        assert first is not None
+        raise DataError(
+            f"{path}: {controls:,} of the first {len(head):,} bytes are control characters, such as "
+            f"0x{first[0][0]:02x} at byte {first.start() + 1}; this is no text. Is it the right file?"
+        )
+
+
+def legacy_encoding(path: Path) -> str | None:
+    """The encoding of a file that is not UTF-8, which is said; None where it cannot be told."""
+    guess = guess_of(path)
+    if guess.encoding is not None:
+        say_once(
+            f"{path}: not UTF-8; read as {guess.encoding}, as in {guess.words!r} (line {guess.line:,}). If that is "
+            "wrong, give the encoding (--encoding)"
+        )
+    return guess.encoding
+
+
+def guess_of(path: Path) -> Guess:
+    """What a file seems to be that is not UTF-8; it is read as a whole, as a stream."""
+    facts = path.stat()
+    return _guess(os.fspath(path), facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=64)
+def _guess(path: str, changed: int, size: int) -> Guess:
+    sample, first, mixed, undefined = b"", (0, b""), False, False
+    for number, line in _lines(Path(path)):
+        if not first[0] and not _is(line, "utf-8"):
+            first = number, line
+        mixed = mixed or _is(line, "utf-8")
+        undefined = undefined or not _is(line, LEGACY)
+        if len(sample) < SAMPLE:
+            sample += line[: SAMPLE - len(sample)]
+    rival = _rival(sample)
+    number, line = first
+    if not (mixed or undefined or rival != LEGACY):
+        return Guess(LEGACY, number, _words(line, LEGACY), {})
+    likely = (rival or LEGACY, LEGACY, "cp1250", "mac_roman", "cp850")  # the last two have every byte
+    names = [name for name in likely if _is(line, name)]
+    shown: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        words = _words(line, name)
+        if len(shown) < 2 and words not in shown.values():
+            shown[name] = words
+    return Guess(None, number, "", shown)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of the lines of a file that are not ASCII, in parts where they are long."""
+    with open_binary(path) as stream:
+        number = 1
+        for line in iter(lambda: stream.readline(1 << 20), b""):
+            if not line.isascii():
+                yield number, line
+            number += line.endswith(b"\n")
+
+
+def _is(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _rival(sample: bytes) -> str | None:
+    """The encoding in which a text is most plausible, :data:`LEGACY` if it is as plausible as the best; else None."""
+    try:
+        from charset_normalizer import from_bytes
+    except ModuleNotFoundError:  # bertkit-lite may do without
+        return None
+    found = {match.encoding: match.chaos for match in from_bytes(sample, cp_isolation=[LEGACY])}
+    for match in from_bytes(sample, cp_isolation=list(_RIVALS)):
+        found.setdefault(match.encoding, match.chaos)
+    return min(found, key=lambda name: found[name]) if found else None  # of equals the first one
+
+
+def _words(line: bytes, encoding: str) -> str:
+    """The first word of a line that is not ASCII, with the word before and behind it."""
+    words = line.decode(encoding, "replace").split()
+    place = next(number for number, word in enumerate(words) if not word.isascii())
+    return " ".join(words[max(0, place - 1) : place + 2])[:60]
