@@ -21,8 +21,8 @@ from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.document_texts import DocumentTexts
+    from bertkit.inference.retrieval.hits import Hit
     from bertkit.inference.retrieval.index_writer import Located
-    from bertkit.inference.retrieval.search_index import Hit
     from bertkit.inference.retrieval.text_vectors import TextEncoder
 
 Action = Literal["build", "add", "update", "delete", "query", "evaluate", "info"]
@@ -236,10 +236,10 @@ def _change(
     *,
     truncate: bool,
 ) -> None:
+    from bertkit.inference.retrieval.index_encoder import open_encoder
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
     from bertkit.inference.retrieval.passages import Cutter
-    from bertkit.inference.retrieval.search_index import open_encoder
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 

@@ -35,6 +35,20 @@ def names_documents(argument: str, known: Collection[str] = ()) -> bool:
     return has_magic(argument)
 
 
+def given_documents(texts: object, known: Collection[str] = ()) -> DocumentTexts | None:
+    """The documents that a path, or a list of paths, names; None for texts themselves.
+
+    A text alone is a path, too, if it names documents; a list of texts never is.
+    """
+    if isinstance(texts, Path):
+        return DocumentTexts([str(texts)], known=known)
+    if isinstance(texts, str) and names_documents(texts, known):
+        return DocumentTexts([texts], known=known)
+    if isinstance(texts, Sequence) and texts and all(isinstance(each, Path) for each in texts):
+        return DocumentTexts([str(each) for each in texts], known=known)
+    return None
+
+
 class DocumentTexts:
     """The passages of documents that folders, patterns and files name.
 
