@@ -15,6 +15,7 @@ import numpy as np
 
 from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, InputError, counted
+from bertkit.habit_table import no_attribute, refuse_others
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.document_texts import DocumentTexts, given_documents
 from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
@@ -131,7 +132,8 @@ class SearchIndex:
             MissingExtraError: PDFs without ``pypdf``.
             ConfigError: a finished index in ``folder``, or other files.
         """
-        own: dict[str, Any] = dict(making)
+        refuse_others("SearchIndex.build", making, ("model", "text", "id", *IndexMaking.__annotations__))
+        own: dict[str, Any] = {name: value for name, value in making.items() if name in IndexMaking.__annotations__}
         number_type, truncate = own.pop("number_type", "float32"), own.pop("truncate", False)
         sizes = own.pop("passage_tokens", None), own.pop("passage_overlap", None)
         documents = given_documents(texts)  # wrong ones are told before the model is loaded, and wrong texts, too
@@ -168,8 +170,8 @@ class SearchIndex:
         that have changed are read, and the passages of those that are gone are removed.
         """
         if documents := self._documents(texts):
-            rows = index_rows(documents.texts())
-            return self._changed(lambda writer: writer.update(rows, documents.touched), truncate, documents)
+            passages = index_rows(documents.texts())
+            return self._changed(lambda writer: writer.update(passages, documents.touched), truncate, documents)
         rows = located_texts(listed_texts(texts, text, id))
         return self._changed(lambda writer: writer.update(rows, [MEMORY]), truncate)
 
@@ -204,6 +206,9 @@ class SearchIndex:
         ids = (row.id for block in self.manifest.blocks for row in read_rows(self.path, block).values())
         return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
 
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, "SearchIndex.", name)
+
     def __len__(self) -> int:
         """Number of texts."""
         return self.manifest.num_texts
@@ -224,6 +229,7 @@ class SearchIndex:
         by: By | None = None,
         hybrid: bool = False,
         truncate: bool = False,
+        **others: object,
     ) -> list[Hits]:
         """The best texts of each query, the best first.
 
@@ -234,11 +240,13 @@ class SearchIndex:
                 vectors.
             hybrid: the same as ``by="both"``.
             truncate: read only the beginning of a query that is too long.
+            **others: none; the error says what to write instead of what other libraries have.
 
         Raises:
             InputError: no query, an empty one, one that is too long, ``top_k`` below 1.
             DataError: a damaged file, or an index that was changed since it was opened.
         """
+        refuse_others("SearchIndex.search", others, ("queries", "top_k", "by", "hybrid", "truncate"))
         asked = [queries] if isinstance(queries, str) else list(queries)
         for number, query in enumerate(asked):
             if not isinstance(query, str) or not query.strip():

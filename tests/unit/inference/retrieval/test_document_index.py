@@ -212,3 +212,17 @@ def test_documents_from_python(tmp_path: Path, model: str, run: Run) -> None:
         SearchIndex.build("none", "nowhere", model)
     with pytest.raises(ConfigError, match="are for documents"):
         SearchIndex.build("none", ["a text"], model, passage_tokens=12)
+
+
+def test_words_of_other_libraries_are_translated(tmp_path: Path, model: str, run: Run) -> None:
+    with pytest.raises(InputError, match=r"SearchIndex.build has no argument 'chunk_size'; write passage_tokens="):
+        SearchIndex.build("index", "docs", model, chunk_size=100)  # type: ignore[call-arg]
+    index = SearchIndex.build("index", "docs", model, device="cpu", show_progress=True)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match=r"no argument 'k'; write top_k="):
+        index.search("good", k=3)
+    with pytest.raises(AttributeError, match=r"no attribute 'similarity_search'; write index.search\(query, top_k=4\)"):
+        index.similarity_search("good")
+    with pytest.raises(AttributeError, match="did you mean 'search'"):
+        index.serach("good")
+    assert "Did you mean --passage-tokens?" in run("build", "index", "docs", "--chunk-size", "9", code=2)
+    assert "Did you mean --top-k?" in run("query", "index", "good", "--similarity-top-k", "3", code=2)
