@@ -21,6 +21,7 @@ from bertkit.inference.retrieval.text_vectors import TextEncoder
 from pipeline_helpers import save_tiny
 
 Run = Callable[..., Any]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

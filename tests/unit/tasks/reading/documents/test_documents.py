@@ -74,6 +74,13 @@ def test_html_is_what_a_reader_sees() -> None:
     assert shown(read_html("<title>Same</title><h1>Same</h1>x")) == [("Same", 1), ("x", 0)]
 
 
+def test_comments_of_html_are_no_text_and_open_ones_cost_little() -> None:
+    """The parser of the standard library takes minutes for the last ones."""
+    assert read_html("<!DOCTYPE html><!-- a <p> --><?x y?><p>b <!-- c -->d</p>e<!-- f").text == "b d\n\ne<!-- f"
+    for mark in ("<!--", "<!", "<?", "<"):
+        assert len(read_html(mark * 50_000).text) == len(mark) * 50_000
+
+
 def test_word_documents_by_the_names_of_their_styles() -> None:
     body = (
         paragraph("Head", "berschrift1") + paragraph("Below", "Own") + paragraph("a &lt; b")
