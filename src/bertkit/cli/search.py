@@ -21,8 +21,8 @@ from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.document_texts import DocumentTexts
+    from bertkit.inference.retrieval.hits import Hit
     from bertkit.inference.retrieval.index_writer import Located
-    from bertkit.inference.retrieval.search_index import Hit
     from bertkit.inference.retrieval.text_vectors import TextEncoder
 
 Action = Literal["build", "add", "update", "delete", "query", "evaluate", "info"]

@@ -31,6 +31,10 @@ def listed_texts(texts: Any, text: str | None = None, id: str | None = None) -> 
 
     text, id: names of columns; None: a usual name of a column of texts, or the only column; :data:`ID`, if it is there.
     """
+    if isinstance(texts, str | bytes):
+        raise InputError(
+            f"texts must be a list or a table of texts, or a folder of documents, got one text, {texts!r:.40}"
+        )
     if isinstance(texts, Mapping) and all(isinstance(value, str) for value in texts.values()):
         return Listed(list(texts.values()), list(texts))
     table = isinstance(texts, Mapping) or frame_columns(texts) is not None

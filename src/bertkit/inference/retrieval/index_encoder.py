@@ -1,4 +1,4 @@
-"""The model that an index was built with."""
+"""The encoder of an index: the one that it was built with, and no other."""
 
 from __future__ import annotations
 
