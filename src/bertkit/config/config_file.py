@@ -11,6 +11,7 @@ from pydantic import Field
 
 from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.habit_table import no_attribute
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
@@ -103,10 +104,21 @@ class ConfigFile(FileSettings):
             if not isinstance(value, bool):
                 raise ConfigError(f"config.{name} must be True or False, got {value!r:.80}")
             self.__dict__[name] = value
-        elif name in self.without_effect and name not in type(self).model_fields:
+        elif self.ignores(name):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)  # type: ignore[misc]  # which pydantic has, but hides from type checkers
+        except AttributeError:
+            raise no_attribute(self, "config.", name, type(self).model_fields) from None
+
+    @classmethod
+    def ignores(cls, name: str) -> bool:
+        """Whether a key of a file changes nothing here."""
+        return name in cls.without_effect and name not in cls.model_fields
 
     def returned(self, attentions: bool | None, hidden_states: bool | None) -> tuple[bool, bool]:
         """Whether a call returns attentions and hidden states: as its arguments say, or, for None, the config."""
@@ -147,6 +159,7 @@ class ConfigFile(FileSettings):
         """
         path = resolve(name_or_path, files=[CONFIG], revision=revision)
         found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
+        changes = {name: value for name, value in changes.items() if not found.ignores(name)}
         return found.replace(**changes) if changes else found
 
     def save_pretrained(self, folder: str | Path) -> None:

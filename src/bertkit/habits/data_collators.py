@@ -14,14 +14,18 @@ from bertkit.errors import InputError
 from bertkit.tokenization import PreTrainedTokenizer
 
 Batch = dict[str, Any]
-_LABELS = ("label", "labels", "label_ids")
+#: Names of a label in a row, which a model calls ``labels``.
+LABELS = ("label", "labels", "label_ids")
 
 
 def default_data_collator(features: Sequence[Mapping[str, Any]], return_tensors: str = "pt") -> Batch:
-    """Each column of rows of the same length as one tensor; ``label`` and ``label_ids`` are called ``labels``."""
-    named = [{("labels" if name in _LABELS else name): value for name, value in row.items()} for row in features]
-    columns = {name: value for name, value in named[0].items() if value is not None and not isinstance(value, str)}
-    return _as_tensors({name: [row[name] for row in named] for name in columns}, return_tensors)
+    """Each column of rows of one length as one tensor; ``label`` and ``label_ids`` are called ``labels``.
+
+    Columns of texts are left out.
+    """
+    first = {name: value for name, value in features[0].items() if value is not None and not isinstance(value, str)}
+    columns = {"labels" if name in LABELS else name: [row[name] for row in features] for name in first}
+    return _as_tensors(columns, return_tensors)
 
 
 @dataclass
@@ -128,7 +132,7 @@ class DataCollatorForLanguageModeling:
     def __call__(self, features: Sequence[Mapping[str, Any] | Sequence[int]]) -> Batch:
         rows = [row if isinstance(row, Mapping) else {"input_ids": row} for row in features]
         pad = DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=self.pad_to_multiple_of, return_tensors="np")
-        batch = pad([{name: value for name, value in row.items() if name not in _LABELS} for row in rows])
+        batch = pad([{name: value for name, value in row.items() if name not in LABELS} for row in rows])
         real = batch["attention_mask"] != 0
         batch["labels"] = np.full_like(batch["input_ids"], -100)
         if self.mlm:
@@ -160,8 +164,8 @@ def _parted(features: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]]
             f"the column {text!r} holds texts, which make no tensor: write dataset.remove_columns([{text!r}]), or "
             "leave it out of the rows"
         )
-    name = next((name for name in _LABELS if features[0].get(name) is not None), None)
-    inputs = [{key: value for key, value in row.items() if key not in _LABELS} for row in features]
+    name = next((name for name in LABELS if features[0].get(name) is not None), None)
+    inputs = [{key: value for key, value in row.items() if key not in LABELS} for row in features]
     return inputs, None if name is None else [row[name] for row in features]
 
 
@@ -191,14 +195,14 @@ def _with_padded_labels(
 def _as_tensors(columns: Mapping[str, Sequence[Any]], kind: str) -> Batch:
     if kind not in ("pt", "np"):
         raise InputError(f"return_tensors must be 'pt' or 'np', got {kind!r}")
-    arrays = {}
+    found: Batch = {}
     for name, rows in columns.items():
-        if len({np.shape(row) for row in rows}) > 1:
-            raise InputError(
-                f"the column {name!r} has rows of different lengths: pad them by a data collator, as Trainer does with "
-                "processing_class=tokenizer: DataCollatorWithPadding(tokenizer), or for labels of tokens "
-                "DataCollatorForTokenClassification(tokenizer)"
-            )
-        found = np.stack([np.asarray(row) for row in rows])
-        arrays[name] = found.astype(np.float32 if found.dtype.kind == "f" else np.int64)
-    return arrays if kind == "np" else {name: torch.from_numpy(array) for name, array in arrays.items()}
+        try:
+            array = np.stack([np.asarray(row) for row in rows])
+        except ValueError:
+            usual = "DataCollatorWithPadding(tokenizer), or give the trainer processing_class=tokenizer"
+            advice = "DataCollatorForTokenClassification(tokenizer)" if name == "labels" else usual
+            raise InputError(f"column {name!r} has rows of different lengths: pad them with {advice}") from None
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        found[name] = array if kind == "np" else torch.from_numpy(array)
+    return found

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.errors import DataError
-from bertkit.habits.data_collators import DataCollatorWithPadding, default_data_collator
+from bertkit.habits.data_collators import LABELS, DataCollatorWithPadding, default_data_collator
 from bertkit.model.losses import LossOutput, LossTerm
 
 #: What a row has for the model: numbers, lists of numbers, arrays, tensors.
 Row = Mapping[str, Any]
-Collate = Callable[[Sequence[Row]], Mapping[str, Any]]
-#: Names of a label in a row, which a model calls ``labels``.
-LABELS = ("label", "label_ids")
+Inputs = dict[str, Tensor]
+Collate = Callable[[list[Row]], Mapping[str, Any]]
 #: Where a sequence of another batch is shorter.
 FILL = -100
 
@@ -62,7 +61,7 @@ def read_names(model: nn.Module) -> frozenset[str] | None:
     takes_any = Parameter.VAR_KEYWORD in kinds and not any("label" in name for name in parameters)
     if takes_any or Parameter.VAR_POSITIONAL in kinds:
         return None
-    return frozenset(parameters) | {*LABELS, "labels"}
+    return frozenset(parameters) | {*LABELS}
 
 
 def label_names_of(model: nn.Module) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def refuse_unknown(given: Mapping[str, object], config_class: type[BertConfig | 
     known = ["name_or_path", *LoadOptions.__annotations__]
     every = [*known, *config_class.model_fields]
     for name, value in given.items():
-        if name in every or has_no_effect("from_pretrained", name, value):
+        if name in every or config_class.ignores(name) or has_no_effect("from_pretrained", name, value):
             continue
         near = remedy("from_pretrained", name, every)
         raise InputError(

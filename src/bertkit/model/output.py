@@ -57,9 +57,17 @@ class ModelOutput:
         names = (f.name for f in fields(self) if f.name != "loss_terms")
         return [name for name in names if getattr(self, name) is not None]
 
+    def values(self) -> list[Any]:
+        """The present fields, in order."""
+        return [getattr(self, name) for name in self.keys()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names and values of the present fields, in order."""
+        return [(name, getattr(self, name)) for name in self.keys()]
+
     def to_tuple(self) -> tuple[Any, ...]:
         """The present fields, in order."""
-        return tuple(getattr(self, name) for name in self.keys())
+        return tuple(self.values())
 
     def __repr__(self) -> str:
         return f"ModelOutput({', '.join(f'{name}={getattr(self, name)!r}' for name in self.keys())})"

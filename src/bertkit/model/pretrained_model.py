@@ -10,7 +10,7 @@ from typing import Self, Unpack
 from torch import nn
 
 from bertkit.errors import InputError, ResourceError
-from bertkit.habit_table import refuse_others
+from bertkit.habit_table import saving_folder
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -45,7 +45,7 @@ class PretrainedModel(ConfiguredModel):
         model.name_or_path = str(name_or_path)
         return model
 
-    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
+    def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
 
         ``safe_serialization`` and others that transformers takes have no effect: weights are one file of safetensors.
@@ -55,7 +55,7 @@ class PretrainedModel(ConfiguredModel):
             InputError: another keyword.
             ResourceError: the disk is full or cannot be written.
         """
-        refuse_others("save_pretrained", ignored)
+        folder = saving_folder(folder, ignored)
         save_model(self, folder)
 
     def push_to_hub(

@@ -10,7 +10,7 @@ from tokenizers import AddedToken as EngineToken
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
+from bertkit.tokenization.vocabulary import PUBLIC_NAMES, AddedToken, SpecialTokens, TokenTable
 
 NewToken: TypeAlias = str | EngineToken
 #: Names of the list of special tokens that have none of their own, in version 4 and in version 5 of transformers.
@@ -22,6 +22,14 @@ class OwnTokens(Decoder):
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """``tokenizer.pad_token = "[NONE]"`` is :meth:`add_special_tokens` with this name."""
+        known = vars(self).get("_vocabulary")
+        if name in PUBLIC_NAMES and known is not None and value != known.special_tokens.get(name):
+            self.add_special_tokens({name: value})
+        else:
+            super().__setattr__(name, value)
 
     def add_tokens(self, new_tokens: NewToken | Sequence[NewToken], special_tokens: bool = False) -> int:
         """Add tokens that are never split, as in transformers.

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bertkit.errors import InputError, counted
-from bertkit.habit_table import has_no_effect, refuse_others, remedy
+from bertkit.habit_table import has_no_effect, refuse_others, remedy, saving_folder
 from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -112,7 +112,7 @@ class PreTrainedTokenizer(OwnTokens):
         """The arguments of the class that a folder or file describes, replaced by ``overrides``."""
         return {**read_tokenizer(path, cls.kind), **overrides}
 
-    def save_pretrained(self, folder: str | Path, **ignored: object) -> tuple[str, ...]:
+    def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> tuple[str, ...]:
         """Write the vocabulary in its original format, ``tokenizer.json``, and the settings, for transformers as well.
 
         ``legacy_format`` and others that transformers takes have no effect.
@@ -125,7 +125,7 @@ class PreTrainedTokenizer(OwnTokens):
             CheckpointError: ``folder`` is a file, or a token cannot stand in an original file.
             ResourceError: disk full, no permission.
         """
-        refuse_others("save_pretrained", ignored)
+        folder = saving_folder(folder, ignored)
         own = {flag: getattr(self._vocabulary, flag) for flag in self.kind.flags}
         columns = {"model_input_names": list(self.model_input_names)} if self.saved_as else {}
         settings = {"tokenizer_class": self.saved_as or type(self).__name__, **own, **columns, **self._settings()}

@@ -30,6 +30,7 @@ from bertkit import (
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError, TextError
 from bertkit.habit_table import habits
+from bertkit.habits.trainer_data import collate_with
 from pipeline_helpers import save_tiny
 
 TEXTS = ["the film is good", "a great and very bad scene of it", "dull"]
@@ -248,6 +249,8 @@ def test_special_tokens_by_name(classifier: Path) -> None:
     assert tokenizer.decode(tokenizer("[A] [B] film").input_ids, skip_special_tokens=True) == "[A] film"
     with pytest.raises(InputError, match=r"BertTokenizer has no special token 'bos_token'.*additional_special_tokens"):
         tokenizer.add_special_tokens({"bos_token": "<s>"})
+    tokenizer.pad_token = "[NONE]"
+    assert tokenizer.pad_token_id == len(tokenizer) - 1 == tokenizer(["a", "a a"], padding=True).input_ids[0][-1]
     assert tokenizer.add_tokens([bertkit.AddedToken("[W]", lstrip=True), "[W]"]) == 1
     assert tokenizer.get_special_tokens_mask(tokenizer("a", "b").input_ids, already_has_special_tokens=True) == \
         tokenizer.get_special_tokens_mask([1], [1]) == [1, 0, 1, 0, 1]  # fmt: skip
@@ -269,7 +272,7 @@ def test_a_new_vocabulary_is_that_of_transformers(family: str, classifier: Path,
         assert new.tokenize(text) == expected.tokenize(text)
         assert new.decode(new(text).input_ids) == expected.decode(expected(text).input_ids)
     assert len(new) == len(expected)
-    with pytest.raises(InputError, match=r"does not take this: .*min_freq"):
+    with pytest.raises(InputError, match=r"no 'min_freq' \(did you mean 'min_frequency'"):
         old.train_new_from_iterator(texts, 60, min_freq=2)
 
 
@@ -330,7 +333,7 @@ def test_what_a_schedule_needs() -> None:
     assert bertkit.get_scheduler("constant", optimizer).get_last_lr() == [0.1]
     with pytest.raises(InputError, match="needs num_training_steps="):
         bertkit.get_scheduler("linear", optimizer)
-    with pytest.raises(InputError, match=r"no schedule 'cosin' .did you mean 'cosine'"):
+    with pytest.raises(InputError, match=r"no schedule 'cosin' \(did you mean 'cosine'"):
         bertkit.get_scheduler("cosin", optimizer)
 
 
@@ -351,3 +354,27 @@ def test_names_of_tensorflow_and_flax_say_the_name_here() -> None:
             getattr(bertkit, name)
     with pytest.raises(AttributeError):
         _ = bertkit.TFNothing
+
+
+def test_a_trainer_s_own_padding_keeps_numbers_as_they_are(classifier: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(classifier)
+    collate = collate_with(tokenizer)
+    assert collate([{**tokenizer(text), "label": 0.25} for text in TEXTS])["labels"].tolist() == [0.25] * 3
+    with pytest.raises(InputError, match=r"'labels' has rows of different lengths: .*DataCollatorForTokenClass"):
+        collate([{**tokenizer(text), "labels": tokenizer(text).input_ids} for text in TEXTS])
+
+
+def test_outputs_are_mappings_and_configs_leave_out_what_changes_nothing(classifier: Path, tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(classifier, finetuning_task="sst2")
+    out = model(torch.tensor([[2, 7, 3]]))
+    assert [name for name, _ in out.items()] == list(out.keys()) == ["logits"]
+    assert out.values()[0] is out.logits
+    model.save_pretrained(save_directory=tmp_path)
+    assert BertConfig.from_pretrained(tmp_path, num_labels=4, use_cache=False).num_labels == 4
+    with pytest.raises(ConfigError, match="unknown field 'finetuning_tusk'"):
+        BertConfig.from_pretrained(tmp_path, finetuning_tusk="sst2")
+    with pytest.raises(InputError, match="save_pretrained needs a folder"):
+        model.save_pretrained()
+    with pytest.raises(AttributeError, match=r"has no attribute 'n_layers'; write config.num_hidden_layers"):
+        _ = model.config.n_layers
+    assert copy.deepcopy(model.config) == pickle.loads(pickle.dumps(model.config)) == model.config

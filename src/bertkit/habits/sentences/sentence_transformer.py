@@ -204,7 +204,7 @@ class SentenceTransformer:
 
     def _token_vectors(self, texts: str | Iterable[str], options: EncodeOptions) -> Tensor | list[Tensor]:
         named = options.get("prompt_name") if options.get("prompt") is None else None
-        found = self.encoder.pipeline(
+        found: Any = self.encoder.pipeline(
             texts if isinstance(texts, str) else list(texts),
             prompt=self.config.prompt(options.get("prompt"), named),
             truncation=True,

@@ -21,7 +21,7 @@ from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import CONFIG_CLASSES, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
-from bertkit.habit_table import has_no_effect
+from bertkit.habit_table import has_no_effect, saving_folder
 from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.generate import streamed, written
 from bertkit.model.kernels.linear import Linear
@@ -69,8 +69,9 @@ class ConditionalGeneration(Seq2SeqModel):
         model.generation_settings = saved_generation(path)
         return model
 
-    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
-        super().save_pretrained(folder, **ignored)
+    def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> None:
+        folder = saving_folder(folder, ignored)
+        super().save_pretrained(folder)
         write_generation(self.generation_settings, self.config, folder)
 
     def predict(self, decoded: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from bertkit.batch import Batch, Layout, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.errors import ConfigError, InputError
-from bertkit.habit_table import refuse_others
+from bertkit.habit_table import saving_folder
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.model.embeddings import check_range
 from bertkit.model.generation.decoder_cache import DecoderCache
@@ -141,7 +141,7 @@ class Seq2SeqModel(ConfiguredModel):
         model.name_or_path = str(name_or_path)
         return model
 
-    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
+    def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software reads.
 
         Keywords are those of :meth:`bertkit.BertModel.save_pretrained`, without effect.
@@ -151,7 +151,7 @@ class Seq2SeqModel(ConfiguredModel):
             InputError: another keyword.
             ResourceError: the disk is full or cannot be written.
         """
-        refuse_others("save_pretrained", ignored)
+        folder = saving_folder(folder, ignored)
         save_seq2seq(self, self.config, folder)
 
     def set_gradient_checkpointing(self, enabled: bool = True) -> None:

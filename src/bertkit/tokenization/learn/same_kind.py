@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, trainers
 
-from bertkit.errors import InputError
+from bertkit.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from bertkit.tokenization.own_tokens import OwnTokens
@@ -21,6 +21,13 @@ _TRAINERS = {
     "WordPiece": trainers.WordPieceTrainer,
     "BPE": trainers.BpeTrainer,
     "Unigram": trainers.UnigramTrainer,
+}
+_COMMON = ("new_special_tokens", "length", "show_progress", "initial_alphabet")
+#: What the trainers take besides: those of word pieces and byte pairs, which merge, and the others by kind.
+_MERGING = (*_COMMON, "min_frequency", "limit_alphabet", "continuing_subword_prefix", "end_of_word_suffix")
+_OPTIONS = {
+    "BPE": (*_MERGING, "max_token_length"),
+    "Unigram": (*_COMMON, "shrinking_factor", "max_piece_length", "n_sub_iterations", "unk_token"),
 }
 #: Files that say nothing of the vocabulary.
 _SETTINGS = ("tokenizer_config.json",)
@@ -42,10 +49,11 @@ def trained_again(
     if "ByteLevel" in json.dumps(content["pre_tokenizer"]):
         chosen.setdefault("initial_alphabet", pre_tokenizers.ByteLevel.alphabet())
     engine = Tokenizer.from_str(json.dumps(content))
-    try:
-        trainer = _TRAINERS[kind](vocab_size=vocab_size, special_tokens=special, **chosen)
-    except TypeError as error:
-        raise InputError(f"the trainer of {kind} does not take this: {error}") from None
+    known = _OPTIONS.get(kind, _MERGING)
+    if unknown := next((name for name in chosen if name not in known), None):
+        near = did_you_mean(unknown, known)
+        raise InputError(f"training a {kind} vocabulary takes no {unknown!r}{near}; it takes {', '.join(known)}")
+    trainer = _TRAINERS[kind](vocab_size=vocab_size, special_tokens=special, **chosen)
     engine.train_from_iterator(texts, trainer=trainer)
     found = {**json.loads(engine.to_str()), "post_processor": _renumbered(processor, engine)}
     with TemporaryDirectory() as name:
