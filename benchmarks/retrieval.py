@@ -7,10 +7,10 @@ counts once. The halves are every other article. Each question searches the para
 
 - ``BM25``: by words. ``MiniLM``: by vectors of MiniLM-L6 as it is; every paragraph is compared.
 - ``trained``: by those of MiniLM-L6 after `finetune pairs` on questions and paragraphs of the other half.
-- ``+ BM25``: the two orders fused, as by `bertkit search query --hybrid`.
+- ``+ BM25``: both searches, as by `bertkit search query --by both`.
 - ``trained + reranker``: the first of ``trained``, in the order of a model that `finetune rerank` made of
   that encoder, with negatives that the encoder found in the other half. Some questions only, drawn from both halves.
-  ``fused``: that order and the one before it, as with BM25.
+  ``fused``: that order and the one before it, by reciprocal ranks.
 
 The last two articles of each half are no training data but dev, by whose scores settings may be chosen, never by those
 of the half that is scored. Differences are paired by question; their intervals come from a bootstrap of the articles,
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from machine import about, block, minilm_folder, publish
-from retrieval_data import FILE, Ints, Squad, some
+from retrieval_data import FILE, Ints, Squad, ranks_fused, some
 
 if TYPE_CHECKING:
     from bertkit.training.finetuning.finetune_results import FinetuneResult
@@ -181,11 +181,12 @@ def train_reranker(args: argparse.Namespace, squad: Squad, scored: int, encoder:
 def build_index(squad: Squad, model: Path, folder: Path) -> Cell:
     """An index of all paragraphs, whose ids are their numbers."""
     from bertkit.inference.retrieval.index_writer import IndexWriter, index_rows
+    from bertkit.inference.retrieval.source_texts import SourceText
     from bertkit.inference.retrieval.text_vectors import TextEncoder
 
-    rows = ((str(number), text) for number, text in enumerate(squad.paragraphs))
+    rows = (SourceText("squad", number, str(number), text) for number, text in enumerate(squad.paragraphs))
     with IndexWriter(folder, TextEncoder(model, by_products=True), truncate=True) as writer:
-        writer.build(index_rows("squad", rows), str(model))
+        writer.build(index_rows(rows), str(model))
     return {}
 
 
@@ -238,12 +239,10 @@ def rerank(args: argparse.Namespace, squad: Squad, half: int, sample: Sequence[i
 
 
 def fuse(found: Cell, reranked: Cell) -> Cell:
-    """Both orders of the paragraphs that were reranked, by reciprocal ranks, as the hybrid search does it."""
-    from bertkit.metrics.fusion import fused
-
+    """Both orders of the paragraphs that were reranked, by reciprocal ranks."""
     before = dict(zip(found["questions"], found["orders"], strict=True))
     orders = [
-        fused([before[number][: len(order)], order], len(order))[0].tolist()
+        ranks_fused([before[number][: len(order)], order], len(order))
         for number, order in zip(reranked["questions"], reranked["orders"], strict=True)
     ]
     return {"questions": reranked["questions"], "orders": orders, "seconds": 0.0}

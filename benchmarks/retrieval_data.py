@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ class Squad:
             ]
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+
+
+def ranks_fused(rankings: Sequence[Sequence[int]], k: int) -> list[int]:
+    """The ``k`` texts with the largest sum of ``1 / (60 + rank)`` over all rankings, best first; ties by number."""
+    sums: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, number in enumerate(ranking, start=1):
+            sums[number] = sums.get(number, 0.0) + 1.0 / (60 + rank)
+    return sorted(sums, key=lambda number: (-sums[number], number))[:k]
 
 
 def some(size: int, count: int) -> list[int]:

@@ -31,7 +31,7 @@ def one_word_three_sentences(model: str | Path) -> list[float]:
     vectors = []
     for sentence in SENTENCES:
         tokens = pipe.tokenizer.tokenize(sentence, add_special_tokens=True)
-        vector = np.asarray(pipe(sentence))[tokens.index("bank")]
+        vector = np.asarray(pipe(sentence))[0][tokens.index("bank")]
         vectors.append(vector / np.linalg.norm(vector))
     cosines = [float(vectors[0] @ other) for other in vectors[1:]]
     print(f"{SENTENCES[0]!r}: cosine of its 'bank' with that of")

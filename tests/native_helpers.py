@@ -7,12 +7,12 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import erf
 
+from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, WeightType, variants_here
 from bertkit.engine.native.native_encoder import (
     Activation,
     ByteMatrix,
@@ -20,23 +20,16 @@ from bertkit.engine.native.native_encoder import (
     Layer,
     NativeEncoder,
     Shape,
-    WeightType,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Rows to rows.
 Product = Callable[[Array], Array]
 
-AVX2 = ("-mavx2", "-mfma", "-mf16c")
-AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl")
-#: Instruction sets by name: flags of the compiler, and flags that the processor must have.
-INSTRUCTION_SETS: dict[str, tuple[tuple[str, ...], str]] = {
-    "native": ((), ""),
-    "plain C": (("-DBERTKIT_PLAIN_C",), ""),
-    "AVX2": (AVX2, "avx2 fma f16c"),
-    "AVX2, byte products": ((*AVX2, "-mavxvnni"), "avx2 fma f16c avx_vnni"),
-    "AVX-512": (AVX512, "avx2 fma f16c avx512f avx512bw avx512vl"),
-    "AVX-512, byte products": ((*AVX512, "-mavx512vnni"), "avx2 fma f16c avx512f avx512bw avx512vl avx512_vnni"),
+#: Variants by name, the plain one and that of this very processor among them.
+INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {
+    NATIVE: variants_here().get(NATIVE, ()),
+    **VARIANTS.get(platform.machine(), {PLAIN: ("-DBERTKIT_PLAIN_C",)}),
 }
 ACTIVATIONS: dict[Activation, Product] = {
     "gelu": lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),
@@ -45,17 +38,6 @@ ACTIVATIONS: dict[Activation, Product] = {
 }
 #: How far results may be from float64's, by what the weights are kept as.
 TOLERANCES: dict[WeightType, float] = {"float32": 1e-5, "float24": 1e-4, "float16": 2e-3, "bfloat16": 3e-2}
-
-
-def processor_runs(flags: str) -> bool:
-    """Whether this processor has all of these, named as Linux names them."""
-    cpu = Path("/proc/cpuinfo")
-    if not flags:
-        return True
-    if platform.machine() != "x86_64" or not cpu.exists():
-        return False
-    lines = [line for line in cpu.read_text(encoding="utf-8").splitlines() if line.startswith("flags")]
-    return set(flags.split()) <= set(lines[0].split())
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _NAMES = {
         RobertaTokenizer RobertaTokenizerFast T5Tokenizer T5TokenizerFast WordpieceTokenizer XLMRobertaTokenizer
         XLMRobertaTokenizerFast
     """,
+    "bertkit.tokenization.batch_encoding": "BatchEncoding",
+    "tokenizers": "AddedToken",
     "bertkit.errors": """
         BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
         TextError TrainingError
@@ -46,16 +48,55 @@ _NAMES = {
         AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
         RobertaConfig XLMRobertaConfig
     """,
+    "bertkit.habits.data_collators": """
+        DataCollatorForLanguageModeling DataCollatorForSeq2Seq DataCollatorForTokenClassification
+        DataCollatorForWholeWordMask DataCollatorWithPadding DefaultDataCollator default_data_collator
+    """,
+    "bertkit.habits.generation_config": "GenerationConfig",
+    "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
+    "bertkit.habits.learning_rates": """
+        get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup
+        get_cosine_with_hard_restarts_schedule_with_warmup get_inverse_sqrt_schedule get_linear_schedule_with_warmup
+        get_polynomial_decay_schedule_with_warmup get_scheduler
+    """,
+    "bertkit.habits.seeds": "set_seed",
+    "bertkit.habits.few_shot_model": "SetFitModel",
+    "bertkit.habits.trainer": "Trainer",
+    "bertkit.habits.trainer_callbacks": """
+        EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
+    """,
+    "bertkit.habits.trainer_evaluation": "EvalPrediction",
+    "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
+    "bertkit.inference.vectorizer": "BertVectorizer",
     "bertkit.training.finetuning.estimator": "BertClassifier",
+    "bertkit.training.finetuning.regressor": "BertRegressor",
+    "bertkit.training.finetuning.tagger": "BertTagger",
     "bertkit.training.trainer.callbacks": "Callback",
     "bertkit.training.trainer.trackers": "MLflowCallback TensorBoardCallback",
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",
+    "bertkit.habits.sentences.input_example": "InputExample",
+    "bertkit.habits.sentences.rerankers": "CrossEncoder",
+    "bertkit.habits.sentences.sentence_trainer": """
+        CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
+        SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
+    """,
+    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer",
+    "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
+    "bertkit.sentence_transformers": "datasets evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
+    "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",
+    "bertkit.inference.feature_extraction": "FeatureExtractionPipeline",
+    "bertkit.inference.fill_mask": "FillMaskPipeline",
+    "bertkit.inference.question_answering": "QuestionAnsweringPipeline",
+    "bertkit.inference.text_classification": "TextClassificationPipeline",
+    "bertkit.inference.token_classification": "TokenClassificationPipeline",
     "bertkit.inference.sentence_encoder": "SentenceEncoder",
+    "bertkit.inference.retrieval.grouped_texts": "find_clusters find_duplicates find_topics",
     "bertkit.inference.retrieval.search_index": "SearchIndex",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -71,7 +112,7 @@ _ALIASES = {
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
 #: Modules of public names.
-_MODULES = ("static", "visualize")
+_MODULES = ("sentence_transformers", "setfit", "static", "visualize")
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 
@@ -82,7 +123,14 @@ def __getattr__(name: str) -> Any:
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         if not name.startswith("_"):
-            _refuse_habit(name)
+            from bertkit.system.lazy_names import refuse_habit
+
+            refuse_habit("bertkit", "import", name)
+            plain = name.removeprefix("TF").removeprefix("Flax")
+            if plain != name and plain in __all__:
+                raise ImportError(
+                    f"bertkit has no {name!r}; write from bertkit import {plain} (PyTorch)", name="bertkit"
+                )
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
     from bertkit.errors import needs_bertkit
 
@@ -90,15 +138,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_MODULE_OF[target]), target)
     globals()[name] = value
     return value
-
-
-def _refuse_habit(name: str) -> None:
-    # An AttributeError would be replaced by Python's own words about the import.
-    from bertkit.habit_table import habits
-
-    habit = habits().get(("import", name))
-    if habit is not None:
-        raise ImportError(f"bertkit has no {name!r}; write {habit.ours}", name="bertkit")
 
 
 def __dir__() -> list[str]:

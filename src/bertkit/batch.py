@@ -75,7 +75,8 @@ class Batch:
     layout: where the sequences lie.
     targets: what a head's loss compares with, by the keyword the head's ``forward`` has for it: ``labels``
         ``(B,)`` or ``(B, num_labels)`` for a sequence head, ``(T,)`` for a token head (-100 = not a target),
-        ``start_positions`` and ``end_positions`` ``(B,)``, ``next_sentence_label`` ``(B,)``.
+        ``start_positions`` and ``end_positions`` ``(B,)``, ``next_sentence_label`` ``(B,)``. Beside ``labels`` of a
+        sequence head, ``row_weights`` ``(B,)``: what each counts in the loss.
     logit_rows: int64 ``(R,)``, the flat rows where a masked-LM head computes logits; None means all T.
     inputs_embeds: float ``(T, D)`` in place of the word embeddings of ``input_ids``; rarely needed.
     """

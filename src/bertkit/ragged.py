@@ -46,6 +46,7 @@ class Ragged:
     num_tokens_before: int64 ``(B,)``, how many tokens each row had before truncation, special tokens included.
     seconds: int64 ``(B,)``, the place in ``ids`` behind the first [SEP] of a pair; None where there are no pairs.
     labels: one per row: int64 ``(B,)`` label numbers, float32 ``(B,)`` scores, float32 ``(B, C)`` of 1 and 0; or None.
+    weights: float32 ``(B,)``, what each row counts in a loss, with mean 1; None where all count the same.
     """
 
     ids: Ids
@@ -54,6 +55,7 @@ class Ragged:
     num_tokens_before: Ints
     seconds: Ints | None = None
     labels: Labels | None = None
+    weights: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1
@@ -96,6 +98,7 @@ class Ragged:
             self.token_type_ids[tokens],
             self.num_tokens_before[chosen],
             labels=None if self.labels is None else self.labels[chosen],
+            weights=None if self.weights is None else self.weights[chosen],
         )
 
 

@@ -9,12 +9,22 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
-from bertkit import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from bertkit import (
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 from bertkit.errors import BertkitError
 from bertkit.habit_table import habits
 from bertkit.habits.page import page
 from finetune_data import labelled_texts, no_pictures, tiny_start
+from habits.compared_texts import matches, scored_pairs, triplets
+from habits.dataset_like import Dataset
 from habits.snippet_runner import HOMES, Snippet, answer_at_home, differences, read_snippets, run, typed
 from pipeline_helpers import save_tiny
 
@@ -29,6 +39,7 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
     rows = labelled_texts(64, seed=5)
     return {
         **once("habits", _models),
+        "Dataset": Dataset,
         **once("habits-sheets", _run),
         "DF": _frame(),
         "typed": typed,
@@ -36,6 +47,9 @@ def given(minilm: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> di
         "TEXTS": [text for text, _ in rows],
         "LABELS": [label for _, label in rows],
         "SENTENCES": ["A man is eating food.", "A man eats a meal.", "A girl plays the violin.", "The stock fell."],
+        "MATCHES": matches(),
+        "TRIPLETS": triplets(),
+        "SCORED": scored_pairs(),
         "PAIRS": [("A man is eating.", "Someone eats."), ("A man is eating.", "The sky is blue.")],
     }
 
@@ -46,10 +60,17 @@ def _models(folder: Path) -> dict[str, str]:
     made = {
         "CLASSIFIER": save_tiny(folder / "classifier", BertForSequenceClassification, **labels),
         "CROSS": save_tiny(folder / "cross", BertForSequenceClassification, num_labels=1),
+        "SPARSE": save_tiny(folder / "sparse", BertForMaskedLM),
+        "WORDS": tiny_start(folder / "words"),
         "TAGGER": save_tiny(folder / "tagger", BertForTokenClassification, **tags),
         "ANSWERER": save_tiny(folder / "answerer", BertForQuestionAnswering),
         "ENCODER": save_tiny(folder / "encoder"),
+        "MASKED": save_tiny(folder / "masked", BertForMaskedLM),
+        "SEQ2SEQ": folder / "seq2seq",
     }
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "d_model": 24, "d_kv": 8, "d_ff": 36, "num_layers": 2, "num_heads": 3}
+    T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0)).save_pretrained(made["SEQ2SEQ"])
     return {"MODEL": "bertkit-tiny-en", **{name: str(path) for name, path in made.items()}}
 
 

@@ -183,7 +183,10 @@ def vectors(models: Path, texts: Sequence[str]) -> Iterator[tuple[str, np.ndarra
             f"{pooling} normalized",
             np.stack(list(embed(list(texts), pooling=pooling, truncation=True, normalize=True))),
         )
-    yield "tokens", np.concatenate([np.asarray(one) for one in embed(list(texts), truncation=True)])
+    yield (
+        "tokens",
+        np.concatenate([np.reshape(one, (-1, np.shape(one)[-1])) for one in embed(list(texts), truncation=True)]),
+    )
 
 
 def estimator(models: Path, texts: Sequence[str]) -> Iterator[tuple[str, Any]]:

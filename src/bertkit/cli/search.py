@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,14 +16,16 @@ from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
 from bertkit.cli.results import ResultFile, row_with
 from bertkit.cli.task_options import IndexColumns, TextColumns
-from bertkit.errors import ConfigError, counted
-from bertkit.system.console import one_line
+from bertkit.errors import ConfigError, counted, shorten
+from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
+    from bertkit.inference.retrieval.document_texts import DocumentTexts
     from bertkit.inference.retrieval.index_writer import Located
+    from bertkit.inference.retrieval.search_index import Hit
     from bertkit.inference.retrieval.text_vectors import TextEncoder
 
-Action = Literal["build", "add", "update", "delete", "query", "info"]
+Action = Literal["build", "add", "update", "delete", "query", "evaluate", "info"]
 
 
 @Parameter(name="*", group=Group("Building (build)", sort_key=1))
@@ -40,6 +43,12 @@ class Building:
         Literal["float32", "float16", "int8"],
         Parameter(help="How vectors are stored. float16 takes half the space, int8 a quarter; scores differ slightly."),
     ] = "float32"
+    passage_tokens: Annotated[
+        int | None, Parameter(help="Cut documents into passages of at most this many tokens; default: 256.")
+    ] = None
+    passage_overlap: Annotated[
+        int | None, Parameter(help="Tokens that neighboring passages may share; default: 32.")
+    ] = None
 
 
 @Parameter(name="*", group=Group("Querying (query)", sort_key=2))
@@ -47,9 +56,25 @@ class Building:
 class Querying:
     """What is found."""
 
-    top_k: Annotated[int, Parameter(help="Show this many texts for each query.")] = 10
-    hybrid: Annotated[
-        bool, Parameter(negative=(), help="Also search by words (BM25), and combine the two rankings; reads all texts.")
+    top_k: Annotated[int, Parameter(help="Show this many texts for each query; evaluate: judge so many.")] = 10
+    by: Annotated[
+        Literal["vectors", "words", "both"] | None,
+        Parameter(help="Search by meaning, by words (BM25), or by both; default: as set in the index, else vectors."),
+    ] = None
+    hybrid: Annotated[bool, Parameter(negative=(), help="The same as --by both.")] = False
+
+
+@Parameter(name="*", group=Group("Evaluating (evaluate)", sort_key=3))
+@dataclass(frozen=True)
+class Evaluating:
+    """What questions are judged by."""
+
+    relevant: Annotated[
+        str | None,
+        Parameter(help="Column with the id, document or passage that belongs to a question; default: inferred."),
+    ] = None
+    set: Annotated[
+        bool, Parameter(negative=(), help="Let queries of this index go by the search that was best, from now on.")
     ] = False
 
 
@@ -59,7 +84,10 @@ def search(
     /,
     *text: Annotated[
         str,
-        Parameter(help="Files (build, add, update), ids (delete) or queries; - reads standard input, one per line."),
+        Parameter(
+            help="Files, folders or patterns (build, add, update), ids (delete), queries, or a table of questions "
+            "(evaluate); - reads standard input, one per line."
+        ),
     ],
     model: Annotated[
         str | None,
@@ -68,33 +96,44 @@ def search(
     truncate: Truncate = False,
     building: Building = Building(),
     querying: Querying = Querying(),
+    evaluating: Evaluating = Evaluating(),
     results: ResultFile = ResultFile(),
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
     """Search texts by meaning, in an index on disk.
 
-    build makes a new index from files with one text per line (.txt), or from tables.
-    add adds texts. update brings the index up to date with its files, and embeds only
-    what has changed. delete removes texts by their ids. query finds the nearest
-    texts; every text is compared. info shows what an index holds, and checks it.
+    build makes a new index from folders and patterns of documents (.txt .md .html
+    .docx .pdf .eml), cut into passages; from tables; or from files with one text per
+    line (a .txt that is named by itself). add adds texts. update brings the index up
+    to date with its files: only what has changed is read and embedded, and what is
+    gone is removed. delete removes texts by their ids. query finds the best texts;
+    every text is compared. evaluate scores the index on questions whose answers are
+    known. info shows what an index holds, and checks it.
 
     Each of them can be interrupted; the same command resumes.
 
     For example:
 
-        bertkit search build index docs.jsonl notes.txt --model bertkit-tiny-en
+        bertkit search build index manuals/ --model bertkit-tiny-en
         bertkit search query index "How do I get a refund?" --top-k 5
         bertkit search query index --out found.xlsx "Refunds?" "Opening hours?"
-        bertkit search update index docs.jsonl
+        bertkit search update index manuals/
+        bertkit search evaluate index questions.csv --relevant document --set
+        bertkit search build faq faq.csv --text question --show answer -m bertkit-tiny-en
     """
-    _refuse(action, text, building, querying, columns)
+    _refuse(action, text, (building, querying, evaluating, columns))
     if action != "query" and results != ResultFile():
         raise ConfigError(f"--out is for 'search query'; 'search {action}' writes the index alone, so leave it out")
     to_rows = results.check()
     common.begin()
     if action == "info":
         _info(index, common)
+        return
+    if action == "evaluate":
+        from bertkit.cli.search_questions import evaluate_index
+
+        evaluate_index(index, text[0], model, querying.top_k, columns, evaluating, common, truncate=truncate)
         return
     if action != "query":
         _change(action, index, text, model, building, columns, common, truncate=truncate)
@@ -105,36 +144,69 @@ def search(
     given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
     queries = list(given)
     with located(given):
-        found = opened.search(queries, querying.top_k, hybrid=querying.hybrid, truncate=truncate)
+        by = "both" if querying.hybrid else querying.by
+        found = opened.search(queries, querying.top_k, by=by, truncate=truncate)
     if to_rows:
-        ranked = ([{"rank": rank, **hit._asdict()} for rank, hit in enumerate(hits, start=1)] for hits in found)
+        ranked = ([{"rank": rank, **hit.to_dict()} for rank, hit in enumerate(hits, start=1)] for hits in found)
         listed = ((row_with(query=query), hits) for query, hits in zip(queries, ranked, strict=True))
         results.write_lists(listed, "hits", {}, common)
         return
     for query, hits in zip(queries, found, strict=True):
         if common.json:
-            write_json({"query": query, "hits": [hit._asdict() for hit in hits]})
+            write_json({"query": query, "hits": [hit.to_dict() for hit in hits]})
             continue
         if len(queries) > 1:
             write_line(one_line(query))
         for hit in hits:
-            write_line(f"{hit.score:.4f}\t{hit.id}\t{one_line(hit.text)}")
+            write_line(_shown(hit))
 
 
-def _refuse(
-    action: Action, text: tuple[str, ...], building: Building, querying: Querying, columns: IndexColumns
-) -> None:
+def _shown(hit: Hit) -> str:
+    """A hit in one line: of a passage with its document, headings and characters, of a row with what is shown of it."""
+    cells = [f"{hit.score:.4f}", hit.id, one_line(hit.text)]
+    more = dict(hit.more or {})
+    if "start" in more:
+        page = f" page {more['page']}" if "page" in more else ""
+        cells[1:2] = [f"{hit.source}{page} [{more['start']}:{more['end']}]", one_line(str(more["heading"]))]
+    else:
+        cells += [one_line(str(value)) for value in more.values()]
+    return "\t".join(cells)
+
+
+#: Options that mean something to an action, by their classes.
+EVERY = frozenset({"*"})
+_MEANT: dict[Action, dict[type, Collection[str]]] = {
+    "build": {Building: EVERY, IndexColumns: EVERY},
+    "add": {IndexColumns: EVERY},
+    "update": {IndexColumns: EVERY},
+    "delete": {IndexColumns: {"encoding"}},
+    "query": {Querying: EVERY, IndexColumns: {"encoding"}},
+    "evaluate": {
+        Evaluating: EVERY,
+        Querying: {"top_k"},
+        IndexColumns: {"text", "encoding", "delimiter", "quoting"},
+    },
+    "info": {},
+}
+
+
+def _refuse(action: Action, text: tuple[str, ...], groups: tuple[Building, Querying, Evaluating, IndexColumns]) -> None:
     """Refuse options that mean nothing to an action, and no texts where some are needed."""
+    querying, columns = groups[1], groups[3]
     reads_files = action in ("build", "add", "update")
-    for given, allowed in ((building, action == "build"), (querying, action == "query"), (columns, reads_files)):
+    for given in groups:
         default = asdict(type(given)())
         names = [name for name, value in asdict(given).items() if value != default[name]]
-        if columns is given and action in ("query", "delete"):
-            names = [name for name in names if name != "encoding"]
-        if names and not allowed:
+        allowed = _MEANT[action].get(type(given), set())
+        names = [name for name in names if allowed != EVERY and name not in allowed]
+        if names:
             raise ConfigError(f"--{names[0].replace('_', '-')} is not for 'search {action}'; leave it out")
+    if querying.hybrid and querying.by not in (None, "both"):
+        raise ConfigError(f"--hybrid is --by both, not --by {querying.by}; leave one of them out")
     if columns.text_pair:
         raise ConfigError("an index holds single texts; leave --text-pair out")
+    if action == "evaluate" and len(text) != 1:
+        raise ConfigError("search evaluate needs one table of questions; name it after the index")
     if not text and action != "info":
         what = "files to read" if reads_files else "ids to remove" if action == "delete" else "query"
         raise ConfigError(f"search {action} needs {what}; name them after the index")
@@ -167,36 +239,70 @@ def _change(
 ) -> None:
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
+    from bertkit.inference.retrieval.passages import Cutter
     from bertkit.inference.retrieval.search_index import open_encoder
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 
+    if action == "build" and model is None:
+        raise ConfigError("search build needs --model, an encoder such as one of sentence-transformers")
+    manifest = None if action == "build" else read_manifest(index)
+    documents, files = None, text
     if action != "delete":
-        for file in text:
+        documents, files = _documents(text, columns, set(manifest.documents) if manifest else set())
+        for file in files:
             if file != STANDARD_STREAM:
                 check_file(Path(file))  # before a model is loaded
     computing: dict[str, Any] = {"device": common.device, **common.engine}
     encoder: TextEncoder | None = None
     if action == "build":
-        if model is None:
-            raise ConfigError("search build needs --model, an encoder such as one of sentence-transformers")
-        made = {name: value for name, value in asdict(building).items() if name != "numbers"}
-        encoder = TextEncoder(model, by_products=True, **made, **computing)
-    elif action != "delete":
-        encoder = open_encoder(index, read_manifest(index), model, **computing)
-    with IndexWriter(index, encoder, truncate=truncate) as writer:
+        made = {name: getattr(building, name) for name in ("pooling", "prompt", "query_prompt", "max_length")}
+        encoder = TextEncoder(str(model), by_products=True, **made, **computing)
+    elif manifest is not None and action != "delete":
+        encoder = open_encoder(index, manifest, model, **computing)
+    if documents is not None and encoder is not None:
+        sizes = (building.passage_tokens, building.passage_overlap)
+        cutter = Cutter(encoder, *sizes) if manifest is None else Cutter.of(manifest, encoder)
+        documents.begin(cutter, manifest.documents if manifest else None, adding=action == "add")
+    elif building.passage_tokens is not None or building.passage_overlap is not None:
+        raise ConfigError("--passage-tokens and --passage-overlap are for documents, and none is named; leave them out")
+    with IndexWriter(index, encoder, truncate=truncate, documents=documents) as writer:
         if action == "delete":
             changes = writer.delete(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
         elif action == "build":
-            changes = writer.build(_located(text, columns), model_name(str(model)), building.numbers)
+            changes = writer.build(_located(files, columns, documents), model_name(str(model)), building.numbers)
         elif action == "add":
-            changes = writer.add(_located(text, columns))
+            changes = writer.add(_located(files, columns, documents))
         else:
-            changes = writer.update(_located(text, columns), map(_source, text))
+            gone = documents.touched if documents else ()
+            changes = writer.update(_located(files, columns, documents), chain(map(_source, files), gone))
     facts = asdict(changes)
     done = ", ".join(f"{count:,} {name}" for name, count in facts.items() if count and name != "total")
     line = f"{index}: {counted(changes.total, 'text')} ({done or 'nothing changed'})"
-    common.show({"index": str(index), **facts}, line)
+    more = documents.to_dict() if documents else {}
+    if documents and documents.left_out:
+        line += f"; left out {counted(len(documents.left_out), 'document')}"
+    common.show({"index": str(index), **facts, **more}, line)
+
+
+def _documents(
+    text: tuple[str, ...], columns: IndexColumns, known: set[str]
+) -> tuple[DocumentTexts | None, tuple[str, ...]]:
+    """The documents among the arguments, if there are any, and the other files."""
+    from bertkit.inference.retrieval.document_texts import DocumentTexts, names_documents
+
+    files = [name for name in text if name != STANDARD_STREAM]
+    named = {name for name in files if names_documents(name, known)}
+    if named:  # a .txt beside other documents is one too
+        named |= {name for name in files if Path(name).suffix.lower() in (".txt", ".text")}
+    elif lines := [name for name in files if Path(name).suffix.lower() == ".txt"]:
+        say(f"each line of {shorten(lines)} is a text; to search passages of documents, name their folder")
+    if not named:
+        return None, text
+    others = tuple(name for name in text if name not in named)
+    if columns.given and not others:
+        raise ConfigError(f"documents have no columns; leave --{next(iter(columns.given)).replace('_', '-')} out")
+    return DocumentTexts([name for name in files if name in named], columns.encoding, known), others
 
 
 def _source(file: str) -> str:
@@ -205,16 +311,18 @@ def _source(file: str) -> str:
     return "-" if file == STANDARD_STREAM else source_name(Path(file))
 
 
-def _located(files: tuple[str, ...], columns: IndexColumns) -> Iterator[Located]:
+def _located(files: tuple[str, ...], columns: IndexColumns, documents: DocumentTexts | None) -> Iterator[Located]:
     from bertkit.inference.retrieval.index_writer import index_rows
     from bertkit.inference.retrieval.source_texts import SourceText, texts_with_ids
 
     def texts() -> Iterator[SourceText]:
+        if documents is not None:
+            yield from documents.texts()
         for file in files:
             if file == STANDARD_STREAM:
                 lines = enumerate(read_texts((file,), Source(columns=TextColumns(encoding=columns.encoding))), start=1)
                 yield from (SourceText(_source(file), line, None, text) for line, text in lines)
             else:
-                yield from texts_with_ids(Path(file), columns.places, columns.id)
+                yield from texts_with_ids(Path(file), columns.places, columns.id, columns.shown)
 
     return index_rows(texts())

@@ -68,3 +68,14 @@ class IndexColumns(TextColumns):
     """How a table holds texts and their ids."""
 
     id: Annotated[str | None, Parameter(help="Column of the ids; default: 'id' if there is one, else FILE:ROW.")] = None
+    show: Annotated[
+        str | None,
+        Parameter(
+            help="Columns to keep and show beside each text that is found, such as 'answer'; separated by commas."
+        ),
+    ] = None
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns to show."""
+        return list(filter(None, map(str.strip, (self.show or "").split(","))))

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bertkit.config.config_file import ConfigFile
+from bertkit.config.config_file import OF_CALLS, ConfigFile
 from bertkit.config.families import (
     ENCODER_DECODERS,
     FAMILIES,
@@ -297,6 +297,9 @@ class BertConfig(ConfigFile, FamilyFields):
             values["is_decoder"] = True
         elif direction == "right-to-left":  # which no other software has
             values["attention_direction"] = direction
+        for name in OF_CALLS:
+            if not values[name]:
+                del values[name]
         if self.differs_elsewhere:
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from pydantic import Field
+
 from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import write_atomically
@@ -21,12 +23,12 @@ CONFIG = "config.json"
 MODULES = "modules.json"
 #: What the configs of other software say of a model's calls and its training: the usual value, and what says it here.
 _SAID_ELSEWHERE: Mapping[str, tuple[bool, str]] = {
-    "output_attentions": (False, "it is an argument of the call, model(..., output_attentions={0!r})"),
-    "output_hidden_states": (False, "it is an argument of the call, model(..., output_hidden_states={0!r})"),
     "return_dict": (True, "it is an argument of the call, model(..., return_dict={0!r})"),
     "torchscript": (False, "call model(..., return_dict=False) for tuples, or export the model with 'bertkit export'"),
     "gradient_checkpointing": (False, "call model.set_gradient_checkpointing({0!r})"),
 }
+#: What a call returns besides, where its arguments do not say; may be set on the config of a model.
+OF_CALLS = ("output_attentions", "output_hidden_states")
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
 
@@ -86,19 +88,32 @@ class ConfigFile(FileSettings):
 
     #: Keys of files that change nothing here.
     without_effect: ClassVar[frozenset[str]] = frozenset()
+    output_attentions: bool = Field(False, description="whether a call that does not say returns attentions")
+    output_hidden_states: bool = Field(False, description="whether a call that does not say returns hidden states")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Frozen, except for keys that change nothing: ``transformers.Trainer`` sets ``use_cache``.
+        """Frozen, except for what a call returns, and keys that change nothing, such as ``use_cache``.
 
         ConfigError for a key that says elsewhere what a model returns or how it trains, unless it says the usual.
         """
         usual, instead = _SAID_ELSEWHERE.get(name, (value, ""))
         if value != usual:
             raise ConfigError(f"config.{name} = {value!r:.80} would do nothing: {instead.format(value)}")
-        if name in self.without_effect and name not in type(self).model_fields:
+        if name in OF_CALLS:
+            if not isinstance(value, bool):
+                raise ConfigError(f"config.{name} must be True or False, got {value!r:.80}")
+            self.__dict__[name] = value
+        elif name in self.without_effect and name not in type(self).model_fields:
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def returned(self, attentions: bool | None, hidden_states: bool | None) -> tuple[bool, bool]:
+        """Whether a call returns attentions and hidden states: as its arguments say, or, for None, the config."""
+        return (
+            self.output_attentions if attentions is None else attentions,
+            self.output_hidden_states if hidden_states is None else hidden_states,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bertkit.config.config_file import ConfigFile
+from bertkit.config.config_file import OF_CALLS, ConfigFile
 from bertkit.config.families import ENCODER_DECODERS, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
 from bertkit.config.labels import check_labels, merged_labels
@@ -188,6 +188,7 @@ class EncoderDecoderConfig(ConfigFile):
     def to_dict(self) -> dict[str, Json]:
         """The content of a ``config.json`` that other software reads."""
         values = self.model_dump(exclude_none=True)
+        values = {name: value for name, value in values.items() if value or name not in OF_CALLS}
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = {label: number for number, label in self.id2label.items()}
         return {**values, "is_encoder_decoder": "T5EncoderModel" not in (self.architectures or ())}

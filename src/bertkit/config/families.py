@@ -304,13 +304,13 @@ IGNORED_KEYS = frozenset(
     early_stopping emb_size encoder_no_repeat_ngram_size eos_token_id eos_token_ids experts_implementation
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
     is_encoder_decoder language length_penalty mask_token_id max_length max_new_tokens min_length min_new_tokens
-    model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
-    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type pre_trained prefix remove_invalid_values renormalize_logits repetition_penalty
-    return_dict return_dict_in_generate return_tuple sbert_ce_default_activation_function sentence_transformers
-    sep_token_id structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
-    tokenizer_class top_k top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p
-    unk_token_id use_bfloat16 use_cache xla_device
+    model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_past
+    output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+    pre_trained prefix remove_invalid_values renormalize_logits repetition_penalty return_dict
+    return_dict_in_generate return_tuple sbert_ce_default_activation_function sentence_transformers sep_token_id
+    structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class
+    top_k top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p unk_token_id
+    use_bfloat16 use_cache xla_device
     """.split()
 )
 #: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.

@@ -17,7 +17,7 @@ from bertkit.engine.backend import Pack
 from bertkit.engine.closeness import NEAR_ENOUGH, closeness
 from bertkit.engine.fused_positions import scores_of, tables_of
 from bertkit.engine.module_views import Watch, computing_parts, hooks_of, module_view
-from bertkit.engine.native.library import NativeLibrary
+from bertkit.engine.native.library import NativeLibrary, WeightType
 from bertkit.engine.native.native_encoder import (
     ACTIVATIONS,
     ByteMatrix,
@@ -28,7 +28,6 @@ from bertkit.engine.native.native_encoder import (
     NativeEncoder,
     PositionTables,
     Shape,
-    WeightType,
 )
 from bertkit.errors import ConfigError
 from bertkit.model.attention import SelfAttention

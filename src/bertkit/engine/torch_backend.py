@@ -19,8 +19,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
-from bertkit.engine.native.library import native_library, why_not
-from bertkit.engine.native.native_encoder import WeightType
+from bertkit.engine.native.library import WeightType, native_library, why_not
 from bertkit.engine.rows import SMALLEST_PACK
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named

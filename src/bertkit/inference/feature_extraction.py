@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
+from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -77,14 +78,15 @@ class FeatureExtractionPipeline(Pipeline):
         prompt_name: str | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
+        return_tensors: bool | str = False,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Shaped[Embedding]:
+    ) -> Shaped[Any]:
         """Encode texts; a pair may take the place of a text.
 
-        A text gives an :class:`~bertkit.inference.pipeline_results.Embedding`: a float32 array ``(D,)``, or ``(S, D)``
-        without pooling.
+        A text gives an :class:`~bertkit.inference.pipeline_results.Embedding`: a float32 array ``(D,)``, or
+        ``(1, S, D)`` without pooling, so that ``found[0][0]`` is the vector of [CLS], as in ``transformers``.
 
         pooling: ``"model"``: one vector per text, as the model says: in a folder of sentence-transformers its modules,
             its default prompt and its length; otherwise the mean. ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``,
@@ -97,8 +99,13 @@ class FeatureExtractionPipeline(Pipeline):
         dimensions: keep only the first numbers of each vector of a text (of models that are trained for it, see
             Kusupati et al. 2022, Matryoshka representations). None: as the model says, or all.
 
-        Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
+        return_tensors: True or ``"pt"`` gives tensors of torch.
+
+        Deviates: ``transformers`` returns nested lists where these are arrays.
         """
+        if return_tensors not in (True, False, "pt", "np"):
+            raise InputError(f"return_tensors must be True, False, 'pt' or 'np', got {return_tensors!r}")
+        tensors = return_tensors in (True, "pt")
         parts = None if pooling is None else self.parts(pooling)
         request, limit, skipped = self.as_read(inputs, pooling, prompt, prompt_name, max_length)
 
@@ -108,9 +115,11 @@ class FeatureExtractionPipeline(Pipeline):
             found = sentence_vectors(pooled_BD, parts, normalize=normalize, dimensions=dimensions)
             return [row.copy() for row in found]  # one result does not keep its whole pack
 
-        def present(values: Floats, row: TextRow) -> Embedding:
-            if parts is None and normalize:
-                values = unit_vectors(values)
+        def present(values: Floats, row: TextRow) -> Any:
+            if parts is None:
+                values = (unit_vectors(values) if normalize else values)[None]
+            if tensors:
+                return import_module("torch").from_numpy(values.copy())
             return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)
 
         wanted, read = hidden_states(None if parts is None else parts.config.pooling, skipped)

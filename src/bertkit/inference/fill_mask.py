@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -15,13 +16,15 @@ from bertkit.engine.backend import Network, Pack, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
-from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, read_request
 from bertkit.inference.pipeline_results import Ranked
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 
+#: How families write the word that is to be guessed.
+MASKS = ("[MASK]", "<mask>", "<extra_id_0>", "[mask]", "<MASK>")
 Guess = dict[str, float | int | str | bool]
 
 
@@ -94,8 +97,21 @@ class FillMaskPipeline(Pipeline):
 
         # The head runs at the masked positions only.
         wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
-        request = read_request(inputs, tuple_is_pair=False)
+        asked = read_request(inputs, tuple_is_pair=False)
+        request = replace(asked, items=map(self._with_own_mask, count(), asked.items))
         return self._answer_texts(request, wanted, guess, partial(map, present), truncation, max_length, progress)
+
+    def _with_own_mask(self, number: int, text: Text) -> Text:
+        """The text; TextError if it has the mask of another family and none of this one's."""
+        mask = self.tokenizer.mask_token
+        whole = f"{text[0]} {text[1] or ''}"
+        foreign = None if mask in whole else next((each for each in MASKS if each in whole), None)
+        if foreign is not None:
+            raise TextError(
+                f"text {number} (counted from 0) has {foreign}, the mask of other models; this model's is {mask}: "
+                f"write {text[0].replace(foreign, mask)!r:.80}, or pipe.tokenizer.mask_token in an f-string"
+            )
+        return text
 
     def _read_targets(self, targets: str | Sequence[str]) -> list[int]:
         listed = [targets] if isinstance(targets, str) else list(targets)

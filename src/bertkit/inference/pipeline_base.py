@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,16 +21,25 @@ from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError
-from bertkit.habit_table import remedy
+from bertkit.habit_table import has_no_effect, no_attribute, remedy
+from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
+from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import Text, featurize_mixed
+
+if TYPE_CHECKING:
+    from bertkit.inference.text_to_text import TextToTextPipeline
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
+#: Values of ``truncation`` that cut a text; of a pair its longer text is cut.
+CUTS = ("longest_first", "only_first")
+#: Keywords that hold those of the tokenizer.
+_FOR_THE_TOKENIZER = ("tokenize_kwargs", "tokenizer_kwargs")
 #: Rows, and what turns one result per row into answers; made of a window of items and the number of its first one.
 Encoding = tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]
 Encode = Callable[[list[ItemT], int], Encoding[ResultT, AnswerT]]
@@ -71,8 +80,14 @@ class Pipeline:
     decision: Mapping[str, Any] = MappingProxyType({})
     #: Where the model was loaded from; None for a model object.
     folder: Path | None = None
+    #: Whether the tokenizer is not the one in ``folder``.
+    has_other_tokenizer: bool = False
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
+    #: Keywords of other versions: name -> our keyword, and its value by the value that is given.
+    other_names: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = MappingProxyType({})
+    #: The package of the models, as ``transformers`` says it.
+    framework: ClassVar[str] = "pt"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -110,8 +125,22 @@ class Pipeline:
         """Most tokens of one input, special tokens included."""
         return min(self.config.max_input_length, self.tokenizer.model_max_length)
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model and its tokenizer into a folder, which :func:`bertkit.pipeline` opens again with the same
+        results; of a pipeline that was opened from a folder, what lies beside its weights as well.
+        """
+        if self.folder is not None:
+            copy_model_folder(self.folder, user_path(folder))
+        else:
+            self.model.save_pretrained(folder)
+        if self.folder is None or self.has_other_tokenizer:
+            self.tokenizer.save_pretrained(folder)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.engine.model_class}, device={self.engine.device!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, "pipeline.", name, ("engine", "tokenizer"))
 
     def _answer(
         self,
@@ -170,13 +199,13 @@ class Pipeline:
 
     def read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
         """Whether longer texts are cut, and most tokens of one; InputError for values that make no sense."""
-        if truncation not in (True, False, "longest_first", "do_not_truncate"):
+        if truncation not in (True, False, *CUTS, "do_not_truncate"):
             raise InputError(f"truncation must be {self.truncations}, got {truncation!r}")
         if max_length is None:
-            return truncation in (True, "longest_first"), self.max_length
+            return truncation in (True, *CUTS), self.max_length
         if not is_whole(max_length, 3, self.max_length):
             raise InputError(f"max_length must be from 3 to {self.max_length} for this model, got {max_length!r}")
-        return truncation in (True, "longest_first"), max_length
+        return truncation in (True, *CUTS), max_length
 
     def _trained_length(self, given: int | None) -> int | None:
         """``max_length`` as it was given, else as the model was trained, else None."""
@@ -197,27 +226,44 @@ def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int, *, without
 
 
 def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
-    """``__call__`` that takes the pipeline's options where its caller sets none, and has no use for a batch size."""
+    """``__call__`` that takes the pipeline's options where its caller sets none, and what has no effect here."""
     parameters = list(signature(call).parameters.values())[1:]
     known = [parameter.name for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD]
     takes_all = len(known) < len(parameters)
 
     @wraps(call)
     def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
-        given.pop("batch_size", None)
-        if not takes_all:
-            check_options(given, known, pipe.task)
-        return call(pipe, *inputs, **{**pipe.options, **given})
+        return call(
+            pipe, *inputs, **{**pipe.options, **(read_options(type(pipe), given, None if takes_all else known))}
+        )
 
     return call_with_options
 
 
-def check_options(given: Iterable[str], known: Collection[str], task: str) -> None:
-    """Refuse (InputError) a keyword that a pipeline does not have."""
-    for name in given:
-        if name not in known:
-            near = remedy("pipeline", name, known)
-            raise InputError(f"a {task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")
+def read_options(
+    kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, Any], known: Collection[str] | None
+) -> dict[str, Any]:
+    """Keywords of a pipeline or of its calls by our names, without those that have no effect here.
+
+    ``known``: what it takes; None: anything. InputError for a keyword that it does not have.
+    """
+    if not given:
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _FOR_THE_TOKENIZER and isinstance(value, Mapping):
+            found = {**read_options(kind, value, known), **found}
+        elif name in kind.other_names:
+            ours, meanings = kind.other_names[name]
+            if value not in meanings:
+                raise InputError(f"{name} must be one of {', '.join(map(repr, meanings))}, got {value!r:.80}")
+            found.setdefault(ours, meanings[value])
+        elif name in (known or ()) or not has_no_effect("pipeline", name, value):
+            if known is not None and name not in known:
+                near = remedy("pipeline", name, known)
+                raise InputError(f"a {kind.task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")
+            found[name] = value
+    return found
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
-    """The vector ``(D,)`` or token matrix ``(S, D)`` of one text: a float32 array that knows where it comes from.
+    """The vector ``(D,)`` or token matrix ``(1, S, D)`` of one text: a float32 array that knows where it comes from.
 
     It is an ordinary array everywhere (``np.stack``, ``torch.from_numpy``, arithmetic). Whatever is computed from it
     (a slice, a stack, a sum) no longer speaks about one text, so there both attributes are None.

@@ -19,10 +19,11 @@ from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.static.static_backend import load_static_tokenizer
 from bertkit.errors import InputError, did_you_mean, shorten
+from bertkit.habit_table import has_no_effect, remedy
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
-from bertkit.inference.pipeline_base import Pipeline, check_options
+from bertkit.inference.pipeline_base import Pipeline, read_options
 from bertkit.system.console import say
-from bertkit.system.device import check_device
+from bertkit.system.device import check_device, device_of_map
 from bertkit.system.model_sources import INCLUDED, included_model, resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
@@ -83,7 +84,6 @@ def pipeline(
     dtype: Any = None,
     precision: Precision = "auto",
     threads: int | None = None,
-    batch_size: int | None = None,
     method: str | None = None,
     **options: Any,
 ) -> Any:
@@ -103,15 +103,15 @@ def pipeline(
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.
         revision: commit, tag or branch of a Hub name.
-        dtype: a ``torch.dtype``, that of the weights; float32 by default.
+        dtype: of the weights, a ``torch.dtype`` or its name; float32 by default, also for ``"auto"``.
         precision: of the products; see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
         threads: of the processor that one call may use; None: as many as torch, or the runtime of an export, uses.
-        batch_size: accepted for compatibility and ignored: batches are formed by number of tokens, and a text's result
-            does not depend on its batch. Calls accept it too.
         method: of zero-shot classification: ``"nli"`` (a classifier that knows entailment), ``"embedding"`` (any
             encoder) or ``"pattern"`` (a model that fills masks); None: by the model's head.
         **options: defaults for the keywords of the pipeline's calls, for example ``top_k=3``, ``truncation=True``,
-            ``max_length=128``, ``aggregation_strategy="first"`` or ``pooling="mean"``.
+            ``max_length=128``, ``aggregation_strategy="first"`` or ``pooling="mean"``. ``torch_dtype``, ``device_map``
+            and ``model_kwargs`` are other ways to say ``dtype`` and ``device``. What has no effect here, such as
+            ``batch_size``, is in the page of habits; calls accept and refuse the same.
 
     On a CPU the encoder is computed by a library in C that is compiled when it is first needed, if there is a compiler;
     otherwise by torch, with a second copy of its matrices. ``pipe.model`` is the model object; of one that was loaded
@@ -128,6 +128,7 @@ def pipeline(
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
     name = None if task is None else _known(task)
+    options, device, dtype = _placed(options, device, dtype)
     if method is not None and name != ZERO_SHOT:
         raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
     model = _default_model(name) if model is None else model
@@ -140,7 +141,7 @@ def pipeline(
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = _entry_of(name, place, method)
     pipeline_class, model_class = wanted.load(), wanted.model_class
-    check_options(options, _keywords_of(pipeline_class.__call__), pipeline_class.task)
+    options = read_options(pipeline_class, options, _keywords_of(pipeline_class.__call__))
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
@@ -180,7 +181,32 @@ def _open(
     words = tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
     made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
     made.read_folder(folder)
+    made.has_other_tokenizer = tokenizer is not None
     return made
+
+
+def _placed(options: Mapping[str, Any], device: Any, dtype: Any) -> tuple[dict[str, Any], Any, Any]:
+    """The other options, the device and the type of the weights, also by the other names that they have."""
+    known = ("device", "dtype", "torch_dtype", "device_map")
+    inner = dict(options.get("model_kwargs") or {})
+    given = {**inner, **{name: value for name, value in options.items() if name != "model_kwargs"}}
+    for name, value in inner.items():
+        if name not in known and not has_no_effect("from_pretrained", name, value):
+            raise InputError(
+                f"model_kwargs has {name!r}, which a pipeline does not hand on; write model=AutoModel...from_pretrained"
+                f"(name, {name}=...) and tokenizer=name"
+            )
+    spread = given.pop("device_map", None)
+    if spread is not None and device is not None:
+        raise InputError(f"device_map is another name for device; give one, got {spread!r:.80} and {device!r}")
+    device = given.pop("device", device) if spread is None else device_of_map(spread)
+    other = given.pop("torch_dtype", None)
+    dtype = given.pop("dtype", dtype)
+    if dtype is not None and other is not None:
+        raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
+    dtype = other if dtype is None else dtype
+    left = {name: value for name, value in given.items() if name in options}
+    return left, device, None if dtype == "auto" else dtype
 
 
 def _check_class(task: str, wanted: str, model: Network) -> None:
@@ -200,7 +226,7 @@ def _known(task: str) -> str:
     name = ALIASES.get(task, task)
     if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)) and name not in _kinds():
         known = [*TASKS, ZERO_SHOT, *RESULTS, *ALIASES]
-        near = did_you_mean(str(task), known)
+        near = remedy("task", str(task), known)
         raise InputError(f"no pipeline for task {task!r}{near}; available: {', '.join(known)}")
     return name
 
@@ -233,7 +259,7 @@ def _open_text_to_text(
     from bertkit.inference.text_to_text import TextToTextPipeline
 
     known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
-    check_options(options, list(dict.fromkeys(known)), TextToTextPipeline.task)
+    options = read_options(TextToTextPipeline, options, list(dict.fromkeys(known)))
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
     made = TextToTextPipeline.open(task, place(), words, device=device, dtype=dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -40,13 +41,14 @@ class TextClassificationPipeline(Pipeline):
 
     task: ClassVar[str] = "text-classification"
     truncations: ClassVar[str] = "True, False, 'head_tail' or 'windows'"
+    other_names = MappingProxyType({"return_all_scores": ("top_k", {True: "all", False: "best"})})
 
     def __call__(
         self,
         inputs: Inputs,
         text_pair: str | Iterable[str] | None = None,
         *,
-        top_k: int | Literal["best", "chosen"] | None = "best",
+        top_k: int | Literal["best", "chosen", "all"] | None = "best",
         function_to_apply: Function | None = None,
         truncation: LongTexts | None = None,
         max_length: int | None = None,
@@ -63,7 +65,8 @@ class TextClassificationPipeline(Pipeline):
         top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides for,
             by the threshold of two labels where one was chosen on dev; of labels that do not exclude each other the
             most probable. ``"chosen"``: all that reach their threshold, half a probability where none was chosen on
-            dev; perhaps none.
+            dev; perhaps none. ``"all"``: all in the order of their numbers, of one text in a list of one, as
+            ``return_all_scores=True`` gives them in ``transformers`` 4.
         function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
             model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
             temperature that was fitted on dev, where there is one.
@@ -80,7 +83,7 @@ class TextClassificationPipeline(Pipeline):
         by_threshold = top_k == "chosen" or (top_k == "best" and tuned)
         stored = LabelDecision.of(self.decision, list(labels.values()))
         decision = stored if by_threshold else None
-        count = len(labels) if decision is not None or top_k is None else 1 if top_k == "best" else top_k
+        count = len(labels) if decision is not None or top_k in (None, "all") else 1 if top_k == "best" else top_k
         if not is_whole(count):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         function = self._read_function(function_to_apply, stored.temperature)
@@ -96,6 +99,8 @@ class TextClassificationPipeline(Pipeline):
             rankings = ranked_labels(logits_BC, function(logits_BC), count, decision, several=several)
             for ranking, cut in zip(rankings, truncated, strict=True):
                 note = {"truncated": cut} if truncation else {}
+                if top_k == "all":
+                    ranking = sorted(ranking)
                 found = Ranked({"label": labels[number], "score": score, **note} for number, score in ranking)
                 yield found if ranked else found[0]
 
@@ -108,7 +113,17 @@ class TextClassificationPipeline(Pipeline):
 
         results: Any  # of one text a single label, which is then put in a list
         results = self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
-        return Ranked([results]) if isinstance(inputs, str) and not ranked else results
+        return Ranked([results]) if isinstance(inputs, str) and (not ranked or top_k == "all") else results
+
+    def logits(self, inputs: Inputs, *, max_length: int | None = None, progress: bool | None = None) -> Floats:
+        """Logits of texts or pairs, float32 ``(N, C)``, in their order; those that are too long are cut.
+
+        ``max_length``: most tokens of a text or a pair; None: as many as the model reads.
+        """
+        request = read_request(inputs, tuple_is_pair=False)
+        found = self._answer_texts(request, LOGITS, rows_of, lambda rows, facts: rows, True, max_length, progress)
+        listed = list(found)
+        return np.stack(listed) if listed else np.zeros((0, self.config.num_labels), np.float32)
 
     def _read_long_texts(self, truncation: LongTexts | None, overlap: int | None) -> tuple[Reading, int | None]:
         """How a text that is too long is read, and the overlap of windows: as given, else as the model was trained."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertkit.config.config_file import checkpoint_folder, config_path, read_config
 from bertkit.config.decision import read_decision
@@ -15,8 +15,10 @@ from bertkit.engine.rows import WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
 from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
+from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts
@@ -39,6 +41,11 @@ class TextToTextPipeline:
     prefix: str = ""
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
+    #: Keywords of other versions; see :class:`bertkit.inference.pipeline_base.Pipeline`.
+    other_names: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = MappingProxyType({})
+    framework: ClassVar[str] = "pt"
+    #: Where the model was loaded from; None for a model object.
+    folder: Path | None = None
 
     def __init__(self, task: str, model: ConditionalGeneration, tokenizer: PreTrainedTokenizer) -> None:
         from bertkit.engine.text_generator import TextGenerator
@@ -76,6 +83,7 @@ class TextToTextPipeline:
         known: list[str] = []
         said: Mapping[str, Json] = {}
         trained: Mapping[str, Json] = {}
+        folder = checkpoint_folder(model) if isinstance(model, Path) else None
         if isinstance(model, Path):
             said, trained = read_config(config_path(model)), read_decision(checkpoint_folder(model))
             known = translations(task, said)
@@ -88,6 +96,7 @@ class TextToTextPipeline:
         elif device is not None or dtype is not None:
             model = model.to(device=None if device is None else find_device(device), dtype=dtype)
         made = cls(task, model, tokenizer)
+        made.folder = folder
         made._choices = known if len(known) > 1 else []
         made.prefix, changes = GenerationSettings.of_task(said, known[0] if len(known) == 1 else task)
         if "prefix" in trained:  # what it was fine-tuned with
@@ -96,6 +105,14 @@ class TextToTextPipeline:
             made._trained_length = longest
         made.settings = made.settings.replace(**changes)
         return made
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model and its tokenizer; see :meth:`bertkit.inference.pipeline_base.Pipeline.save_pretrained`."""
+        if self.folder is not None:
+            copy_model_folder(self.folder, user_path(folder))
+        else:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     @property
     def max_length(self) -> int:

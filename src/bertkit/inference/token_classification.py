@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,12 @@ class TokenClassificationPipeline(Pipeline):
     """Entities with their places in the text: ``pipeline("token-classification", model=...)``, also ``"ner"``."""
 
     task: ClassVar[str] = "token-classification"
+    other_names = MappingProxyType(
+        {
+            "grouped_entities": ("aggregation_strategy", {True: "simple", False: "none"}),
+            "ignore_subwords": ("aggregation_strategy", {True: "first", False: "none"}),
+        }
+    )
 
     def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)

@@ -1,22 +1,45 @@
-"""Several rankings of the same documents as one: reciprocal rank fusion. Numpy only."""
+"""A search by vectors and one by words as one: the weighted sum of their standardized scores. Numpy only.
+
+The scores of all texts for a query get mean 0 and standard deviation 1, in each search by itself. A word that stands in
+one text only is far from the mean, and so decides; words that many texts have do not. Reciprocal ranks (Cormack, Clarke
+and Büttcher 2009) know no distances, and lose where one search is much worse (docs/decisions/0279).
+
+Letters of the array shapes: Q queries, N texts, K best.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+import numpy.typing as npt
 
 from bertkit.ragged import Floats, Ints
 
-#: A document at a rank, counted from 1, gets 1 / (60 + rank) (Cormack, Clarke and Büttcher 2009, section 2).
-CONSTANT = 60
+#: How much the scores of vectors count where nothing is said; words count the rest.
+SHARE = 0.75
 
 
-def fused(rankings: Sequence[Sequence[int]], k: int) -> tuple[Ints, Floats]:
-    """The ``k`` documents with the largest sum of ``1 / (60 + rank)`` over all rankings, best first; ties by number."""
-    sums: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, number in enumerate(ranking, start=1):
-            sums[number] = sums.get(number, 0.0) + 1.0 / (CONSTANT + rank)
-    best = sorted(sums, key=lambda number: (-sums[number], number))[:k]
-    return np.array(best, np.int64), np.array([sums[number] for number in best], np.float32)
+def standardized(scores_QN: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Scores with mean 0 and standard deviation 1 over each row; equal ones become 0."""
+    if not scores_QN.size:
+        return np.zeros(scores_QN.shape)
+    centered = np.asarray(scores_QN, np.float64) - scores_QN.mean(axis=1, keepdims=True, dtype=np.float64)
+    deviation = np.sqrt((centered**2).mean(axis=1, keepdims=True))
+    # Equal scores differ from their mean by rounding.
+    least = 1e-7 * np.abs(scores_QN).max(axis=1, keepdims=True, initial=0.0)
+    return np.where(deviation > least, centered / np.where(deviation > least, deviation, 1.0), 0.0)
+
+
+def mixed(vectors_QN: npt.NDArray[np.floating], words_QN: npt.NDArray[np.floating], share: float) -> Floats:
+    """The scores ``(Q, N)`` of both searches together; ``share`` is that of vectors, from 0 to 1."""
+    found: Floats = (share * standardized(vectors_QN) + (1.0 - share) * standardized(words_QN)).astype(np.float32)
+    return found
+
+
+def best_of(scores_N: Floats, k: int) -> tuple[Ints, Floats]:
+    """Numbers and scores of the ``k`` best, best first; equal ones in their order."""
+    if k < len(scores_N):
+        places = np.flatnonzero(scores_N >= np.partition(scores_N, -k)[-k])
+    else:
+        places = np.arange(len(scores_N))
+    order = places[np.argsort(-scores_N[places], kind="stable")][:k]
+    return order, scores_N[order]

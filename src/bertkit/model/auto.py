@@ -84,7 +84,9 @@ class _AutoModel:
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
         file = config_path(path)
-        return cls._class_for(read_any_config(file), str(file)).from_pretrained(path, **options)
+        model = cls._class_for(read_any_config(file), str(file)).from_pretrained(path, **options)
+        model.name_or_path = str(name_or_path)
+        return model
 
     @classmethod
     def _class_for(cls, config: AnyConfig, where: str) -> type[AnyModel]:

@@ -15,8 +15,22 @@ from bertkit.checkpoints.adapter_folder import Adapters
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
+from bertkit.habit_table import no_attribute
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
+
+#: How other software calls the encoder in a model with a head, where that is not ``bert``; ours is ``base_model``.
+ENCODERS = {
+    "roberta": "roberta",
+    "camembert": "roberta",
+    "xlm-roberta": "roberta",
+    "distilbert": "distilbert",
+    "albert": "albert",
+    "electra": "electra",
+    "deberta-v2": "deberta",
+    "mpnet": "mpnet",
+    "modernbert": "model",
+}
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None, *, cutoff: float = 2.0) -> None:
@@ -89,6 +103,39 @@ class ConfiguredModel(nn.Module):
     def forward_packed(self, batch: Batch) -> ModelOutput:
         """Run a packed batch: outputs of sequences ``(B, ...)``, of tokens ``(T, ...)``."""
         raise AssertionError("every subclass overrides this")
+
+    #: What ``from_pretrained`` was given; empty for a new model.
+    name_or_path: str = ""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+        if name == ENCODERS.get(self.config.model_type):
+            return self.base_model
+        raise no_attribute(self, "model.", name, [*self._modules, *self._parameters, "config"])
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The encoder of a model with a head, of an encoder-decoder both halves; any other model itself."""
+        return self.get_submodule(self.base_prefix)
+
+    @property
+    def base_model_prefix(self) -> str:
+        """The attribute with :attr:`base_model`."""
+        return self.base_prefix or "bert"
+
+    @property
+    def num_labels(self) -> int:
+        """Labels of the config."""
+        return self.config.num_labels
+
+    def get_memory_footprint(self, return_buffers: bool = True) -> int:
+        """Bytes of the parameters, and of the buffers unless these are left out; tied tables are counted once."""
+        tensors: list[Tensor] = [*self.parameters(), *(self.buffers() if return_buffers else ())]
+        return sum(each.nelement() * each.element_size() for each in tensors)
 
     @property
     def device(self) -> torch.device:

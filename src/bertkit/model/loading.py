@@ -5,7 +5,8 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypedDict, TypeVar, Unpack
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.checkpoints.any_names import any_specs
-from bertkit.checkpoints.apply import to_ours, to_theirs
+from bertkit.checkpoints.apply import DTYPES, to_ours, to_theirs
 from bertkit.checkpoints.cross_encoder import saved_activation
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import check_vocabulary, find_weights
@@ -27,45 +28,21 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError
-from bertkit.habit_table import remedy
+from bertkit.habit_table import has_no_effect, remedy
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import class_name, spec_of
 from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
 from bertkit.model.int8_model import load_int8, save_int8
-from bertkit.system.device import Device, find_device
+from bertkit.system.device import Device, device_of_map, find_device
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
+#: What asks for a head of labels.
+LABELS = ("num_labels", "id2label", "label2id")
 ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
 #: What a sequence classifier may read.
 Pooling = Literal["cls", "mean", "max"]
-
-#: Keywords of ``from_pretrained`` in transformers without a counterpart here, and what to do instead.
-OTHER_KEYWORDS = {
-    **dict.fromkeys(
-        ("output_attentions", "output_hidden_states", "return_dict"),
-        "it is an argument of the call: model(..., {0}=...)",
-    ),
-    "add_pooling_layer": "omit it: the encoder has a pooler if the checkpoint has one",
-    "attn_implementation": "omit it: attention chooses its implementation by itself",
-    "config": "omit it: the shape is read from config.json beside the weights; Class(config) makes a new model",
-    "cache_dir": "set the environment variable HF_HUB_CACHE to that folder",
-    "device_map": "use device='cpu' or device='cuda'",
-    "from_tf": "omit it, and convert TensorFlow checkpoints once with 'bertkit convert'",
-    "force_download": "omit it, and delete the checkpoint from the Hub cache",
-    "ignore_mismatched_sizes": "use new_head=True, which initializes the head anew",
-    "local_files_only": "set the environment variable HF_HUB_OFFLINE=1",
-    "low_cpu_mem_usage": "omit it: weights are never initialized or held twice",
-    "output_loading_info": "omit it: see model.load_report",
-    "state_dict": "make the model with Class(config) and use its load_state_dict",
-    "subfolder": "pass the path of that folder",
-    "token": "set the environment variable HF_TOKEN",
-    "trust_remote_code": "omit it: code from a checkpoint is never run",
-    "use_auth_token": "set the environment variable HF_TOKEN",
-    "use_safetensors": "omit it: weights are always safetensors",
-}
-_OF_CONFIG = "it is a field of the config, which is read from the checkpoint; edit a copy of its config.json instead"
 
 
 class LoadOptions(TypedDict, total=False):
@@ -82,8 +59,13 @@ class LoadOptions(TypedDict, total=False):
     seed: for the weights of a new head; 0 by default. The global generators are not used.
     revision: branch, tag or commit on the Hub.
     device: of the model, as in :func:`bertkit.pipeline`; None means the CPU.
-    dtype: of the weights; None means float32, whatever the file contains.
+    device_map: another way to say ``device``; ``"auto"`` takes a GPU where there is one.
+    dtype: of the weights; None means float32, whatever the file contains; ``"auto"``: that of the file.
     torch_dtype: another name of ``dtype``.
+    config: in place of the file's; its shape must be the file's.
+    ignore_mismatched_sizes: True initializes the heads anew if the number of labels is another than the file's.
+
+    Any other field of the config may be given too, for example ``hidden_dropout_prob=0.2``, and is then set otherwise.
     """
 
     num_labels: int | None
@@ -97,32 +79,35 @@ class LoadOptions(TypedDict, total=False):
     device: Device
     dtype: torch.dtype | str | None
     torch_dtype: torch.dtype | str | None
+    device_map: str | int | Mapping[str, str | int] | None
+    config: BertConfig | EncoderDecoderConfig | None
+    ignore_mismatched_sizes: bool | None
 
 
 def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[LoadOptions]) -> ModelT:
     """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
 
-    ``name_or_path`` is a folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub. Keywords of
-    transformers are refused, with what to do instead. The model is in eval mode; ``model.load_report`` lists exact, new
-    and unused tensors.
+    ``name_or_path`` is a folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub. The model is in
+    eval mode; ``model.load_report`` lists exact, new and unused tensors.
 
     Raises:
         CheckpointError: a missing, damaged, unsafe or unsuitable checkpoint; lists every tensor that differs.
         ConfigError: contradictory labels.
         InputError: labels for a class without labels, a ``dtype`` that is not a float type, an unknown keyword.
     """
-    refuse_unknown(options)
-    name, dtype = class_name(cls), float_type(options)
-    labels = [key for key in ("num_labels", "id2label", "label2id") if options.get(key) is not None]
+    refuse_unknown(options, BertConfig)
+    name = class_name(cls)
+    labels = [key for key in LABELS if options.get(key) is not None]
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
     path = resolve(name_or_path, revision=options.get("revision"))
     if is_int8(path):
-        return _load_int8(cls, path, name, dtype, options)
+        return _load_int8(cls, path, name, float_type(options), options)
     weights = find_weights(path)
+    dtype = float_type(options, weights.tensors)
     file_config = BertConfig.from_json_file(config_path(path))
     config = requested(file_config, options)
-    new_head, pooling = options.get("new_head") or False, options.get("pooling")
+    new_head, pooling = wants_new_head(file_config, config, options), options.get("pooling")
     if name == "BertForSequenceClassification":
         config = config.replace(
             pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head),
@@ -135,7 +120,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
     names = TABLES[config.model_type]
-    table = match(weights.tensors, config, spec, names, labels=bool(labels), new_head=new_head)
+    table = match(weights.tensors, config, spec, names, labels=bool(labels or options.get("config")), new_head=new_head)
     if table.problems:
         own = saved_as(weights.tensors, file_config, any_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
@@ -158,7 +143,14 @@ def with_values(
         raise CheckpointError(f"{name} has tensors that are not in bertkit's name table: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
-    return model.eval().to(find_device(options.get("device"), "cpu"))
+    return model.eval().to(find_device(_device(options), "cpu"))
+
+
+def _device(options: LoadOptions) -> Device:
+    device, spread = options.get("device"), options.get("device_map")
+    if device is not None and spread is not None:
+        raise InputError(f"device_map is another name for device; give one, got {spread!r:.80} and {device!r}")
+    return device if spread is None else device_of_map(spread) or "auto"
 
 
 def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, options: LoadOptions) -> ModelT:
@@ -172,44 +164,62 @@ def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, o
     if dtype != torch.float32:
         raise InputError(f"{folder} is a model in 8 bits; dtype is float32 for all that is not, got {dtype}")
     known = {each.__name__: each for each in _subclasses(ConfiguredModel)} | {cls.__name__: cls}
-    return load_int8(folder, name, known, options.get("device"))  # type: ignore[return-value]  # its name says so
+    return load_int8(folder, name, known, _device(options))  # type: ignore[return-value]  # its name says so
 
 
 def _subclasses(of: type[ConfiguredModel]) -> list[type[ConfiguredModel]]:
     return [each for child in of.__subclasses__() for each in (child, *_subclasses(child))]
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse keywords of ``from_pretrained`` that are not :class:`LoadOptions`, with what to do instead."""
+def refuse_unknown(given: Mapping[str, object], config_class: type[BertConfig | EncoderDecoderConfig]) -> None:
+    """Refuse keywords of ``from_pretrained`` that have no meaning here, with what to write instead."""
     known = ["name_or_path", *LoadOptions.__annotations__]
-    for name in names:
-        if name in OTHER_KEYWORDS or (name in BertConfig.model_fields and name not in known):
-            raise InputError(f"from_pretrained has no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
-        if name not in known:
-            raise InputError(
-                f"from_pretrained has no {name!r}{remedy('from_pretrained', name, known)}; it takes {', '.join(known)}"
-            )
+    every = [*known, *config_class.model_fields]
+    for name, value in given.items():
+        if name in every or has_no_effect("from_pretrained", name, value):
+            continue
+        near = remedy("from_pretrained", name, every)
+        raise InputError(
+            f"from_pretrained has no {name!r}{near}; it takes {', '.join(known)}, and fields of the config"
+        )
 
 
-def float_type(options: LoadOptions) -> torch.dtype:
-    """The type of the weights that is asked for."""
+def float_type(options: LoadOptions, tensors: Mapping[str, TensorInfo] | None = None) -> torch.dtype:
+    """The type of the weights that is asked for; ``tensors`` are those of the file, whose type ``"auto"`` is."""
     dtype, other = options.get("dtype"), options.get("torch_dtype")
     if dtype is not None and other is not None:
         raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
     dtype = other if dtype is None else dtype
+    if dtype == "auto":
+        kinds = Counter(DTYPES[info.dtype] for info in (tensors or {}).values() if info.dtype in DTYPES)
+        dtype = max(kinds, key=kinds.__getitem__, default=torch.float32)
     found = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if found not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        raise InputError(f"dtype must be float32, float16, bfloat16 or float64, got {dtype!r}")
+        raise InputError(f"dtype must be float32, float16, bfloat16, float64 or auto, got {dtype!r}")
     return found
 
 
 def requested(config: ConfigT, options: LoadOptions) -> ConfigT:
-    """The config of the file with the labels asked for; their names are kept if only their number is given."""
-    names = ("problem_type", "num_labels", "id2label", "label2id")
-    changes = {name: value for name in names if (value := options.get(name)) is not None}
+    """The config of the file, or the one given in its place, with the fields asked for.
+
+    Its labels keep their names if only their number is given. InputError for a config of another family.
+    """
+    given = options.get("config")
+    if given is not None and (type(given), given.model_type) != (type(config), config.model_type):
+        kind = given.model_type if isinstance(given, BertConfig | EncoderDecoderConfig) else type(given).__name__
+        raise InputError(f"config= is of the {kind} family, and the checkpoint is a {config.model_type}")
+    config = config if given is None else given  # type: ignore[assignment]  # of the same class
+    fields = {*(name for name, _ in config), *LABELS} - {"pooling"}
+    changes = {name: value for name, value in options.items() if name in fields and value is not None}
     if changes.get("num_labels") == config.num_labels and "id2label" not in changes and "label2id" not in changes:
         del changes["num_labels"]
     return config.replace(**changes) if changes else config
+
+
+def wants_new_head(file_config: ConfigT, config: ConfigT, options: LoadOptions) -> bool:
+    """Whether the heads are to be initialized whatever the file has."""
+    other = file_config.num_labels != config.num_labels
+    return bool(options.get("new_head") or (options.get("ignore_mismatched_sizes") and other))
 
 
 def own_pooling(folder: Path) -> Pooling | None:

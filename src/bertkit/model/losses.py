@@ -32,37 +32,55 @@ class LossOutput:
 
 
 def class_loss(
-    logits_BC: Tensor, labels: Tensor, problem_type: str | None = None, class_weights: Tensor | None = None
+    logits_BC: Tensor,
+    labels: Tensor,
+    problem_type: str | None = None,
+    class_weights: Tensor | None = None,
+    row_weights_B: Tensor | None = None,
 ) -> LossTerm:
     """Cross-entropy for one label, binary cross-entropy for several, squared error for a number.
 
     Labels are int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``. Without a
     ``problem_type`` C and their type decide. ``class_weights`` ``(C,)``: for one label the weight of each, for several
-    what a label that is there weighs against one that is not (``pos_weight``).
+    what a label that is there weighs against one that is not (``pos_weight``). ``row_weights_B`` multiplies the loss of
+    each row, and not what the sum is divided by: weights of mean 1 keep the size of the mean.
     """
     num_labels = logits_BC.shape[-1]
     if problem_type is None:
         whole = not labels.is_floating_point()
         problem_type = "regression" if num_labels == 1 else "single_label" if whole else "multi_label"
     if problem_type.startswith("single_label"):
-        return token_loss(logits_BC, labels, class_weights)
+        return token_loss(logits_BC, labels, class_weights, row_weights_B)
     if labels.numel() != logits_BC.numel():
         raise InputError(f"labels must have shape {tuple(logits_BC.shape)}, got {tuple(labels.shape)}")
     labels_BC = labels.view_as(logits_BC).to(logits_BC.dtype)
+    how = "sum" if row_weights_B is None else "none"
     if problem_type == "regression":
-        return LossTerm(F.mse_loss(logits_BC, labels_BC, reduction="sum"), float(labels.numel()))
-    weights = None if class_weights is None else class_weights.to(logits_BC.device, logits_BC.dtype)
-    total = F.binary_cross_entropy_with_logits(logits_BC, labels_BC, reduction="sum", pos_weight=weights)
-    return LossTerm(total, float(labels.numel()))
+        loss = F.mse_loss(logits_BC, labels_BC, reduction=how)
+    else:
+        weights = None if class_weights is None else class_weights.to(logits_BC.device, logits_BC.dtype)
+        loss = F.binary_cross_entropy_with_logits(logits_BC, labels_BC, reduction=how, pos_weight=weights)
+    return LossTerm(_weighted(loss, row_weights_B), float(labels.numel()))
 
 
-def token_loss(logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None = None) -> LossTerm:
-    """Cross-entropy of rows; a label of -100 is not a target."""
+def token_loss(
+    logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None = None, row_weights_T: Tensor | None = None
+) -> LossTerm:
+    """Cross-entropy of rows; a label of -100 is not a target. ``row_weights_T``: see :func:`class_loss`."""
     _check_labels(labels_T, logits_TC.shape[-1], len(logits_TC))
     weights = None if class_weights is None else class_weights.to(logits_TC.device, logits_TC.dtype)
-    total = F.cross_entropy(logits_TC, labels_T, weight=weights, ignore_index=-100, reduction="sum")
+    how = "sum" if row_weights_T is None else "none"
+    loss = F.cross_entropy(logits_TC, labels_T, weight=weights, ignore_index=-100, reduction=how)
     targets = labels_T[labels_T != -100]
-    return LossTerm(total, float(len(targets) if weights is None else weights[targets].sum()))
+    num_targets = float(len(targets) if weights is None else weights[targets].sum())
+    return LossTerm(_weighted(loss, row_weights_T), num_targets)
+
+
+def _weighted(loss: Tensor, row_weights_B: Tensor | None) -> Tensor:
+    """The sum of the losses of rows ``(B, ...)``, each times its weight; without weights it is a sum already."""
+    if row_weights_B is None:
+        return loss
+    return (loss.reshape(len(row_weights_B), -1).sum(dim=1) * row_weights_B.to(loss.device, loss.dtype)).sum()
 
 
 def masked_lm_loss(logits: Tensor, labels_T: Tensor, rows_R: Tensor | None = None) -> LossTerm:

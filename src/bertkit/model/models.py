@@ -245,7 +245,8 @@ class BertForSequenceClassification(HeadModel):
         out.logits = self.classifier(self.dropout(self._features(encoded, batch.layout)))
         if not batch.targets:
             return {}
-        return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
+        labels, rows = batch.targets["labels"], batch.targets.get("row_weights")
+        return {"loss": class_loss(out.logits, labels, self.config.problem_type, self.class_weights, rows)}
 
 
 class BertForTokenClassification(HeadModel):

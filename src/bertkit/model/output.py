@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bertkit.habit_table import no_attribute
 from bertkit.model.losses import LossTerm
 
 
@@ -62,6 +63,9 @@ class ModelOutput:
 
     def __repr__(self) -> str:
         return f"ModelOutput({', '.join(f'{name}={getattr(self, name)!r}' for name in self.keys())})"
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, "output.", name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())

@@ -63,8 +63,8 @@ class PackedModel(PretrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool = True,
         **targets: Tensor | None,
     ) -> ModelOutput | tuple[Any, ...]:
@@ -78,8 +78,8 @@ class PackedModel(PretrainedModel):
                 ``attention_mask`` does not hide (RoBERTa: counted over the ids that are not ``pad_token_id``, from
                 ``pad_token_id + 1`` on).
             inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
-            output_attentions: also return the attention probabilities of every layer.
-            output_hidden_states: also return the embeddings and the output of every layer.
+            output_attentions: also return the attention probabilities of every layer. None: as the config says.
+            output_hidden_states: also return the embeddings and the output of every layer. None: as the config says.
             return_dict: False returns a tuple of the fields that are not None.
             **targets: what the loss compares with; the class's ``targets`` names them. A target of one value a sequence
                 may have the shape ``(B,)`` or ``(B, 1)`` and any integer type.
@@ -91,6 +91,7 @@ class PackedModel(PretrainedModel):
         Deviates: ``transformers`` counts columns also where a text is padded on the left, and gives a head the vector
         of the padding in column 0. Here a text's outputs do not depend on the padding.
         """
+        output_attentions, output_hidden_states = self.config.returned(output_attentions, output_hidden_states)
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -98,6 +99,25 @@ class PackedModel(PretrainedModel):
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
         }
+        batch, padding, num_choices = self.pack(inputs, targets)
+        out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
+        for name in self.token_fields:
+            if (value := getattr(out, name)) is not None:
+                setattr(out, name, padding.unpack(value))
+        if out.hidden_states is not None:
+            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
+        if out.attentions is not None:
+            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
+        if self.has_choices and out.logits is not None:
+            out.logits = out.logits.view(-1, num_choices)
+        return out if return_dict else out.to_tuple()
+
+    def pack(self, inputs: Mapping[str, Any], targets: Mapping[str, Tensor | None]) -> tuple[Batch, Padding, int]:
+        """What :meth:`forward` is given as a packed batch with its targets, where it was padded, and the choices each.
+
+        Raises:
+            InputError: as :meth:`forward`.
+        """
         given = self._given(targets)
         num_choices, tensors = self._merge_choices(_checked(inputs, self.config.embedding_width))
         ids = tensors.get("input_ids")
@@ -110,17 +130,7 @@ class PackedModel(PretrainedModel):
         )
         for name, target in given.items():
             batch = batch.with_target(name, self._pack_target(name, target, padding, num_choices))
-        out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
-        for name in self.token_fields:
-            if (value := getattr(out, name)) is not None:
-                setattr(out, name, padding.unpack(value))
-        if out.hidden_states is not None:
-            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
-        if out.attentions is not None:
-            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
-        if self.has_choices and out.logits is not None:
-            out.logits = out.logits.view(-1, num_choices)
-        return out if return_dict else out.to_tuple()
+        return batch, padding, num_choices
 
     def _given(self, targets: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
         """The targets that are not None, by their names here; integers as int64."""

@@ -10,6 +10,7 @@ from typing import Self, Unpack
 from torch import nn
 
 from bertkit.errors import InputError, ResourceError
+from bertkit.habit_table import refuse_others
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -31,22 +32,30 @@ class PretrainedModel(ConfiguredModel):
         Args:
             name_or_path: what to load.
             **options: ``num_labels``, ``id2label`` or ``label2id`` (a new task head of that size if the file has none),
-                ``problem_type``, ``pooling``, ``new_head=True`` (a new head whatever the file has), ``seed`` (for the
-                new head, default 0), ``revision`` (Hub), ``device``, ``dtype`` or ``torch_dtype`` (default: float32).
+                ``problem_type``, ``pooling``, ``new_head=True`` (a new head whatever the file has),
+                ``ignore_mismatched_sizes=True`` (a new one if the file's has another size), ``seed`` (for the new head,
+                default 0), ``revision`` (Hub), ``device`` or ``device_map``, ``dtype`` or ``torch_dtype`` (default:
+                float32), ``config``, or fields of it.
 
         Raises:
             CheckpointError: the file is missing, damaged, unsafe, or does not fit.
             ConfigError: an option contradicts the checkpoint's config.
         """
-        return load_model(cls, name_or_path, **options)
+        model = load_model(cls, name_or_path, **options)
+        model.name_or_path = str(name_or_path)
+        return model
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
+
+        ``safe_serialization`` and others that transformers takes have no effect: weights are one file of safetensors.
 
         Raises:
             CheckpointError: ``folder`` is a file.
+            InputError: another keyword.
             ResourceError: the disk is full or cannot be written.
         """
+        refuse_others("save_pretrained", ignored)
         save_model(self, folder)
 
     def push_to_hub(

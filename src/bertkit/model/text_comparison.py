@@ -17,7 +17,17 @@ from bertkit.config.reading_settings import LossName
 from bertkit.model.cached_vectors import vectors_in_parts
 from bertkit.model.losses import LossOutput, LossTerm
 from bertkit.model.sentence_model import SentenceModel
-from bertkit.model.vector_losses import TEMPERATURE, at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
+from bertkit.model.vector_losses import (
+    TEMPERATURE,
+    Distance,
+    angle_similarities,
+    at_widths,
+    cosent_loss,
+    cosine_loss,
+    cosines,
+    in_batch_loss,
+    triplet_loss,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +62,13 @@ class Objective:
     temperature: float = TEMPERATURE
     symmetric: bool = False
     margin: float = 0.1
+    distance: Distance = "cosine"
     widths: tuple[int, ...] = ()
     scores: tuple[float, float] = (0.0, 1.0)
 
     def num_targets(self, batch: ComparedTexts) -> float:
         """What the sum of a batch's loss is divided by."""
-        if self.loss == "cosent":
+        if self.loss in ("cosent", "angle"):
             return 1.0
         return float((batch.columns[:, 2:] >= 0).sum() if self.loss == "triplet" else len(batch.columns))
 
@@ -81,10 +92,14 @@ class Objective:
             negatives = batch.columns[:, 2:]
             rows = (negatives >= 0).nonzero()[:, 0]
             negatives_ND = vectors_UD[negatives[negatives >= 0]]
-            return triplet_loss(anchors_BD[rows], positives_BD[rows], negatives_ND, margin=self.margin)
+            texts = anchors_BD[rows], positives_BD[rows], negatives_ND
+            return triplet_loss(*texts, margin=self.margin, distance=self.distance)
         assert batch.scores is not None, "rows without a score were refused"
-        if self.loss == "cosent":
-            return cosent_loss(anchors_BD, positives_BD, batch.scores, temperature=self.temperature)
+        if self.loss in ("cosent", "angle"):
+            similarities = angle_similarities if self.loss == "angle" else cosines
+            return cosent_loss(
+                anchors_BD, positives_BD, batch.scores, temperature=self.temperature, similarities=similarities
+            )
         lowest, highest = self.scores
         return cosine_loss(anchors_BD, positives_BD, (batch.scores - lowest) / (highest - lowest))
 

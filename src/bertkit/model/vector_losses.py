@@ -7,6 +7,7 @@ divides it by, as :mod:`bertkit.model.losses` does. Cosines are of 32 bits or mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from bertkit.model.losses import LossTerm
 #: What cosines are divided by before a softmax, where nothing else is said: a scale of 20 (Reimers & Gurevych 2019's
 #: library, and Su's CoSENT).
 TEMPERATURE = 0.05
+#: What the loss of triplets compares.
+Distance = Literal["cosine", "euclidean", "manhattan"]
 
 
 def directions(x_BD: Tensor) -> Tensor:
@@ -29,6 +32,14 @@ def directions(x_BD: Tensor) -> Tensor:
 def cosines(a_BD: Tensor, b_BD: Tensor) -> Tensor:
     """Cosine of each vector and the one of the same number, ``(B,)``."""
     return (directions(a_BD) * directions(b_BD)).sum(dim=-1)
+
+
+def angle_similarities(a_BD: Tensor, b_BD: Tensor) -> Tensor:
+    """``|cosine + sine|`` of the first and second halves as complex numbers (Li & Li 2023, section 3.3), ``(B,)``."""
+    a_BD, b_BD = (F.pad(each, (0, each.shape[-1] % 2)) for each in (directions(a_BD), directions(b_BD)))
+    (real_a, imaginary_a), (real_b, imaginary_b) = a_BD.chunk(2, dim=-1), b_BD.chunk(2, dim=-1)
+    sines_B = (imaginary_a * real_b - real_a * imaginary_b).sum(dim=-1)
+    return ((a_BD * b_BD).sum(dim=-1) + sines_B).abs()
 
 
 def in_batch_loss(
@@ -55,12 +66,21 @@ def in_batch_loss(
     return LossTerm(total, float(len(positives_B)))
 
 
-def triplet_loss(anchors_BD: Tensor, positives_BD: Tensor, negatives_BD: Tensor, *, margin: float) -> LossTerm:
-    """``max(0, cos(anchor, negative) - cos(anchor, positive) + margin)`` (Schroff et al. 2015, equation 3).
+def triplet_loss(
+    anchors_BD: Tensor, positives_BD: Tensor, negatives_BD: Tensor, *, margin: float, distance: Distance = "cosine"
+) -> LossTerm:
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` (Schroff et al. 2015, equation 3).
 
-    Deviates: the distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has.
+    Deviates: the usual distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has. The
+    others are of vectors as they are (Reimers & Gurevych 2019, section 3, "triplet": Euclidean, margin 1).
     """
-    excess_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD) + margin
+    if distance == "cosine":
+        apart_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD)
+    else:
+        order = 2.0 if distance == "euclidean" else 1.0
+        near_B, far_B = (F.pairwise_distance(anchors_BD, each, p=order) for each in (positives_BD, negatives_BD))
+        apart_B = near_B - far_B
+    excess_B = apart_B + margin
     return LossTerm(F.relu(excess_B).sum(), float(len(excess_B)))
 
 
@@ -70,12 +90,20 @@ def cosine_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor) -> LossTerm:
     return LossTerm(F.mse_loss(found_B, scores_B.to(found_B.dtype), reduction="sum"), float(len(found_B)))
 
 
-def cosent_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor, *, temperature: float = TEMPERATURE) -> LossTerm:
+def cosent_loss(
+    a_BD: Tensor,
+    b_BD: Tensor,
+    scores_B: Tensor,
+    *,
+    temperature: float = TEMPERATURE,
+    similarities: Callable[[Tensor, Tensor], Tensor] = cosines,
+) -> LossTerm:
     """``log(1 + sum exp((cos_i - cos_j) / temperature))`` over all rows i that should score lower than j.
 
     Su 2022, https://kexue.fm/archives/8847. One number for the whole batch: only the order of the scores counts.
+    With :func:`angle_similarities` in place of cosines it is the angle objective of Li & Li 2023, "AnglE".
     """
-    scaled_B = cosines(a_BD, b_BD) / temperature
+    scaled_B = similarities(a_BD, b_BD) / temperature
     lower_BB = scores_B[:, None] < scores_B[None, :]
     excess = (scaled_B[:, None] - scaled_B[None, :])[lower_BB]
     return LossTerm(torch.logsumexp(torch.cat([excess.new_zeros(1), excess]), dim=0), 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertkit.errors import ConfigError, counted
@@ -57,6 +58,19 @@ def find_device(device: Device, default: str = "auto") -> torch.device:
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("no device 'mps' on this machine; use 'cpu', or leave it out")
     return found
+
+
+def device_of_map(spread: object) -> str | None:
+    """The one device that a ``device_map`` stands for; None: a GPU where there is one.
+
+    A model is never spread over several devices: a ConfigError for a mapping that names more than one.
+    """
+    if isinstance(spread, Mapping):
+        places = set(map(str, spread.values()))
+        if len(places) != 1:
+            raise ConfigError(f"device_map names {len(places)} devices; a model is kept on one: write device='cuda:0'")
+        spread = places.pop()
+    return None if spread in (None, "auto", "balanced", "balanced_low_0", "sequential") else str(spread)
 
 
 def hardware(device: Device) -> dict[str, Any]:

@@ -29,14 +29,19 @@ _WHOLE_JSON = re.compile(r"\.json(\.(xz|gz|bz2))?$", re.IGNORECASE)
 _IN_MEMORY = re.compile(r"<(data|train|dev|test)>")
 
 
+def is_in_memory(source: str | Path) -> bool:
+    """Whether a source is rows in memory, and not a file."""
+    return _IN_MEMORY.fullmatch(str(source)) is not None
+
+
 def row_name(source: str | Path, row: int) -> str:
     """``line N``; rows in memory are counted from 0, as their library does."""
-    return f"row {row} (counted from 0)" if _IN_MEMORY.fullmatch(str(source)) else f"line {row}"
+    return f"row {row} (counted from 0)" if is_in_memory(source) else f"line {row}"
 
 
 def place_of(source: str | Path, row: int, unit: str = "object") -> str:
     """``file:line`` for messages; of a file of JSON as a whole ``file: object N``, or what else its rows are called."""
-    if _IN_MEMORY.fullmatch(str(source)):
+    if is_in_memory(source):
         return f"{source}: {row_name(source, row)}"
     return f"{source}: {unit} {row}" if _WHOLE_JSON.search(str(source)) else f"{source}:{row}"
 

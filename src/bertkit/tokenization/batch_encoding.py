@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertkit.errors import InputError
+from bertkit.habit_table import remedy
 from bertkit.ragged import Ids, Ragged, Segments, gather
 from bertkit.tokenization.call_arguments import Request
 from bertkit.tokenization.templates import Template
@@ -62,7 +63,8 @@ class BatchEncoding(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no column {name!r}; there are {', '.join(self)}") from None
+            hint = "" if name.startswith("_") else remedy("encoding.", name, [*self, *dir(type(self))])
+            raise AttributeError(f"no column {name!r}{hint}; there are {', '.join(self)}") from None
 
     def __getitem__(self, key: str | int) -> Any:
         """A column by name; for the number of a row, its encoding from the ``tokenizers`` package."""
@@ -108,17 +110,17 @@ class BatchEncoding(dict[str, Any]):
             self._encodings = self._make_encodings()
         return self._encodings
 
-    def tokens(self, row: int = 0) -> list[str]:
-        """Tokens of a row."""
-        return self._row(row).tokens
+    def tokens(self, batch_index: int = 0) -> list[str]:
+        """Tokens of the row ``batch_index``."""
+        return self._row(batch_index).tokens
 
-    def word_ids(self, row: int = 0) -> list[int | None]:
+    def word_ids(self, batch_index: int = 0) -> list[int | None]:
         """The number of each token's word in its text; None for special tokens and padding."""
-        return self._row(row).word_ids
+        return self._row(batch_index).word_ids
 
-    def sequence_ids(self, row: int = 0) -> list[int | None]:
+    def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
         """0 or 1 for each token, the text it comes from; None for special tokens and padding."""
-        return self._row(row).sequence_ids
+        return self._row(batch_index).sequence_ids
 
     def _row(self, row: int) -> Encoding:
         try:
@@ -133,64 +135,82 @@ class BatchEncoding(dict[str, Any]):
         encoding, token = self._at(row, token)
         return encoding, token + len(encoding) if token < 0 else token
 
-    def token_to_sequence(self, row: int, token: int | None = None) -> int | None:
+    def token_to_sequence(self, batch_or_token_index: int, token_index: int | None = None) -> int | None:
         """The text (0 or 1) a token comes from."""
-        encoding, token = self._token_at(row, token)
+        encoding, token = self._token_at(batch_or_token_index, token_index)
         return encoding.token_to_sequence(token)
 
-    def token_to_word(self, row: int, token: int | None = None) -> int | None:
+    def token_to_word(self, batch_or_token_index: int, token_index: int | None = None) -> int | None:
         """The word of a token."""
-        encoding, token = self._token_at(row, token)
+        encoding, token = self._token_at(batch_or_token_index, token_index)
         return encoding.token_to_word(token)
 
-    def token_to_chars(self, row: int, token: int | None = None) -> CharSpan | None:
+    def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> CharSpan | None:
         """The characters of a token in its text; None for special tokens."""
-        encoding, token = self._token_at(row, token)
+        encoding, token = self._token_at(batch_or_token_index, token_index)
         found = encoding.token_to_chars(token)
         return None if found is None else CharSpan(*found)
 
-    def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
+    def char_to_token(
+        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
+    ) -> int | None:
         """The token of a character; None for white space and truncated text."""
-        encoding, char = self._at(row, char)
-        return encoding.char_to_token(char, sequence)
+        encoding, char = self._at(batch_or_char_index, char_index)
+        return encoding.char_to_token(char, sequence_index)
 
-    def char_to_word(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
+    def char_to_word(
+        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
+    ) -> int | None:
         """The word of a character."""
-        encoding, char = self._at(row, char)
-        return encoding.char_to_word(char, sequence)
+        encoding, char = self._at(batch_or_char_index, char_index)
+        return encoding.char_to_word(char, sequence_index)
 
-    def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> TokenSpan | None:
+    def word_to_tokens(
+        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
+    ) -> TokenSpan | None:
         """The tokens of a word."""
-        encoding, word = self._at(row, word)
-        found = encoding.word_to_tokens(word, sequence)
+        encoding, word = self._at(batch_or_word_index, word_index)
+        found = encoding.word_to_tokens(word, sequence_index)
         return None if found is None else TokenSpan(*found)
 
-    def word_to_chars(self, row: int, word: int | None = None, sequence: int = 0) -> CharSpan | None:
+    def word_to_chars(
+        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
+    ) -> CharSpan | None:
         """The characters of a word."""
-        encoding, word = self._at(row, word)
-        found = encoding.word_to_chars(word, sequence)
+        encoding, word = self._at(batch_or_word_index, word_index)
+        found = encoding.word_to_chars(word, sequence_index)
         return None if found is None else CharSpan(*found)
 
-    def to(self, device: Any) -> Self:
+    @property
+    def n_sequences(self) -> int | None:
+        """Texts of each row, 1 or 2; None for what does not know its texts."""
+        return self.encodings[0].n_sequences if self._make_encodings is not None else None
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether it knows words and characters."""
+        return self._make_encodings is not None
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> Self:
         """Move the tensors to a torch device, in place."""
         for key, value in self.items():
             if hasattr(value, "to"):
-                self[key] = value.to(device)
+                self[key] = value.to(device, non_blocking=non_blocking)
         return self
 
-    def convert_to_tensors(self, kind: str | None) -> Self:
+    def convert_to_tensors(self, tensor_type: str | None) -> Self:
         """Turn each column into an int64 array ``(B, S)``, in place.
 
         Args:
-            kind: ``"pt"`` for torch, ``"np"`` for numpy; None keeps lists.
+            tensor_type: ``"pt"`` for torch, ``"np"`` for numpy; None keeps lists.
 
         Raises:
             InputError: another kind, or rows of different lengths.
         """
-        if kind is None:
+        if tensor_type is None:
             return self
-        if kind not in ("pt", "np"):
-            raise InputError(f"return_tensors must be 'pt', 'np' or None, got {kind!r}")
+        if tensor_type not in ("pt", "np"):
+            raise InputError(f"return_tensors must be 'pt', 'np' or None, got {tensor_type!r}")
         for key, value in self.items():
             if isinstance(value, np.ndarray):
                 array = value
@@ -202,7 +222,7 @@ class BatchEncoding(dict[str, Any]):
                 )
             else:
                 array = np.asarray(value, np.int64)
-            self[key] = array if kind == "np" else import_module("torch").from_numpy(array)
+            self[key] = array if tensor_type == "np" else import_module("torch").from_numpy(array)
         return self
 
 

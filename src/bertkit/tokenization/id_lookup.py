@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, SupportsIndex, overload
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
+from bertkit.habit_table import no_attribute
+from bertkit.ragged import Ragged
 from bertkit.tokenization import templates
-from bertkit.tokenization.vocabulary import PUBLIC_NAMES, MergedVocabulary, TokenTable
+from bertkit.tokenization.templates import assemble
+from bertkit.tokenization.vocabulary import PUBLIC_NAMES, AddedToken, MergedVocabulary, TokenTable
 
 #: What loses its blanks after words were joined by spaces: contractions and punctuation.
 _LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -38,6 +42,13 @@ class Decoder:
     eos_token_id: int
     #: Where the special tokens of a row stand.
     template: templates.Template = templates.BERT
+    model_max_length: int
+    #: All tokenizers are as fast as this, and know offsets and words.
+    is_fast: ClassVar[bool] = True
+    #: What stands in ``token_type_ids`` at padding.
+    pad_token_type_id: ClassVar[int] = 0
+    #: What ``from_pretrained`` was given; empty for a tokenizer that was made otherwise.
+    name_or_path: str = ""
 
     def __init__(self, vocabulary: TokenTable, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
@@ -49,6 +60,9 @@ class Decoder:
         for name in PUBLIC_NAMES:
             setattr(self, name, names.get(name))
             setattr(self, f"{name}_id", self._ids[names[name]] if name in names else None)
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, "tokenizer.", name, PUBLIC_NAMES)
 
     def __len__(self) -> int:
         """Number of tokens, including added ones."""
@@ -85,6 +99,71 @@ class Decoder:
     def all_special_ids(self) -> list[int]:
         """Ids of :attr:`all_special_tokens`."""
         return [self._ids[token] for token in self.all_special_tokens]
+
+    @property
+    def additional_special_tokens(self) -> list[str]:
+        """The special tokens without a name of their own."""
+        named = set(self.special_tokens_map.values())
+        return [token for token in self.all_special_tokens if token not in named]
+
+    @property
+    def additional_special_tokens_ids(self) -> list[int]:
+        """Ids of :attr:`additional_special_tokens`."""
+        return [self._ids[token] for token in self.additional_special_tokens]
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, AddedToken]:
+        """The tokens that are never split, special ones and added ones, by id."""
+        return {token.id: token for token in sorted(self._vocabulary.never_split, key=lambda token: token.id)}
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Ids of the tokens that are never split, special ones and added ones."""
+        return {token.content: number for number, token in self.added_tokens_decoder.items()}
+
+    @property
+    def max_len_single_sentence(self) -> int:
+        """Most tokens of a text beside the special ones."""
+        return self.model_max_length - self.num_special_tokens_to_add()
+
+    @property
+    def max_len_sentences_pair(self) -> int:
+        """Most tokens of two texts beside the special ones."""
+        return self.model_max_length - self.num_special_tokens_to_add(pair=True)
+
+    def build_inputs_with_special_tokens(self, ids: Sequence[int], pair_ids: Sequence[int] | None = None) -> list[int]:
+        """A row of a text, or of two, that is given as ids: with the special tokens around them."""
+        found: list[int] = self._row_of(ids, pair_ids).ids.tolist()
+        return found
+
+    def create_token_type_ids_from_sequences(
+        self, ids: Sequence[int], pair_ids: Sequence[int] | None = None
+    ) -> list[int]:
+        """The segment of each token of :meth:`build_inputs_with_special_tokens`."""
+        found: list[int] = self._row_of(ids, pair_ids).token_type_ids.tolist()
+        return found
+
+    def get_special_tokens_mask(
+        self, ids: Sequence[int], pair_ids: Sequence[int] | None = None, already_has_special_tokens: bool = False
+    ) -> list[int]:
+        """1 for each special token of a row: of the given one, or of the one that is built of texts."""
+        if already_has_special_tokens:
+            special = set(self.all_special_ids)
+            return [int(number in special) for number in ids]
+        marks = [[0] * len(part) for part in (ids, pair_ids) if part is not None]
+        before, between = [1] * self.template.begins, [1] * self.template.between
+        parts = [*before, *marks[0], *(mark for more in marks[1:] for mark in (*between, *more))]
+        return [*parts, *[1] * self.template.ends]
+
+    def _row_of(self, ids: Sequence[int], pair_ids: Sequence[int] | None) -> Ragged:
+        bodies = [np.array(part, np.int32) for part in (ids, pair_ids) if part is not None]
+        lengths = [np.array([len(body)]) for body in bodies]
+        around = self._vocabulary.id_of(self._vocabulary.cls_token), self._vocabulary.id_of(self._vocabulary.sep_token)
+        return assemble(list(zip(bodies, lengths, strict=True)), lengths, around, template=self.template)
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """The text of some tokens."""
+        decoder = self._engine.decoder
+        return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """Number of special tokens in a row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -12,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bertkit.errors import InputError, counted
-from bertkit.habit_table import remedy
+from bertkit.habit_table import has_no_effect, refuse_others, remedy
 from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -31,11 +30,12 @@ from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
+from bertkit.tokenization.own_tokens import OwnTokens
 from bertkit.tokenization.templates import Template, assemble, kept_lengths
-from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
+from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable
 
 
-class PreTrainedTokenizer(Decoder):
+class PreTrainedTokenizer(OwnTokens):
     """What :class:`~bertkit.tokenization.BertTokenizer` and its relatives share: the call, bulk encoding, padding.
 
     Call a tokenizer to feed a model or to get offsets; use :meth:`encode_ragged` for bulk. Neither fails on any
@@ -77,37 +77,6 @@ class PreTrainedTokenizer(Decoder):
         """The complete engine, one that adds no special tokens, and the fast path if there is one."""
         raise NotImplementedError
 
-    def add_tokens(self, new_tokens: str | Sequence[str], special_tokens: bool = False) -> int:
-        """Add tokens that are never split, as in transformers.
-
-        The model needs rows for them: ``model.resize_token_embeddings(len(tokenizer))``. This changes the tokenizer, so
-        no other thread may use it meanwhile. A token of the vocabulary keeps its id.
-
-        Args:
-            new_tokens: one token, or several.
-            special_tokens: search them in the raw text, and omit them from ``decode(skip_special_tokens=True)``;
-                otherwise they are normalized as text is (lower-cased by an uncased tokenizer) and found in that.
-
-        Returns:
-            How many tokens were added; those that are never split already do not count.
-
-        Raises:
-            InputError: a token that is empty or no str.
-            CheckpointError: a token with half a surrogate pair.
-        """
-        for name in (names := [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)):
-            if not isinstance(name, str) or not name:
-                raise InputError(f"a new token must be a str that is not empty, got {name!r}")
-        ids, known = self.vocab, {token.content for token in self._vocabulary.never_split}
-        added = [
-            AddedToken(name, ids.setdefault(name, len(ids)), special=special_tokens, normalized=not special_tokens)
-            for name in dict.fromkeys(names)
-            if name not in known
-        ]
-        vocabulary = replace(self._vocabulary, added=(*self._vocabulary.added, *added))
-        self._set_up(vocabulary, self.clean_up_tokenization_spaces)
-        return len(added)
-
     # Loading and saving
 
     @classmethod
@@ -117,38 +86,46 @@ class PreTrainedTokenizer(Decoder):
         Args:
             name_or_path: a folder, a single file that holds a whole tokenizer, or a name on the Hugging Face Hub.
             revision: branch, tag or commit on the Hub.
-            overrides: arguments of the class that replace what the files say. ``use_fast``, which transformers takes,
-                has no effect.
+            overrides: arguments of the class that replace what the files say. ``use_fast`` and others that transformers
+                takes have no effect.
 
         Raises:
             CheckpointError: no files, damaged or contradictory ones, or another kind of tokenizer; names file and line.
             InputError: an unknown argument.
         """
-        overrides.pop("use_fast", None)
         classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
         known = {name for each in classes[:-1] for name in signature(each).parameters if name != "kwargs"}
         known |= SharedArguments.__annotations__.keys() - {"template"}
-        for name in overrides:
+        for name, value in list(overrides.items()):
             if name not in known:
-                raise InputError(f"{cls.__name__} has no argument {name!r}{remedy('tokenizer', name, sorted(known))}")
+                if not has_no_effect("tokenizer", name, value):
+                    near = remedy("tokenizer", name, sorted(known))
+                    raise InputError(f"{cls.__name__} has no argument {name!r}{near}")
+                del overrides[name]
         path = resolve(name_or_path, files=cls.kind.files, revision=revision)
-        return cls(**cls._read(path, overrides))
+        made = cls(**cls._read(path, overrides))
+        made.name_or_path = str(name_or_path)
+        return made
 
     @classmethod
     def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the class that a folder or file describes, replaced by ``overrides``."""
         return {**read_tokenizer(path, cls.kind), **overrides}
 
-    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
+    def save_pretrained(self, folder: str | Path, **ignored: object) -> tuple[str, ...]:
         """Write the vocabulary in its original format, ``tokenizer.json``, and the settings, for transformers as well.
+
+        ``legacy_format`` and others that transformers takes have no effect.
 
         Returns:
             The paths written.
 
         Raises:
+            InputError: another keyword.
             CheckpointError: ``folder`` is a file, or a token cannot stand in an original file.
             ResourceError: disk full, no permission.
         """
+        refuse_others("save_pretrained", ignored)
         own = {flag: getattr(self._vocabulary, flag) for flag in self.kind.flags}
         columns = {"model_input_names": list(self.model_input_names)} if self.saved_as else {}
         settings = {"tokenizer_class": self.saved_as or type(self).__name__, **own, **columns, **self._settings()}
@@ -183,7 +160,7 @@ class PreTrainedTokenizer(Decoder):
 
     def __call__(
         self,
-        text: Any,
+        text: Any = None,
         text_pair: Any = None,
         add_special_tokens: bool = True,
         padding: bool | str = False,
@@ -200,6 +177,8 @@ class PreTrainedTokenizer(Decoder):
         return_special_tokens_mask: bool = False,
         return_offsets_mapping: bool = False,
         return_length: bool = False,
+        text_target: Any = None,
+        **ignored: object,
     ) -> BatchEncoding:
         """Encode texts.
 
@@ -222,6 +201,8 @@ class PreTrainedTokenizer(Decoder):
             return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
             return_offsets_mapping: ``(start, end)`` of each token in its text.
             return_length: tokens of each row, including padding.
+            text_target: texts to write, whose ids are added as ``labels``; without ``text`` they are encoded alone.
+            **ignored: ``verbose`` and others that transformers takes and that have no effect here.
 
         Returns:
             The columns ``model_input_names`` and those asked for. A single text gives flat lists, unless
@@ -230,6 +211,11 @@ class PreTrainedTokenizer(Decoder):
         Raises:
             InputError: wrong arguments; rows that cannot be truncated as asked, or stacked into one tensor.
         """
+        refuse_others("tokenizer()", ignored, list(signature(PreTrainedTokenizer.__call__).parameters)[1:-1])
+        if text_target is not None:
+            found = self(text_target, padding=padding, truncation=truncation, max_length=max_length)
+            if text is None:
+                return found.convert_to_tensors(return_tensors)
         texts = parse_texts(text, text_pair, words=is_split_into_words)
         self._check_words(is_split_into_words)
         asked = request(
@@ -257,6 +243,8 @@ class PreTrainedTokenizer(Decoder):
         if not (texts.batched or return_tensors or return_overflowing_tokens):
             for key, rows in result.items():
                 result[key] = rows[0] if isinstance(rows[0], list) else rows
+        if text_target is not None:
+            result["labels"] = found["input_ids"]
         return result.convert_to_tensors(return_tensors)
 
     def _encoded(self, texts: Texts, asked: Request, names: Sequence[str]) -> BatchEncoding:
@@ -367,6 +355,14 @@ class PreTrainedTokenizer(Decoder):
     def encode(self, text: Any, text_pair: Any = None, **arguments: Any) -> Any:
         """The ``input_ids`` of a call."""
         return self(text, text_pair, **arguments)["input_ids"]
+
+    def encode_plus(self, text: Any, text_pair: Any = None, **arguments: Any) -> BatchEncoding:
+        """A call, by its name in version 4 of transformers."""
+        return self(text, text_pair, **arguments)
+
+    def batch_encode_plus(self, batch_text_or_text_pairs: Any, **arguments: Any) -> BatchEncoding:
+        """A call with several texts or pairs, by its name in version 4 of transformers."""
+        return self(batch_text_or_text_pairs, **arguments)
 
     def pad(
         self,

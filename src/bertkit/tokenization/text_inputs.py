@@ -32,6 +32,11 @@ def read_text(item: Any, where: str, pair_required: bool = False) -> Text:
 
 
 def _text(value: Any, where: str) -> str:
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
+        raise InputError(
+            f"{where} is missing ({value!r}): leave out such rows, with series.dropna() in pandas and drop_nulls() in "
+            "polars, or make them empty texts with fillna('') and fill_null('')"
+        )
     if not isinstance(value, str):
         hint = "; decode it first, for example with .decode('utf-8')" if isinstance(value, bytes) else ""
         raise InputError(f"{where} must be a str, got {type(value).__name__}{hint}")

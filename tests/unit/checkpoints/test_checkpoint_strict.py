@@ -405,18 +405,19 @@ def test_keywords_of_other_software(bare: Path) -> None:
         with pytest.raises(InputError, match="torch_dtype is another name for dtype; give one"):
             load(bare, torch_dtype=torch.float16, dtype=torch.float16)
         for keywords, said in (
-            ({"output_hidden_states": True}, r"argument of the call: model\(\.\.\., output_hidden_states=\.\.\.\)"),
-            ({"config": CONFIG}, "the shape is read from config.json"),
-            ({"cache_dir": "x"}, "environment variable HF_HUB_CACHE"),
-            ({"attn_implementation": "sdpa"}, "omit it"),
-            ({"hidden_dropout_prob": 0.0}, "is a field of the config"),
+            ({"cache_dir": "x"}, "has no 'cache_dir'; write HF_HUB_CACHE=FOLDER in the environment"),
+            ({"quantization_config": {"bits": 8}}, "write bertkit quantize"),
+            ({"device_map": "cpu", "device": "cpu"}, "device_map is another name for device"),
+            ({"device_map": {"": "cpu", "pooler": "cuda:0"}}, "names 2 devices"),
             (
                 {"num_label": 3},
                 "has no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
             ),
         ):
-            with pytest.raises(InputError, match=said):
+            with pytest.raises((InputError, ConfigError), match=said):
                 load(bare, **keywords)
+        assert load(bare, hidden_dropout_prob=0.3, attn_implementation="sdpa").config.hidden_dropout_prob == 0.3
+        assert load(bare, cache_dir=None, local_files_only=False, device_map={"": "cpu"}).device.type == "cpu"
 
 
 def test_auto_classes_choose_the_class(full: Path) -> None:

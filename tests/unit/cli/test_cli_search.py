@@ -49,7 +49,11 @@ def test_an_index_from_build_to_delete(run: Any, model: str, tmp_path: Path) -> 
     assert lines[0] == "a good film"
     assert lines[1].split("\t")[1:] == ["a.txt:1", "a good film"]
     assert lines[3].split("\t")[1:] == ["a.txt:5", "great start"]
-    assert run("search", "query", "index", "good", "--hybrid", "--top-k", "2", "--json")[0]["hits"][0]["score"] < 0.04
+    both = run("search", "query", "index", "good", "--by", "both", "--json")
+    assert run("search", "query", "index", "good", "--hybrid", "--json") == both
+    by_words = run("search", "query", "index", "good", "--by", "words", "--json")[0]["hits"]
+    assert [hit["id"] for hit in by_words] == ["a.txt:1", "a.txt:6"]
+    assert both[0]["hits"][0]["score"] > by_words[0]["score"] > 0
     (tmp_path / "b.jsonl").write_text(
         '{"id": 7, "text": "a film"}\n{"text": "no id"}\n{"id": "x", "text": "\\u2028 end"}\n', encoding="utf-8"
     )
@@ -108,10 +112,14 @@ def test_ids_and_texts_of_tables(run: Any, model: str, tmp_path: Path, monkeypat
         (["info", "index", "x"], 2, "takes an index only"),
         (["query", "index", "a", "--prompt", "x"], 2, "--prompt is not for 'search query'"),
         (["build", "index", "a.txt", "--top-k", "3"], 2, "--top-k is not for 'search build'"),
+        (["query", "index", "a", "--hybrid", "--by", "words"], 2, "--hybrid is --by both, not --by words"),
+        (["query", "index", "a", "--relevant", "x"], 2, "--relevant is not for 'search query'"),
+        (["evaluate", "index", "q.csv", "--by", "words"], 2, "--by is not for 'search evaluate'"),
+        (["evaluate", "index", "q.txt", "r.txt"], 2, "needs one table of questions"),
         (["query", "index", "a", "--id", "x"], 2, "--id is not for 'search query'"),
         (["build", "index", "a.txt", "--text-pair", "x"], 2, "leave --text-pair out"),
         (["query", "index", "a"], 3, "is not there"),
-        (["add", "index", "missing.txt"], 3, "missing.txt does not exist"),
+        (["build", "index", "missing.txt", "--model", "x"], 3, "missing.txt does not exist"),
         (["erase", "index"], 2, "Choose from"),
     ],
 )

@@ -366,12 +366,12 @@ def test_the_library_uses_the_threads_that_it_may(folder: Path, threads: int, mo
 
 def stand_in(bf16: bool) -> NativeLibrary:
     functions: Any = None
-    return NativeLibrary(Path("none.so"), functions, 8, False, bf16)
+    return NativeLibrary(Path("none.so"), functions, 0, "avx2", 8, False, bf16)
 
 
 def test_bf16_needs_a_processor_with_bf16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_backend, "native_library", lambda: stand_in(bf16=False))
-    said = r"this processor has no bf16 products \(it has 256-bit vectors\); use precision 'auto'"
+    said = r"this processor has no bf16 products \(it has 256-bit vectors, variant avx2\); use precision 'auto'"
     with pytest.raises(ConfigError, match=said):
         pipeline("feature-extraction", model=folder, device="cpu", precision="bf16")
     with pytest.raises(ConfigError, match=said):

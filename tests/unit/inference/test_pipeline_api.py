@@ -78,8 +78,9 @@ def test_one_text_one_result_list_for_list_lazy_for_the_rest(embed: Any) -> None
 
 def test_poolings_are_what_they_say(embed: Any) -> None:
     for text in TEXTS:
-        matrix = embed(text)
-        assert matrix.shape == (matrix.num_tokens, 32)
+        nested = embed(text)
+        assert nested.shape == (1, nested.num_tokens, 32)
+        matrix = nested[0]
         np.testing.assert_allclose(embed(text, pooling="cls"), matrix[0], atol=1e-6)
         np.testing.assert_allclose(embed(text, pooling="mean"), matrix.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(embed(text, pooling="max"), matrix.max(axis=0), atol=1e-6)
@@ -138,7 +139,7 @@ def test_a_long_text_can_be_cut_and_says_so(embed: Any, classify: Any) -> None:
     short, long = embed(["a film", "film " * 80], pooling="mean", truncation=True)
     assert (short.truncated, short.num_tokens) == (False, 4)
     assert (long.truncated, long.num_tokens) == (True, 64)
-    assert embed("a b c d e", truncation=True, max_length=6).shape == (6, 32)
+    assert embed("a b c d e", truncation=True, max_length=6).shape == (1, 6, 32)
     np.testing.assert_allclose(long, embed("film " * 62, pooling="mean"), atol=1e-6)
     assert [r["truncated"] for r in classify(["a", "film " * 80], truncation=True)] == [False, True]
     assert [r["truncated"] for r in classify("film " * 80, truncation=True, top_k=None)] == [True, True]
@@ -319,8 +320,10 @@ def test_progress_is_shown_where_it_was_asked_for(
 
 def test_what_is_wrong_with_a_pipeline_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = folders["feature-extraction"]
-    with pytest.raises(InputError, match="did you mean 'fill-mask'"):
+    with pytest.raises(InputError, match="write 'fill-mask'"):
         pipeline("fill_mask", model=folder)
+    with pytest.raises(InputError, match="did you mean 'fill-mask'"):
+        pipeline("fil-mask", model=folder)
     for task in ("text-classification", "zero-shot-classification", None):
         with pytest.raises(InputError, match=r"needs model=.*; only fill-mask, .* have a default"):
             pipeline(task)
@@ -380,8 +383,8 @@ def test_options_of_construction_are_defaults_of_the_calls(folders: dict[str, Pa
 
 
 def test_an_unknown_option_of_construction_is_an_error(folders: dict[str, Path]) -> None:
-    with pytest.raises(InputError, match=r"no option 'topk' \(did you mean 'top_k'\?\); it takes: top_k, "):
-        pipeline("text-classification", model=folders["text-classification"], topk=3)
+    with pytest.raises(InputError, match=r"no option 'top_kk' \(did you mean 'top_k'\?\); it takes: top_k, "):
+        pipeline("text-classification", model=folders["text-classification"], top_kk=3)
 
 
 def test_the_number_of_a_gpu_that_is_not_there_is_an_error(folders: dict[str, Path]) -> None:

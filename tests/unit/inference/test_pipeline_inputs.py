@@ -63,7 +63,7 @@ def test_any_other_iterable_is_read_lazily() -> None:
     ("inputs", "told"),
     [
         (["a", 3], "text 1 must be a str, got int"),
-        (["a", None], "text 1 must be a str, got NoneType"),
+        (["a", None], r"text 1 is missing \(None\): leave out such rows, with series.dropna\(\)"),
         (["a", b"b"], r"text 1 must be a str, got bytes; decode it first"),
         ([["a", 1]], "the second half of text 0 must be a str, got int"),
         ([["a", "b", "c"]], "text 0 must be a str, got list"),

@@ -197,7 +197,7 @@ def test_a_model_object_and_a_config_of_one_s_own(folder: Path, encoder: Sentenc
     assert near(made.encode(TEXTS, prompt=""), expected, 1e-4)
     first = SentenceEncoder(folder, sentence=SentenceConfig(pooling=("cls",), steps=(Normalize(),)))
     whole = pipeline("feature-extraction", folder)(TEXTS)
-    assert near(first.encode(TEXTS), [x[0] / np.linalg.norm(x[0]) for x in whole], 1e-4)
+    assert near(first.encode(TEXTS), [x[0, 0] / np.linalg.norm(x[0, 0]) for x in whole], 1e-4)
     with pytest.raises(InputError, match="has Dense, whose weights it does not hold"):
         SentenceEncoder(folder, sentence=SentenceConfig(steps=(Dense(in_features=WIDTH, out_features=4),)))
 

@@ -50,7 +50,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 def vectors(model: object, folder: Path, **options: object) -> np.ndarray:
     found = pipeline("feature-extraction", model=model, tokenizer=folder, device="cpu", **options)(TEXTS[:9])
-    return np.stack([each[0] for each in found])
+    return np.stack([each[0][0] for each in found])
 
 
 def test_the_encoder_of_a_classifier(folder: Path, tmp_path: Path) -> None:

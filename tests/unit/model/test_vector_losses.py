@@ -12,7 +12,15 @@ import torch
 from torch import Tensor
 
 from bertkit.errors import InputError
-from bertkit.model.vector_losses import at_widths, cosent_loss, cosine_loss, in_batch_loss, triplet_loss
+from bertkit.model.vector_losses import (
+    Distance,
+    angle_similarities,
+    at_widths,
+    cosent_loss,
+    cosine_loss,
+    in_batch_loss,
+    triplet_loss,
+)
 
 Row = Sequence[float]
 
@@ -93,6 +101,48 @@ def test_cosines_are_computed_in_32_bits() -> None:
     assert float(cosine_loss(vectors, vectors, torch.ones(2)).total) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("width", [6, 5])
+def test_the_angle_objective_compares_halves_as_complex_numbers(vectors: list[Tensor], width: int) -> None:
+    a_BD, b_BD, scores = vectors[0][:, :width], vectors[1][:, :width], torch.arange(9.0) % 3
+    half, total = (width + 1) // 2, 0.0
+    near = []
+    for a, b in zip(a_BD.tolist(), b_BD.tolist(), strict=True):
+        a, b = ([*x, 0.0][: 2 * half] for x in (a, b))
+        pairs = [(complex(*z), complex(*w)) for z, w in zip(_halves(a), _halves(b), strict=True)]
+        product = sum(z * w.conjugate() for z, w in pairs) / (math.hypot(*a) * math.hypot(*b))
+        near.append(abs(product.real + product.imag))
+    for lower, higher in product_of_rows(scores.tolist()):
+        total += math.exp((near[lower] - near[higher]) / 0.05)
+    found = cosent_loss(a_BD, b_BD, scores, similarities=angle_similarities)
+    assert float(found.total) == pytest.approx(math.log1p(total), rel=1e-6)
+
+
+def _halves(x: list[float]) -> list[tuple[float, float]]:
+    return list(zip(x[: len(x) // 2], x[len(x) // 2 :], strict=True))
+
+
+def product_of_rows(scores: list[float]) -> list[tuple[int, int]]:
+    """Pairs of rows of which the first has the lower score."""
+    return [(i, j) for i, j in product(range(len(scores)), repeat=2) if scores[i] < scores[j]]
+
+
+@pytest.mark.parametrize(("distance", "order"), [("euclidean", 2), ("manhattan", 1)])
+def test_triplets_by_distances_of_whole_vectors(vectors: list[Tensor], distance: Distance, order: int) -> None:
+    a, p, n, _ = vectors
+    far = [
+        [
+            sum(abs(x - y) ** order for x, y in zip(*row, strict=True)) ** (1 / order)
+            for row in zip(a.tolist(), b.tolist(), strict=True)
+        ]
+        for b in (p, n)
+    ]
+    expected = [max(0.0, near - away + 1.5) for near, away in zip(*far, strict=True)]
+    assert min(expected) == 0 < max(expected)
+    found = triplet_loss(a, p, n, margin=1.5, distance=distance)
+    assert float(found.total) == pytest.approx(sum(expected), abs=1e-4)
+    assert found.num_targets == 9
+
+
 @pytest.mark.campaign
 def test_the_losses_are_those_of_sentence_transformers(vectors: list[Tensor]) -> None:
     pytest.importorskip("sentence_transformers")
@@ -109,6 +159,14 @@ def test_the_losses_are_those_of_sentence_transformers(vectors: list[Tensor]) ->
     cases = [
         (in_batch_loss(a, torch.cat([p, n, m]), rows), ranking.compute_loss_from_embeddings([a, p, n, m], None)),
         (in_batch_loss(a, torch.cat([p, n]), rows, symmetric=True), both.compute_loss_from_embeddings([a, p, n], None)),
+        (
+            triplet_loss(a, p, n, margin=5, distance="euclidean"),
+            losses.TripletLoss(nothing).compute_loss_from_embeddings([a, p, n], None),
+        ),
+        (
+            cosent_loss(a, p, scores, similarities=angle_similarities),
+            losses.AnglELoss(nothing).compute_loss_from_embeddings([a, p], scores),
+        ),
         (triplet_loss(a, p, n, margin=0.3), triplets.compute_loss_from_embeddings([a, p, n], None)),
         (cosine_loss(a, p, scores), losses.CosineSimilarityLoss(nothing).compute_loss_from_embeddings([a, p], scores)),
         (cosent_loss(a, p, scores), losses.CoSENTLoss(nothing).compute_loss_from_embeddings([a, p], scores)),

@@ -11,14 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import Structure, c_char, c_char_p, c_float, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import ClassVar, Literal
 
 from bertkit.engine.native.library_cache import UnavailableError, find_library, keep_library, private_folder
+from bertkit.errors import ResourceError
 from bertkit.system.atomic_files import draft_folder, remove_old_drafts
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
@@ -27,53 +29,119 @@ from bertkit.system.processor import SWITCH, level, own_products
 
 FOLDER = Path(__file__).parent
 DRAFT = "build"
-#: What is compiled; the others are included in it.
-MAIN = "encoder.c"
-SOURCES = (MAIN, "attention.h", "memory.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
-FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
-#: Flags for a lower processor than this one; see ``SWITCH``.
-LEVEL_FLAGS = {"avx2": ("-mavx2", "-mfma", "-mf16c"), "plain": ("-DBERTKIT_PLAIN_C",)}
-#: That of the sources; another one in a library means that it belongs to other sources.
-VERSION = 2
+#: Compiled once, for any processor of the kind; and once for each variant.
+NEUTRAL = tuple(sorted(path.name for path in FOLDER.glob("*.c")))
+VARIANT = "kernels/variant.c"
+SOURCES = tuple(sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.[ch]")))
+FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-fvisibility=hidden")
+AVX2 = ("-mavx2", "-mfma", "-mf16c")
+AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl")
+#: The variants of a processor family, the best first: name -> flags of the compiler. What a variant needs of a
+#: processor, it says itself (``kernels/variant.c``).
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512vbmi", "-mavx512bf16"),
+        "avx512_vnni": (*AVX512, "-mavx512vnni"),
+        "avx512": AVX512,
+        "avx2_vnni": (*AVX2, "-mavxvnni"),
+        "avx2": AVX2,
+        "plain": ("-DBERTKIT_PLAIN_C",),
+    }
+}
+WeightType = Literal["float32", "float24", "float16", "bfloat16"]
+#: As the library numbers them; 4: in 8 bits.
+KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
+#: For this very processor, whatever that has; and the oracle of all others.
+NATIVE, PLAIN = "native", "plain"
+#: The present version of ``bertkit.h``.
+VERSION = 3
 SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
 
-_Floats = POINTER(c_float)
-_Numbers = POINTER(c_int32)
+_P = c_void_p
+#: The functions of ``bertkit.h``: result and arguments. Addresses are numbers, which cost the least in a call.
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
-    "bertkit_version": (c_int, ()),
-    "bertkit_features": (c_int, ()),
-    "bertkit_new": (c_void_p, (c_int, c_int, _Numbers, c_int, c_int, c_int, c_int, c_float, c_int)),
-    "bertkit_free": (None, (c_void_p,)),
-    "bertkit_set_matrix": (c_int, (c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, _Floats, c_float)),
-    "bertkit_set_bytes": (
-        c_int,
-        (c_void_p, c_int, c_int, c_int, c_int, POINTER(c_int8), *[_Floats] * 4, c_int, c_int, _Numbers, _Floats),
-    ),
-    "bertkit_set_norm": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
-    "bertkit_set_scores": (None, (c_void_p, c_int, c_int, c_int)),
-    "bertkit_set_distances": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
-    "bertkit_embed": (c_int, (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p)),
-    # Called for every text, with addresses as numbers, which cost the least.
-    "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, *[c_void_p] * 5, c_int)),
+    "bertkit_api_version": (c_int32, ()),
+    "bertkit_build_info": (c_char_p, ()),
+    "bertkit_status_name": (c_char_p, (c_int32,)),
+    "bertkit_num_variants": (c_int32, ()),
+    "bertkit_variant_info_of": (c_int32, (c_int32, _P, _P)),
+    "bertkit_find_variant": (c_int32, (c_char_p, _P, _P)),
+    "bertkit_builder_new": (c_int32, (_P, c_int32, _P, _P)),
+    "bertkit_builder_set_matrix": (c_int32, (_P, c_int32, c_int32, _P, _P)),
+    "bertkit_builder_set_norm": (c_int32, (_P, c_int32, c_int32, _P, _P, _P)),
+    "bertkit_builder_set_attention": (c_int32, (_P, c_int32, c_int32, c_int32, c_int32, _P, _P, _P)),
+    "bertkit_builder_seal": (c_int32, (_P, _P, _P)),
+    "bertkit_builder_free": (None, (_P,)),
+    "bertkit_encoder_free": (None, (_P,)),
+    "bertkit_encode": (c_int32, (_P, _P, _P, c_int32, _P)),
+    "bertkit_embed": (c_int32, (c_int32, c_int32, _P, _P, c_int32, c_int32, c_float, _P, _P, _P, _P)),
 }
+OK, NO_MEMORY, NO_ROW = 0, 30, 50
+
+
+class NativeErrorText(Structure):
+    """``bertkit_error``."""
+
+    _fields_: ClassVar = [("status", c_int32), ("text", c_char * 252)]
+
+
+class VariantInfo(Structure):
+    """``bertkit_variant_info``."""
+
+    _fields_: ClassVar = [
+        ("struct_size", c_size_t), ("name", c_char_p), ("runs", c_int32), ("lanes", c_int32), ("kinds", c_int32),
+        ("fast_bytes", c_int32), ("lacks", c_char_p),
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class NativeLibrary:
-    """The library, loaded.
+    """The library, loaded, and one of its variants.
 
-    lanes: floats in one vector of the processor. fast_bytes: whether it multiplies bytes faster than floats.
+    variant, name: of the variant. lanes: floats in one of its vectors. fast_bytes: whether it multiplies bytes faster
+    than floats.
     """
 
     path: Path
     functions: ctypes.CDLL
+    variant: int
+    name: str
     lanes: int
     fast_bytes: bool
     bf16: bool
 
     def __str__(self) -> str:
         extras = [name for name, there in (("bf16", self.bf16), ("int8", self.fast_bytes)) if there]
-        return f"{32 * self.lanes}-bit vectors" + (f", {' and '.join(extras)} products" if extras else "")
+        products = f", {' and '.join(extras)} products" if extras else ""
+        return f"{32 * self.lanes}-bit vectors{products}, variant {self.name}"
+
+    def with_variant(self, name: str) -> NativeLibrary:
+        """The same library with another variant; UnavailableError if it has none of this name that runs here."""
+        return _with_variant(self.path, self.functions, name)
+
+    def variants(self) -> list[VariantInfo]:
+        """All variants, the best first, also those that do not run here."""
+        found = []
+        for number in range(self.functions.bertkit_num_variants()):
+            info = VariantInfo(struct_size=ctypes.sizeof(VariantInfo))
+            check(self.functions, self.functions.bertkit_variant_info_of, number, ctypes.addressof(info))
+            found.append(info)
+        return found
+
+
+def check(functions: ctypes.CDLL, function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library that can fail; its last argument, the error, is added here.
+
+    Raises:
+        ResourceError: no memory.
+        AssertionError: another status, with the library's text: Python gave it wrong arguments.
+    """
+    error = NativeErrorText()
+    status = function(*arguments, ctypes.addressof(error))
+    if status == NO_MEMORY:
+        raise ResourceError(f"{error.text.decode()}: use shorter texts, a smaller model or fewer threads")
+    name = functions.bertkit_status_name(status).decode()
+    assert status == OK, f"{name}: {error.text.decode(errors='replace')}"
 
 
 def native_library() -> NativeLibrary | None:
@@ -121,7 +189,7 @@ def library_file(folder: Path) -> Path:
 
 def _processor() -> str:
     """What code for this very processor depends on: a cache may be shared by machines of several kinds."""
-    facts = [platform.system(), platform.machine(), *FLAGS, *_level_flags()]
+    facts = [platform.system(), platform.machine(), *FLAGS, repr(variants_here())]
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             lines = file.read(16_384).splitlines()  # of the first processor
@@ -131,8 +199,14 @@ def _processor() -> str:
     return "\n".join([*facts, *dict.fromkeys(line for line in lines if line.startswith(kept))])
 
 
-def _level_flags() -> tuple[str, ...]:
-    return LEVEL_FLAGS.get(level() or "", ())
+def variants_here() -> dict[str, tuple[str, ...]]:
+    """The variants that are compiled on demand: for this processor, or a lower one as ``SWITCH`` says; and plain C."""
+    known, asked = VARIANTS.get(platform.machine(), {}), level()
+    plain = {PLAIN: known.get(PLAIN, ("-DBERTKIT_PLAIN_C",))}
+    if asked is not None and asked in known:
+        return {asked: known[asked], **plain}
+    native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+    return {NATIVE: (native,), **plain}
 
 
 def compilers() -> Iterator[tuple[str, ...]]:
@@ -153,7 +227,7 @@ def _build(folder: Path, name: str) -> Path:
             say("compiling the encoder for this processor (once; takes a few seconds)")
         with draft_folder(folder / DRAFT, 0o700) as scratch:
             draft = scratch / f"{name}.so"
-            failure = compile_library(compiler, draft, _level_flags()) or _test(draft)
+            failure = compile_library(compiler, draft, variants_here()) or _test(draft)
             if failure is None:
                 return keep_library(draft, folder, name)
         tried.append(f"{' '.join(compiler)}: {failure}")
@@ -162,11 +236,34 @@ def _build(folder: Path, name: str) -> Path:
     raise UnavailableError(f"it could not be compiled; {'; '.join(tried)}")
 
 
-def compile_library(compiler: Sequence[str], target: Path, flags: Sequence[str] = ()) -> str | None:
-    """Compile the sources for this processor, or as ``flags`` say; None, or what went wrong in one line."""
-    native = () if flags else ("-mcpu=native",) if platform.machine() in ("aarch64", "arm64") else ("-march=native",)
-    command = [*compiler, *FLAGS, *native, *flags, "-o", str(target), str(FOLDER / MAIN), "-pthread", "-lm"]
-    failure = _run(command, SECONDS_TO_COMPILE, {"TMPDIR": str(target.parent)})
+def compile_library(
+    compiler: Sequence[str], target: Path, variants: Mapping[str, Sequence[str]], flags: Sequence[str] = FLAGS
+) -> str | None:
+    """Compile the sources with these variants, the best first; None, or what went wrong in one line."""
+    environment = {"TMPDIR": str(target.parent)}
+    objects = []
+    for name, own in variants.items():
+        objects.append(str(target.with_name(f"{target.stem}-{name}.o")))
+        variant = (*own, f"-DBERTKIT_VARIANT={name}", "-c", str(FOLDER / VARIANT), "-o", objects[-1])
+        if failure := _run([*compiler, *flags, *variant], SECONDS_TO_COMPILE, environment):
+            return failure
+    listed = "-DBERTKIT_VARIANTS=" + " ".join(f"X({name})" for name in variants)
+    sources = [str(FOLDER / name) for name in NEUTRAL]
+    command = [
+        *compiler,
+        *flags,
+        listed,
+        "-shared",
+        "-o",
+        str(target),
+        *sources,
+        *objects,
+        "-pthread",
+        "-lm",
+    ]
+    failure = _run(command, SECONDS_TO_COMPILE, environment)
+    for path in map(Path, objects):
+        path.unlink(missing_ok=True)
     return failure if failure or target.exists() else "it wrote no file"
 
 
@@ -204,16 +301,27 @@ def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str])
     return told[:300] or (f"exit code {code}" if code > 0 else f"it ended with {signal.Signals(-code).name}")
 
 
-def load(path: Path) -> NativeLibrary:
-    """Load a library that was built from these sources."""
+def load(path: Path, variant: str | None = None) -> NativeLibrary:
+    """Load a library of this version, with a variant by name, or the best that runs here."""
     try:
         functions = ctypes.CDLL(str(path))
+        version = functions.bertkit_api_version()
+        if version != VERSION:
+            raise UnavailableError(f"{path} has version {version}, not {VERSION}; delete it to have it built again")
         for name, (result, arguments) in FUNCTIONS.items():
             function = getattr(functions, name)
             function.restype, function.argtypes = result, list(arguments)
     except (OSError, AttributeError) as error:
         raise UnavailableError(f"{path} cannot be loaded: {error}; delete it to have it built again") from None
-    if functions.bertkit_version() != VERSION:
-        raise UnavailableError(f"{path} belongs to another version; delete it to have it built again")
-    features = functions.bertkit_features()
-    return NativeLibrary(path, functions, features % 32, bool(features & 32), bool(features & 64))
+    return _with_variant(path, functions, variant)
+
+
+def _with_variant(path: Path, functions: ctypes.CDLL, name: str | None) -> NativeLibrary:
+    number, error = c_int32(), NativeErrorText()
+    asked = None if name is None else name.encode()
+    if functions.bertkit_find_variant(asked, ctypes.addressof(number), ctypes.addressof(error)):
+        raise UnavailableError(error.text.decode(errors="replace"))
+    info = VariantInfo(struct_size=ctypes.sizeof(VariantInfo))
+    check(functions, functions.bertkit_variant_info_of, number.value, ctypes.addressof(info))
+    bf16 = bool(info.kinds >> KINDS["bfloat16"] & 1)
+    return NativeLibrary(path, functions, number.value, info.name.decode(), info.lanes, bool(info.fast_bytes), bf16)

@@ -6,21 +6,20 @@ import ctypes
 import math
 import weakref
 from collections.abc import Iterable, Sequence
+from ctypes import c_float, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.engine.native.library import NativeLibrary
-from bertkit.errors import ResourceError
+from bertkit.engine.native.library import KINDS, NO_ROW, NativeErrorText, NativeLibrary, WeightType, check
 from bertkit.ragged import Floats, Ids, Ints
 
 Activation = Literal["gelu", "gelu_new", "relu"]
 #: As the library numbers them.
 ACTIVATIONS: dict[Activation, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
-WeightType = Literal["float32", "float24", "float16", "bfloat16"]
-KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
+BYTES_KIND = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +94,44 @@ class Layer:
     distances: tuple[Floats | None, Floats | None] | None = None
 
 
+class _Shape(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("struct_size", c_size_t), ("num_layers", c_int32), ("num_stored", c_int32), ("order", c_void_p),
+        ("width", c_int32), ("heads", c_int32), ("inner", c_int32), ("activation", c_int32), ("eps", c_float),
+        ("gated", c_int32),
+    ]  # fmt: skip
+
+
+class _Matrix(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("struct_size", c_size_t), ("kind", c_int32), ("outputs", c_int32), ("inputs", c_int32),
+        ("weights", c_void_p), ("bias", c_void_p), ("unit", c_float), ("scale", c_void_p), ("smooth", c_void_p),
+        ("shift", c_void_p), ("narrow", c_int32), ("num_outliers", c_int32), ("outliers", c_void_p),
+        ("outlier_weights", c_void_p),
+    ]  # fmt: skip
+
+
 class _Positions(ctypes.Structure):
     _fields_: ClassVar = [
-        ("angles", ctypes.c_void_p * 2), ("bias", ctypes.c_void_p), ("rows", ctypes.c_void_p), ("most", ctypes.c_int),
+        ("struct_size", c_size_t), ("longest", c_int32), ("angles", c_void_p * 2), ("bias", c_void_p),
+        ("distances", c_void_p),
     ]  # fmt: skip
+
+
+class _Batch(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("struct_size", c_size_t), ("num_sequences", c_int32), ("starts", c_void_p), ("rows", c_void_p),
+        ("wanted", c_void_p), ("wanted_starts", c_void_p), ("positions", c_void_p),
+    ]  # fmt: skip
+
+
+class _Table(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("rows", c_void_p), ("row_scale", c_void_p), ("column_scale", c_void_p), ("num_rows", c_int64),
+    ]  # fmt: skip
+
+
+_BATCH_SIZE = ctypes.sizeof(_Batch)
 
 
 class PositionTables:
@@ -118,7 +151,8 @@ class PositionTables:
         self._kept = [None if array is None else np.ascontiguousarray(array) for array in arrays]
         places = [None if array is None else array.ctypes.data for array in self._kept]
         first, second = (*places[: len(angles)], None, None)[:2]
-        self._passed = _Positions((first, second), places[-2], places[-1], most)
+        size = ctypes.sizeof(_Positions)
+        self._passed = _Positions(size, most, (first, second), places[-2], places[-1])
         self.address = ctypes.addressof(self._passed)
 
 
@@ -140,31 +174,39 @@ class NativeEmbeddings:
     def __init__(
         self, library: NativeLibrary, tables: Sequence[Floats | ByteTable], norm: tuple[Floats, Floats], eps: float
     ) -> None:
-        self._embed = library.functions.bertkit_embed
+        self._library = library
         self._kept = (tables, norm)
         self.width = len(norm[0])
-        split = [
-            (table.rows, table.row_scale, table.column_scale) if isinstance(table, ByteTable) else (table, None, None)
-            for table in tables
-        ]
+        self._tables = (_Table * len(tables))(*map(_table, tables))
         self._places = ctypes.c_void_p * len(tables)
-        self._tables = [self._addresses(arrays) for arrays in zip(*split, strict=True)]
-        self._sizes = (ctypes.c_int64 * len(tables))(*map(len, tables))
-        self._norm = (eps, *[array.ctypes.data for array in norm])
-
-    def _addresses(self, arrays: Sequence[NDArray[Any] | None]) -> Any:
-        return self._places(*[None if array is None else array.ctypes.data for array in arrays])
+        self._norm = (self.width, eps, *[array.ctypes.data for array in norm])
 
     def __call__(self, ids: Sequence[Ints]) -> Floats | None:
         """For each table the rows to take, int64 ``(T,)``, to ``(T, D)``; None if one is not in its table."""
-        tokens = len(ids[0])
+        tokens, functions = len(ids[0]), self._library.functions
         out = np.empty((tokens, self.width), np.float32)
         numbers = [np.ascontiguousarray(each) for each in ids]
-        places = self._addresses(numbers)
-        wrong: int = self._embed(
-            len(numbers), *self._tables, self._sizes, places, tokens, self.width, *self._norm, out.ctypes.data
+        places = self._places(*[each.ctypes.data for each in numbers])
+        error = NativeErrorText()
+        status = functions.bertkit_embed(
+            self._library.variant,
+            len(numbers),
+            ctypes.addressof(self._tables),
+            ctypes.addressof(places),
+            tokens,
+            *self._norm,
+            out.ctypes.data,
+            ctypes.addressof(error),
         )
-        return out if wrong < 0 else None
+        assert status in (0, NO_ROW), error.text.decode(errors="replace")
+        return None if status else out
+
+
+def _table(table: Floats | ByteTable) -> _Table:
+    if isinstance(table, ByteTable):
+        scales = table.row_scale.ctypes.data, table.column_scale.ctypes.data
+        return _Table(table.rows.ctypes.data, *scales, len(table))
+    return _Table(table.ctypes.data, None, None, len(table))
 
 
 class NativeEncoder:
@@ -180,52 +222,44 @@ class NativeEncoder:
         self.width = shape.width
         self._functions = functions = library.functions
         order = np.asarray(shape.order, np.int32)
-        self._handle = functions.bertkit_new(
-            len(order), int(order.max()) + 1, _pointer(order), shape.width, shape.heads, shape.inner,
-            ACTIVATIONS[shape.activation], shape.eps, shape.gated,
+        passed = _Shape(
+            ctypes.sizeof(_Shape), len(order), int(order.max()) + 1, order.ctypes.data, shape.width, shape.heads,
+            shape.inner, ACTIVATIONS[shape.activation], shape.eps, shape.gated,
         )  # fmt: skip
-        _check(self._handle)
-        owner = weakref.finalize(self, functions.bertkit_free, self._handle)
-        owner.atexit = False  # daemon threads may still be computing then
+        self._builder = ctypes.c_void_p()
+        self._check("bertkit_builder_new", ctypes.addressof(passed), library.variant, ctypes.addressof(self._builder))
+        owner = weakref.finalize(self, _free_builder, functions, self._builder)
         for number, layer in enumerate(layers):
-            for place, matrix in enumerate(layer.matrices):
-                self._set_matrix(number, place, matrix)
-            for place, norm in enumerate(layer.norms):
-                self._set_norm(number, place, norm)
-            window, base = (-1 if value is None else value for value in (layer.half, layer.base))
-            functions.bertkit_set_scores(self._handle, number, window, base)
-            if layer.distances is not None:
-                keys, queries = layer.distances
-                num_rows = next(len(array) for array in layer.distances if array is not None)
-                where = (self._handle, number, num_rows)
-                _check(functions.bertkit_set_distances(*where, _pointer(keys), _pointer(queries)))
+            self._set_layer(number, layer)
         self._set_norm(-1, 0, final_norm)
+        handle = ctypes.c_void_p()
+        self._check("bertkit_builder_seal", ctypes.addressof(self._builder), ctypes.addressof(handle))
+        owner.detach()
+        assert handle.value is not None
+        self._handle = handle.value
+        held = weakref.finalize(self, functions.bertkit_encoder_free, self._handle)
+        held.atexit = False  # daemon threads may still be computing then
+
+    def _check(self, name: str, *arguments: object) -> None:
+        check(self._functions, getattr(self._functions, name), *arguments)
+
+    def _set_layer(self, number: int, layer: Layer) -> None:
+        for place, matrix in enumerate(layer.matrices):
+            passed, kept = _passed_matrix(matrix)
+            where = (self._builder, number, place, ctypes.addressof(passed))
+            self._check("bertkit_builder_set_matrix", *where)
+            del kept
+        for place, norm in enumerate(layer.norms):
+            self._set_norm(number, place, norm)
+        window, base = (-1 if value is None else value for value in (layer.half, layer.base))
+        keys, queries = layer.distances or (None, None)
+        num_rows = next((len(array) for array in (keys, queries) if array is not None), 0)
+        scores = (window, base, num_rows, _address(keys), _address(queries))
+        self._check("bertkit_builder_set_attention", self._builder, number, *scores)
 
     def _set_norm(self, layer: int, place: int, norm: tuple[Floats, Floats] | None) -> None:
         if norm is not None:
-            scale, shift = norm
-            _check(self._functions.bertkit_set_norm(self._handle, layer, place, _pointer(scale), _pointer(shift)))
-
-    def _set_matrix(self, layer: int, place: int, matrix: FloatMatrix | ByteMatrix) -> None:
-        outputs, inputs = matrix.weight.shape
-        where = (self._handle, layer, place)
-        if isinstance(matrix, FloatMatrix):
-            weight = np.ascontiguousarray(matrix.weight)
-            assert weight.itemsize == (4 if matrix.kept_as in ("float32", "float24") else 2)
-            kind = KINDS[matrix.kept_as]
-            _check(
-                self._functions.bertkit_set_matrix(
-                    *where, kind, outputs, inputs, weight.ctypes.data, _pointer(matrix.bias), matrix.unit
-                )
-            )
-            return
-        parts = (matrix.weight, matrix.bias, matrix.scale, matrix.smooth, matrix.shift)
-        apart = (_pointer(matrix.apart), _pointer(matrix.apart_weights))
-        _check(
-            self._functions.bertkit_set_bytes(
-                *where, outputs, inputs, *map(_pointer, parts), matrix.narrow, len(matrix.apart), *apart
-            )
-        )
+            self._check("bertkit_builder_set_norm", self._builder, layer, place, *map(_address, norm))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a NativeEncoder can be neither copied nor pickled: the C library holds its weights")
@@ -250,32 +284,36 @@ class NativeEncoder:
         """
         x_TD = np.ascontiguousarray(x_TD, np.float32)
         out = np.empty((len(x_TD) if rows is None else len(rows), self.width), np.float32)
-        chosen = (None, None) if rows is None or row_starts is None else (rows.ctypes.data, row_starts.ctypes.data)
+        wanted = (None, None) if rows is None or row_starts is None else (rows.ctypes.data, row_starts.ctypes.data)
         tables = None if positions is None else positions.address
-        _check(
-            self._functions.bertkit_encode(
-                self._handle,
-                x_TD.ctypes.data,
-                len(starts) - 1,
-                starts.ctypes.data,
-                *chosen,
-                tables,
-                out.ctypes.data,
-                threads,
-            )
-        )
+        batch = _Batch(_BATCH_SIZE, len(starts) - 1, starts.ctypes.data, x_TD.ctypes.data, *wanted, tables)
+        self._check("bertkit_encode", self._handle, ctypes.addressof(batch), out.ctypes.data, threads)
         return out
 
 
-def _check(done: int | None) -> None:
-    if not done:
-        raise ResourceError("out of memory in the encoder: use shorter texts, a smaller model or fewer threads")
+def _free_builder(functions: ctypes.CDLL, builder: ctypes.c_void_p) -> None:
+    functions.bertkit_builder_free(builder)
 
 
-def _pointer(array: NDArray[Any] | None) -> Any:
+def _passed_matrix(matrix: FloatMatrix | ByteMatrix) -> tuple[_Matrix, object]:
+    """What the library takes, and the arrays behind it, which must be kept until the call is over."""
+    outputs, inputs = matrix.weight.shape
+    weight = np.ascontiguousarray(matrix.weight)
+    size, bias = ctypes.sizeof(_Matrix), _address(matrix.bias)
+    if isinstance(matrix, FloatMatrix):
+        assert weight.itemsize == (4 if matrix.kept_as in ("float32", "float24") else 2)
+        kind = KINDS[matrix.kept_as]
+        return _Matrix(size, kind, outputs, inputs, weight.ctypes.data, bias, matrix.unit), weight
+    scales = map(_address, (matrix.scale, matrix.smooth, matrix.shift))
+    outliers = (len(matrix.apart), _address(matrix.apart), _address(matrix.apart_weights))
+    where = (size, BYTES_KIND, outputs, inputs, weight.ctypes.data, bias)
+    return _Matrix(*where, 1.0, *scales, matrix.narrow, *outliers), weight
+
+
+def _address(array: NDArray[Any] | None) -> int | None:
     """``array`` as an argument; it must be kept until the call is over, and is."""
     if array is None:
         return None
     assert array.flags.c_contiguous
-    kinds: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32, "int8": ctypes.c_int8}
-    return array.ctypes.data_as(ctypes.POINTER(kinds[array.dtype.name]))
+    assert array.dtype.name in ("float32", "int32", "int8")
+    return int(array.ctypes.data)

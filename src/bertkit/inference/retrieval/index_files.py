@@ -4,7 +4,8 @@ An index is a folder::
 
     INDEX/
         block-000000.npy      vectors of up to 8,192 texts: float32, float16 or int8 (N, D)
-        block-000000.jsonl    the same texts: {"id": ..., "text": ..., "source": ...} a line
+        block-000000.jsonl    the same texts: {"id": ..., "text": ..., "source": ...} a line, of passages and of rows
+                              with shown columns also {"more": {"heading": ..., "start": ..., "end": ...}}
         index.json            the model, and each block with its sizes, checksums and removed rows
 
 A change writes new blocks, then replaces ``index.json``, then deletes what it no longer names: whenever a process is
@@ -40,16 +41,33 @@ NumberType = Literal["float32", "float16", "int8"]
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.int8]
 Count = Annotated[int, Field(ge=0)]
 AGAIN = "build the index again, in a new folder"
+#: Of a passage, the titles above it.
+HEADING = "heading"
 #: What a manifest says of how its texts became vectors, and of which type it is; the rest are hashes.
 _FACTS = {"pooling": str, "prompt": str, "query_prompt": str, "max_length": int | None}
 
 
 class Row(NamedTuple):
-    """A text of an index. source: the file it came from, as it was given."""
+    """A text of an index. source: the file it came from, as it was given.
+
+    more: of a passage its ``heading``, the characters ``start`` and ``end`` and the ``page``; of a row of a table the
+        columns that are shown. None where there is nothing more.
+    """
 
     id: str
     text: str
     source: str
+    more: dict[str, str | int] | None = None
+
+    @property
+    def searched(self) -> str:
+        """What is searched: a passage with its headings."""
+        heading = self.more.get(HEADING) if self.more and "start" in self.more else None
+        return f"{heading}\n{self.text}" if heading else self.text
+
+    def to_dict(self) -> dict[str, str | dict[str, str | int]]:
+        """As a line of a block."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class Block(StrictModel):
@@ -77,7 +95,11 @@ class Block(StrictModel):
 
 
 class Manifest(StrictModel):
-    """Content of ``index.json``. facts: what its vectors depend on. finished: the first build is complete."""
+    """Content of ``index.json``. facts: what its vectors depend on. finished: the first build is complete.
+
+    documents: the files of documents that are in it, each with the SHA-256 of its bytes.
+    vectors_share: how much vectors count in a search that is not asked for another, and words the rest; None: 1.
+    """
 
     format_version: Literal[1] = 1
     model: str
@@ -87,6 +109,8 @@ class Manifest(StrictModel):
     finished: bool = False
     next_block: Count = 0
     blocks: tuple[Block, ...] = ()
+    documents: dict[str, str] = Field(default_factory=dict)
+    vectors_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
     def num_texts(self) -> int:
@@ -121,14 +145,15 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace ``index.json``."""
-    write_atomically(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+    unused = {name for name in ("documents", "vectors_share") if getattr(manifest, name) in ({}, None)}
+    write_atomically(folder / MANIFEST, manifest.model_dump_json(indent=1, exclude=unused) + "\n")
 
 
 def write_block(folder: Path, number: int, vectors: Stored, rows: Sequence[Row]) -> Block:
     """Write the two files of a block, whole or not at all."""
     buffer = io.BytesIO()
     np.save(buffer, vectors, allow_pickle=False)
-    lines = "".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows)
+    lines = "".join(json.dumps(row.to_dict(), ensure_ascii=False) + "\n" for row in rows)
     contents = buffer.getvalue(), lines.encode("utf-8", "replace")  # half of a surrogate pair becomes a "?"
     facts = {
         f"{name}_{what}": value
@@ -194,7 +219,10 @@ def read_rows(folder: Path, block: Block, only: Ints | None = None) -> dict[int,
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}; {AGAIN}") from None
     for number, row in found.items():
-        if not all(isinstance(value, str) for value in row):
+        more = row.more or {}
+        if not all(isinstance(value, str) for value in (*row[:3], *more)) or (
+            not isinstance(more, dict) or not all(isinstance(value, str | int) for value in more.values())
+        ):
             raise DataError(f"{path}:{number + 1} must have texts, got {str(tuple(row))[:80]}; {AGAIN}")
     return found
 

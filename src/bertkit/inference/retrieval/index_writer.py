@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError, InputError, counted, did_you_mean
+from bertkit.inference.retrieval.document_texts import DocumentTexts
 from bertkit.inference.retrieval.index_files import (
     DRAFTS,
     MANIFEST,
@@ -34,6 +36,7 @@ from bertkit.inference.retrieval.index_files import (
 )
 from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
+from bertkit.metrics.fusion import SHARE
 from bertkit.system.atomic_files import LOCK, claimed_folder
 from bertkit.system.console import Progress, say
 from bertkit.system.interrupts import Interrupted, Interrupts
@@ -54,12 +57,13 @@ class Located(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a text of the index is, and the hash of what it says."""
+    """Where a text of the index is, and the hashes of what is searched, and of what else is kept."""
 
     block: int
     row: int
     digest: bytes
     source: str
+    more: bytes = b""
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class _Pending:
     def add(self, row: Located, vector: Stored | None) -> None:
         self.rows.append(row)
         self.vectors.append(vector)
-        self.characters += len(row.row.text)
+        self.characters += len(row.row.searched)
 
     def begun(self) -> _Pending:
         """Those whose vectors are computed."""
@@ -108,11 +112,19 @@ class IndexWriter:
     encoder: that of the index, see :func:`~bertkit.inference.retrieval.search_index.open_encoder`; None where texts are
         only removed.
     truncate: read only the beginning of texts that are too long; otherwise they are an InputError.
+    documents: those whose passages are among the texts; what is recorded of them follows each commit.
     """
 
-    def __init__(self, folder: str | Path, encoder: TextEncoder | None, *, truncate: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: TextEncoder | None,
+        *,
+        truncate: bool = False,
+        documents: DocumentTexts | None = None,
+    ) -> None:
         self.path = user_path(folder)
-        self.encoder, self.truncate = encoder, truncate
+        self.encoder, self.truncate, self.documents = encoder, truncate, documents
         self.changes = Changes()
         self._pending = _Pending()
         self._vectors: dict[int, Stored] = {}
@@ -136,7 +148,9 @@ class IndexWriter:
         assert self.encoder is not None
         if number_type == "int8" and self.encoder.measure == "dot":
             raise ConfigError("int8 keeps no lengths, and this model compares vectors by dot products; use float16")
-        new = Manifest(model=model, facts=self.encoder.facts, width=self.encoder.width, number_type=number_type)
+        facts = {**self.encoder.facts, **(self.documents.facts if self.documents else {})}
+        share = SHARE if self.documents else None
+        new = Manifest(model=model, facts=facts, width=self.encoder.width, number_type=number_type, vectors_share=share)
         if (self.path / MANIFEST).exists():
             old = read_manifest(self.path)
             if old.finished:
@@ -165,6 +179,7 @@ class IndexWriter:
         """Add texts. One with an id of the index is left alone if it says the same, and a DataError otherwise."""
         self._open(finished=True)
         self._put_all(texts, may_change=False)
+        self._count_unread()
         return self._finish()
 
     def update(self, texts: Iterable[Located], sources: Iterable[str] = ()) -> Changes:
@@ -176,9 +191,11 @@ class IndexWriter:
         self._open(finished=True)
         self._by_digest.update((place.digest, place) for place in self._known.values())
         known = {place.source for place in self._known.values()}
-        self._sources.update(sources)
         self._put_all(texts, may_change=True)
-        if known and (new := sorted(self._sources - known)):
+        self._sources.update(sources)
+        self._count_unread()
+        read = self.documents.touched if self.documents else set()
+        if known and (new := sorted(self._sources - known - read)):
             say(f"new to the index: {', '.join(new)} (a file is known by the path that it was indexed under)")
         return self._finish(keep=self._seen, sources=self._sources)
 
@@ -205,17 +222,19 @@ class IndexWriter:
         self._sources: set[str] = set()
         for block in self.manifest.blocks:
             for number, row in read_rows(self.path, block).items():
-                self._known[row.id] = Place(block.number, number, digest_of(row.text), intern(row.source))
+                hashes = digest_of(row.searched), more_digest(row)
+                self._known[row.id] = Place(block.number, number, hashes[0], intern(row.source), hashes[1])
 
     def _put_all(self, texts: Iterable[Located], *, may_change: bool) -> None:
         for each in texts:
             row, old = each.row, self._known.get(each.row.id)
-            digest = digest_of(row.text)
+            digest, more = digest_of(row.searched), more_digest(row)
             if row.id in self._seen:
                 raise DataError(f"{each.where}: the id {row.id!r} occurs twice; every text needs its own id")
             self._seen.add(row.id)
             self._sources.add(row.source)
-            if old is not None and old.digest == digest and (old.source == row.source or not may_change):
+            same = old is not None and (old.digest, old.more) == (digest, more)
+            if old is not None and same and (old.source == row.source or not may_change):
                 self.changes.unchanged += 1
                 continue
             if old is not None and not may_change:
@@ -234,6 +253,11 @@ class IndexWriter:
             self._pending.add(each, vector)
             if self._pending.is_full:
                 self._commit()
+
+    def _count_unread(self) -> None:
+        """Passages of documents that were not read again are unchanged."""
+        unchanged = self.documents.unchanged if self.documents else set()
+        self.changes.unchanged += sum(place.source in unchanged for place in self._known.values())
 
     def _vector_of(self, place: Place | None) -> Stored | None:
         block = None if place is None else self._block(place.block)
@@ -318,6 +342,7 @@ class IndexWriter:
                 "blocks": (*(block for block in blocks if not finished or len(block.live)), *new),
                 "next_block": next_block,
                 "finished": finished or self.manifest.finished,
+                **({"documents": self.documents.recorded(finished)} if self.documents else {}),
             }
         )
         write_manifest(self.path, self.manifest)
@@ -335,7 +360,9 @@ class IndexWriter:
         with Progress(len(missing), label=label, unit="texts", check=self._signals.check) as bar:
             for start in range(0, len(missing), TEXTS_AT_ONCE):
                 some = missing[start : start + TEXTS_AT_ONCE]
-                encoded = self.encoder.encode([pending.rows[number].row.text for number in some], advance=bar.advance)
+                encoded = self.encoder.encode(
+                    [pending.rows[number].row.searched for number in some], advance=bar.advance
+                )
                 if not self.truncate:
                     where = [pending.rows[number].where for number in some]
                     refuse_truncated(encoded, where.__getitem__, self.encoder.longest)
@@ -348,6 +375,11 @@ def digest_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
+def more_digest(row: Row) -> bytes:
+    """The same for what is kept beside a text."""
+    return digest_of(json.dumps(row.more)) if row.more else b""
+
+
 def _without(block: Block, gone: set[int]) -> Block:
     return block.model_copy(update={"removed": tuple(sorted({*block.removed, *gone}))}) if gone else block
 
@@ -355,10 +387,10 @@ def _without(block: Block, gone: set[int]) -> Block:
 def index_rows(texts: Iterable[SourceText]) -> Iterator[Located]:
     """Texts as rows: with the id that each has, else ``SOURCE:LINE``; empty ones are left out and counted."""
     empty, sources = 0, set[str]()
-    for source, line, name, text in texts:
+    for source, line, name, text, more in texts:
         where = f"{source}:{line}"
         if text.strip():
-            yield Located(Row(where if name is None else name, text, source), where)
+            yield Located(Row(where if name is None else name, text, source, more), where)
         else:
             empty += 1
             sources.add(source)

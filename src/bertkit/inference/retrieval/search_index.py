@@ -5,21 +5,25 @@ Letters of the array shapes: Q queries, K hits, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 
+from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError, counted
+from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.pipeline_inputs import is_whole
+from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
 from bertkit.inference.retrieval.index_files import (
     AGAIN,
     MANIFEST,
     Block,
     Manifest,
+    NumberType,
     Row,
     Stored,
     check_sizes,
@@ -28,15 +32,20 @@ from bertkit.inference.retrieval.index_files import (
     read_rows,
     read_vectors,
 )
-from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
+from bertkit.inference.retrieval.index_writer import Changes, IndexWriter
+from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name, refuse_truncated
 from bertkit.metrics.bm25 import BM25
-from bertkit.metrics.fusion import fused
+from bertkit.metrics.fusion import SHARE, best_of, mixed
 from bertkit.metrics.nearest import nearest
 from bertkit.ragged import Floats, Ints
+from bertkit.system.device import Device
+from bertkit.system.model_sources import INCLUDED
 from bertkit.system.paths import user_path
 
-#: Hits of each of two searches that are fused: at least so many, and so many times what is asked for.
-FUSED, FUSED_TIMES = 100, 5
+#: What a search goes by.
+By = Literal["vectors", "words", "both"]
+#: Scores of two searches that are in memory at once.
+_SCORES = 1 << 24
 
 
 class Hits(list["Hit"]):
@@ -45,26 +54,60 @@ class Hits(list["Hit"]):
     def _repr_html_(self) -> str:
         from bertkit.visualize.html_text import table
 
-        return table(("score", "id", "text", "source"), [(hit.score, hit.id, hit.text, hit.source) for hit in self])
+        rows = [hit.to_dict() for hit in self]
+        names = list(dict.fromkeys(["score", "id", "text", "source", *(name for row in rows for name in row)]))
+        return table(names, [tuple(row.get(name, "") for name in names) for row in rows])
 
 
 class Hit(NamedTuple):
-    """A text that was found. score: a cosine or dot product; of two searches the sum of ``1 / (60 + rank)``."""
+    """A text that was found.
+
+    score: a cosine or dot product; by words that of BM25; by both see :mod:`bertkit.metrics.fusion`.
+    more: of a passage of a document its ``heading``, the characters ``start`` and ``end`` of the document's text, and
+        the ``page``; of a row of a table the columns that are shown.
+    """
 
     id: str
     text: str
     source: str
     score: float
+    more: dict[str, str | int] | None = None
+
+    def to_dict(self) -> dict[str, str | int | float]:
+        """All of it on one level."""
+        return {**(self.more or {}), "id": self.id, "text": self.text, "source": self.source, "score": self.score}
+
+
+class IndexMaking(TypedDict, total=False):
+    """How the vectors of an index are made, see :class:`~bertkit.inference.retrieval.text_vectors.TextEncoder`.
+
+    number_type: how they are stored: float32, or float16 in half the space, or int8 in a quarter.
+    truncate: read only the beginning of texts that are too long; otherwise they are a TextError.
+    """
+
+    pooling: Pooling
+    prompt: str | None
+    query_prompt: str | None
+    max_length: int | None
+    number_type: NumberType
+    truncate: bool
+    device: Device
+    precision: Precision
+    threads: int | None
 
 
 class SearchIndex:
-    """A finished index, read-only; see :mod:`bertkit.inference.retrieval.index_files`.
+    """A finished index; see :mod:`bertkit.inference.retrieval.index_files`.
 
     The vectors are mapped into memory; the checksum of each block is compared when it is first read. What another
-    process changes is seen by an index that is opened afterwards.
+    process changes is seen by an index that is opened afterwards. Example::
+
+        index = SearchIndex.build("index", ["a text", "another one"], model="bertkit-tiny-en")
+        index.add({"id of a text": "a third text"})
+        print(index.search("which text?", top_k=2))
 
     Args:
-        folder: made by ``bertkit search build`` or :class:`~bertkit.inference.retrieval.index_writer.IndexWriter`.
+        folder: made by :meth:`build` or ``bertkit search build``.
         model: the model that it was built with, if it is no longer where it was.
         computing: ``device``, ``precision``, ``threads`` for the model.
 
@@ -83,6 +126,83 @@ class SearchIndex:
         self._model, self._computing = model, computing
         self._vectors: dict[int, Stored] = {}
 
+    @classmethod
+    def build(
+        cls,
+        folder: str | Path,
+        texts: GivenTexts,
+        model: str | Path = INCLUDED,
+        *,
+        text: str | None = None,
+        id: str | None = None,
+        **making: Unpack[IndexMaking],
+    ) -> Self:
+        """A new index of texts in memory; called again after a kill, it keeps what is finished and right.
+
+        Args:
+            folder: new or empty.
+            texts: a list or a column of texts, whose ids are their numbers, ``"0"``, ``"1"`` ...; a mapping of ids to
+                texts; a list of dicts, a dict of lists, or a frame (pandas, polars, Arrow, datasets).
+            model: an encoder: a folder or a name on the Hub. The index remembers it.
+            text: name of the column of texts; None: ``"text"``, ``"sentence"`` or the only column.
+            id: name of the column of ids; None: ``"id"``, if it is there.
+            **making: see :class:`IndexMaking`.
+
+        Raises:
+            TextError: a text that is empty or too long; the message has the number of its row, from 0.
+            InputError: no such column, a row without an id.
+            DataError: two texts with one id.
+            ConfigError: a finished index in ``folder``, or other files.
+        """
+        own: dict[str, Any] = dict(making)
+        number_type, truncate = own.pop("number_type", "float32"), own.pop("truncate", False)
+        rows = located_texts(listed_texts(texts, text, id))  # wrong ones are told before the model is loaded
+        encoder = TextEncoder(model, by_products=True, **own)
+        with IndexWriter(folder, encoder, truncate=truncate) as writer:
+            writer.build(rows, model_name(model), number_type)
+        opened = cls(folder, **{name: own[name] for name in ("device", "precision", "threads") if name in own})
+        opened.encoder = encoder
+        return opened
+
+    def add(
+        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
+    ) -> Changes:
+        """Add texts, given as for :meth:`build`; those without ids are numbered on.
+
+        A text with an id of the index is left alone if it says the same, and a DataError otherwise.
+        """
+        listed = listed_texts(texts, text, id)
+        rows = located_texts(listed, self._next_number() if listed.ids is None else 0)
+        return self._changed(lambda writer: writer.add(rows), truncate)
+
+    def update(
+        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
+    ) -> Changes:
+        """Make the index what these texts say, given as for :meth:`build`; only what has changed is encoded.
+
+        Texts that came from memory and are not among these are removed; those of files stay.
+        """
+        rows = located_texts(listed_texts(texts, text, id))
+        return self._changed(lambda writer: writer.update(rows, [MEMORY]), truncate)
+
+    def delete(self, ids: str | Iterable[str | int]) -> Changes:
+        """Remove texts by their ids; an id that is not there is an InputError, and nothing is removed."""
+        names = [ids] if isinstance(ids, str) else [str(each) for each in ids]
+        return self._changed(lambda writer: writer.delete(names), truncate=False, encodes=False)
+
+    def _changed(self, change: Callable[[IndexWriter], Changes], truncate: bool, *, encodes: bool = True) -> Changes:
+        with IndexWriter(self.path, self.encoder if encodes else None, truncate=truncate) as writer:
+            self._vectors.clear()  # a file that is mapped cannot be deleted everywhere
+            done = change(writer)
+        self.manifest = read_manifest(self.path)
+        vars(self).pop("_words", None)
+        return done
+
+    def _next_number(self) -> int:
+        """The first number that is above all ids that are numbers."""
+        ids = (row.id for block in self.manifest.blocks for row in read_rows(self.path, block).values())
+        return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
+
     def __len__(self) -> int:
         """Number of texts."""
         return self.manifest.num_texts
@@ -96,15 +216,22 @@ class SearchIndex:
         return open_encoder(self.path, self.manifest, self._model, **self._computing)
 
     def search(
-        self, queries: str | Sequence[str], top_k: int = 10, *, hybrid: bool = False, truncate: bool = False
+        self,
+        queries: str | Sequence[str],
+        top_k: int = 10,
+        *,
+        by: By | None = None,
+        hybrid: bool = False,
+        truncate: bool = False,
     ) -> list[Hits]:
-        """The nearest texts of each query, the nearest first.
+        """The best texts of each query, the best first.
 
         Args:
             queries: one text or several.
-            top_k: so many hits of each, or all texts if there are fewer.
-            hybrid: also search by words (BM25), and order by the sum of ``1 / (60 + rank)`` in both; reads all texts
-                once.
+            top_k: so many hits of each, or all texts if there are fewer; by words only those that share one.
+            by: vectors, words (BM25), which reads all texts once, or both; None: what was set in the index, else
+                vectors.
+            hybrid: the same as ``by="both"``.
             truncate: read only the beginning of a query that is too long.
 
         Raises:
@@ -115,20 +242,56 @@ class SearchIndex:
         for number, query in enumerate(asked):
             if not isinstance(query, str) or not query.strip():
                 raise InputError(f"query {number} (counted from 0) must be a text that is not empty, got {query!r:.40}")
-        encoded = self.encoder.encode(asked, query=True)
+        with self._as_opened():
+            found = self.ranked(asked, top_k, self.share_of("both" if hybrid else by), truncate=truncate)
+            texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
+        listed = []
+        for numbers, scores in found:
+            rows = [texts[number] for number in numbers.tolist()]
+            pairs = zip(rows, scores.tolist(), strict=True)
+            listed.append(Hits(Hit(row.id, row.text, row.source, score, row.more) for row, score in pairs))
+        return listed
+
+    def share_of(self, by: By | None) -> float:
+        """How much vectors count, from 0 (words alone) to 1."""
+        own = self.manifest.vectors_share
+        if by == "both":
+            return own if own is not None and 0 < own < 1 else SHARE
+        if by not in (None, "vectors", "words"):
+            raise InputError(f"a search goes by 'vectors', 'words' or 'both', got {by!r}")
+        return 0.0 if by == "words" else 1.0 if by == "vectors" or own is None else own
+
+    def ranked(
+        self, queries: Sequence[str], top_k: int, share: float, *, truncate: bool = False
+    ) -> list[tuple[Ints, Floats]]:
+        """Numbers and scores of the best texts of each query; ``share`` as of :meth:`share_of`."""
+        if top_k < 1:
+            raise InputError(f"top_k must be a whole number from 1, got {top_k}")
+        if share == 0:
+            words, numbers = self._words
+            by_words = (words.search(query, top_k) for query in queries)
+            return [(numbers[places], scores.astype(np.float32)) for places, scores in by_words]
+        encoded = self.encoder.encode(queries, query=True)
         if not truncate:
             refuse_truncated(encoded, lambda number: f"query {number} (counted from 0)", self.encoder.longest)
-        depth = max(FUSED, FUSED_TIMES * top_k) if hybrid else top_k
-        with self._as_opened():
-            numbers_QK, scores_QK = self.nearest(encoded.vectors, depth)
-            found = list(zip(numbers_QK, scores_QK, strict=True))
-            if hybrid:
-                found = [self._fused(query, numbers, top_k) for query, (numbers, _) in zip(asked, found, strict=True)]
-            texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
-        return [
-            Hits(Hit(*texts[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True))
-            for numbers, scores in found
-        ]
+        if share == 1:
+            return list(zip(*self.nearest(encoded.vectors, top_k), strict=True))
+        words, numbers = self._words
+        found: list[tuple[Ints, Floats]] = []
+        at_once = max(1, _SCORES // max(1, len(numbers)))
+        for first in range(0, len(queries), at_once):
+            products = self._products(encoded.vectors[first : first + at_once])
+            of_words = np.stack([words.scores(query) for query in queries[first : first + at_once]])
+            for scores in mixed(products, of_words, share):
+                places, best = best_of(scores, top_k)
+                found.append((numbers[places], best))
+        return found
+
+    def _products(self, queries_QD: Floats) -> Floats:
+        """Of each query with every text that counts ``(Q, texts)``."""
+        parts = [queries_QD @ directions_of(vectors[block.live]).T for _, block, vectors in self.blocks()]
+        found: Floats = np.concatenate([np.zeros((len(queries_QD), 0), np.float32), *parts], axis=1)
+        return found
 
     @contextmanager
     def _as_opened(self) -> Iterator[None]:
@@ -199,6 +362,8 @@ class SearchIndex:
             "numbers": self.manifest.number_type,
             "bytes": sum(block.vectors_bytes + block.texts_bytes for block in blocks),
             "model": self.manifest.model,
+            **({"documents": len(self.manifest.documents)} if self.manifest.documents else {}),
+            **({} if self.manifest.vectors_share is None else {"vectors_share": str(self.manifest.vectors_share)}),
             **self.manifest.facts,
         }
 
@@ -207,15 +372,10 @@ class SearchIndex:
         """Search by words, and the number of each of its documents."""
         texts, numbers, first = [], [], 0
         for block in self.manifest.blocks:
-            texts += [row.text for row in read_rows(self.path, block).values()]
+            texts += [row.searched for row in read_rows(self.path, block).values()]
             numbers.append(first + block.live)
             first += block.rows
         return BM25(texts), np.concatenate([*numbers, np.zeros(0, np.int64)])
-
-    def _fused(self, query: str, by_vectors: Ints, top_k: int) -> tuple[Ints, Floats]:
-        words, numbers = self._words
-        by_words = numbers[words.search(query, max(FUSED, FUSED_TIMES * top_k))[0]]
-        return fused([by_vectors.tolist(), by_words.tolist()], top_k)
 
 
 def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **computing: Any) -> TextEncoder:

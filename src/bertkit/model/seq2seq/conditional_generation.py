@@ -21,6 +21,7 @@ from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import CONFIG_CLASSES, BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.config.generation_settings import GenerationSettings
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.habit_table import has_no_effect
 from bertkit.model.generation.decoder_cache import DecoderCache
 from bertkit.model.generation.generate import streamed, written
 from bertkit.model.kernels.linear import Linear
@@ -68,8 +69,8 @@ class ConditionalGeneration(Seq2SeqModel):
         model.generation_settings = saved_generation(path)
         return model
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        super().save_pretrained(folder)
+    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
+        super().save_pretrained(folder, **ignored)
         write_generation(self.generation_settings, self.config, folder)
 
     def predict(self, decoded: Tensor) -> Tensor:
@@ -130,8 +131,8 @@ class ConditionalGeneration(Seq2SeqModel):
         decoder_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch.
 
@@ -141,8 +142,9 @@ class ConditionalGeneration(Seq2SeqModel):
             decoder_input_ids: integers ``(B, S)``; None: the labels, shifted right.
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
             labels: ``(B, S)``, what should be written; -100 is no target. ``loss`` is the mean cross-entropy.
-            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`.
-            output_hidden_states: also return the embeddings and the output of every layer.
+            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`;
+                None: as the config says.
+            output_hidden_states: also return the embeddings and the output of every layer. None: as the config says.
 
         Raises:
             InputError: neither ``labels`` nor ``decoder_input_ids``; shapes that do not agree, ids outside the
@@ -181,7 +183,8 @@ class ConditionalGeneration(Seq2SeqModel):
             input_ids: integers ``(B, S)``.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             seed: of sampling; None: torch's generator.
-            **settings: fields of :class:`GenerationSettings`; the others are those of the checkpoint.
+            **settings: fields of :class:`GenerationSettings`, or several as ``generation_config``; the others are those
+                of the checkpoint.
 
         Raises:
             ConfigError: unknown or contradictory settings.
@@ -253,7 +256,7 @@ class ConditionalGeneration(Seq2SeqModel):
     def _prepared(
         self, batch: Batch, settings: Mapping[str, Any], num_words: int | None
     ) -> tuple[DecoderCache, GenerationSettings]:
-        chosen = self.generation_settings.replace(**settings)
+        chosen = self._settings(settings)
         room = self.model.max_length
         if room and chosen.max_new_tokens is None and chosen.max_length is None:
             chosen = chosen.replace(max_new_tokens=min(room, chosen.longest - 1))
@@ -269,6 +272,18 @@ class ConditionalGeneration(Seq2SeqModel):
             if isinstance(module, Linear) and not module.is_prepacked:
                 module.prepack()
         return self.model.remember(batch), chosen
+
+    def _settings(self, given: Mapping[str, Any]) -> GenerationSettings:
+        """The settings of a call: the checkpoint's, of which ``generation_config`` and then the others change some."""
+        others = dict(given)
+        whole = others.pop("generation_config", None)
+        changes = {} if whole is None else whole.model_dump(exclude_unset=True)
+        for source in (changes, others):
+            for name in ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"):
+                if source.pop(name, own := getattr(self.config, name)) not in (own, None):
+                    raise ConfigError(f"{name} must be that of the model, {own}: it is a field of the config")
+        others = {name: value for name, value in others.items() if not has_no_effect("generate", name, value)}
+        return self.generation_settings.replace(**{**changes, **others})
 
     def _step(self, ids_R1: Tensor, cache: DecoderCache, num_words: int | None = None) -> Tensor:
         return self.predict(self.decode(ids_R1, cache, keep=True)[:, -1])[:, :num_words]

@@ -92,7 +92,8 @@ class BartForSequenceClassification(_Reader):
 
     def _loss(self, batch: Batch, out: Seq2SeqOutput) -> LossTerm:
         assert out.logits is not None
-        return class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)
+        labels, rows = batch.targets["labels"], batch.targets.get("row_weights")
+        return class_loss(out.logits, labels, self.config.problem_type, self.class_weights, rows)
 
     def _last_ends(self, batch: Batch) -> Tensor:
         """The row of each sequence's last ``</s>``, int64 ``(B,)``."""
@@ -110,8 +111,8 @@ class BartForSequenceClassification(_Reader):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch; ``labels`` as :class:`bertkit.BertForSequenceClassification` takes them.
 
@@ -159,8 +160,8 @@ class BartForQuestionAnswering(_Reader):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch; the positions and the loss are those of :class:`bertkit.BertForQuestionAnswering`.
 

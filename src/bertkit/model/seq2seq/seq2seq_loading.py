@@ -19,7 +19,15 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import spec_of
 from bertkit.model.configured_model import ConfiguredModel, no_weights
-from bertkit.model.loading import LoadOptions, float_type, refuse_unknown, requested, with_values
+from bertkit.model.loading import (
+    LABELS,
+    LoadOptions,
+    float_type,
+    refuse_unknown,
+    requested,
+    wants_new_head,
+    with_values,
+)
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
@@ -34,20 +42,27 @@ def load_seq2seq(
     **options: Unpack[LoadOptions],
 ) -> ModelT:
     """As :func:`bertkit.model.loading.load_model`, without ``pooling``."""
-    refuse_unknown(options)
-    dtype = float_type(options)
+    refuse_unknown(options, config_class)
     if options.get("pooling") is not None:
         raise InputError(f"{cls.__name__} has no option pooling; only classifiers on encoders have")
     path = resolve(name_or_path, revision=options.get("revision"))
     weights = find_weights(path)
+    dtype = float_type(options, weights.tensors)
     file_config = config_class.from_json_file(config_path(path))
     config = with_own_output(requested(file_config, options), weights.tensors)
-    labels = any(options.get(key) is not None for key in ("num_labels", "id2label", "label2id"))
+    labels = any(options.get(key) is not None for key in LABELS)
     table = table_of(config)
     spec = table.classes[cls.__name__]
     if labels and not spec.label_head:
         raise InputError(f"{cls.__name__} has no labels; num_labels, id2label and label2id are for classifiers")
-    found = match(weights.tensors, config, spec, table, labels=labels, new_head=options.get("new_head") or False)
+    found = match(
+        weights.tensors,
+        config,
+        spec,
+        table,
+        labels=labels or options.get("config") is not None,
+        new_head=wants_new_head(file_config, config, options),
+    )
     if found.problems:
         own = saved_as(weights.tensors, file_config, any_specs(file_config), table)
         raise CheckpointError(explain(found, weights.where, file_labels=file_config.num_labels, own=own))

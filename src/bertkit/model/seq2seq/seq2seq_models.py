@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from bertkit.batch import Batch, Layout, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.errors import ConfigError, InputError
+from bertkit.habit_table import refuse_others
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.model.embeddings import check_range
 from bertkit.model.generation.decoder_cache import DecoderCache
@@ -136,15 +137,21 @@ class Seq2SeqModel(ConfiguredModel):
             CheckpointError: the file is missing, damaged, unsafe, or does not fit; lists every tensor that differs.
             ConfigError: an option contradicts the checkpoint's config.
         """
-        return load_seq2seq(cls, cls.config_class, name_or_path, **options)
+        model = load_seq2seq(cls, cls.config_class, name_or_path, **options)
+        model.name_or_path = str(name_or_path)
+        return model
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software reads.
+
+        Keywords are those of :meth:`bertkit.BertModel.save_pretrained`, without effect.
 
         Raises:
             CheckpointError: ``folder`` is a file.
+            InputError: another keyword.
             ResourceError: the disk is full or cannot be written.
         """
+        refuse_others("save_pretrained", ignored)
         save_seq2seq(self, self.config, folder)
 
     def set_gradient_checkpointing(self, enabled: bool = True) -> None:
@@ -219,8 +226,8 @@ class Seq2SeqModel(ConfiguredModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> tuple[Seq2SeqOutput, Batch, Padding]:
         """The outputs, the packed input and its padding; the decoder reads the input, shifted right, or its own ids."""
         if decoder_input_ids is None:
@@ -230,6 +237,7 @@ class Seq2SeqModel(ConfiguredModel):
                 f"decoder_input_ids must have shape ({len(input_ids)}, length), got {tuple(decoder_input_ids.shape)}"
             )
         assert self.model.decoder is not None
+        output_attentions, output_hidden_states = self.config.returned(output_attentions, output_hidden_states)
         reading, writing = (Trace.of(states=output_hidden_states, attentions=output_attentions) for _ in range(2))
         batch, padding, memory_TD = self.encode(input_ids, attention_mask, reading)
         cache = self.model.decoder.remember(memory_TD, batch.layout)
@@ -263,8 +271,8 @@ class _Bare(Seq2SeqModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> Seq2SeqOutput:
         """Run a padded batch: ``last_hidden_state`` ``(B, S, D)`` of the decoder, and that of the encoder.
 
@@ -273,8 +281,9 @@ class _Bare(Seq2SeqModel):
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             decoder_input_ids: integers ``(B, S)``; None: the input, shifted right (BART only).
             decoder_attention_mask: 0 at tokens of the decoder that no later one may see; None: all are seen.
-            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`.
-            output_hidden_states: also return the embeddings and the output of every layer.
+            output_attentions: also return the attention probabilities of every layer; see :class:`Seq2SeqOutput`;
+                None: as the config says.
+            output_hidden_states: also return the embeddings and the output of every layer. None: as the config says.
 
         Raises:
             InputError: shapes that do not agree, ids outside the vocabulary, too many tokens.
@@ -314,10 +323,11 @@ class T5EncoderModel(Seq2SeqModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> ModelOutput:
         """Run a padded batch; see :meth:`T5Model.forward`."""
+        output_attentions, output_hidden_states = self.config.returned(output_attentions, output_hidden_states)
         trace = Trace.of(states=output_hidden_states, attentions=output_attentions)
         _, padding, memory_TD = self.encode(input_ids, attention_mask, trace)
         states, attentions = _unpacked(trace, padding)

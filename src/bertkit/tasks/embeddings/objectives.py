@@ -14,7 +14,7 @@ from bertkit.tasks.examples import Row
 LOSSES: dict[Comparison, tuple[LossName, ...]] = {
     "pairs": ("in-batch", "triplet"),
     "triplets": ("in-batch", "triplet"),
-    "scores": ("cosent", "cosine"),
+    "scores": ("cosent", "angle", "cosine"),
 }
 #: The settings that a loss has.
 _OF_LOSS: dict[LossName, tuple[str, ...]] = {
@@ -22,6 +22,7 @@ _OF_LOSS: dict[LossName, tuple[str, ...]] = {
     "triplet": ("margin",),
     "cosine": (),
     "cosent": ("temperature",),
+    "angle": ("temperature",),
 }
 #: Temperature and margin where nothing is said; see :mod:`bertkit.model.vector_losses`.
 TEMPERATURE, MARGIN = 0.05, 0.1
@@ -58,7 +59,7 @@ def check_objective(task: EmbeddingTask, settings: ReadingSettings) -> None:
 
 def compares_rows(loss: LossName) -> bool:
     """Whether the loss of a row depends on the others of its batch."""
-    return loss in ("in-batch", "cosent")
+    return loss in ("in-batch", "cosent", "angle")
 
 
 def widths_of(settings: ReadingSettings) -> tuple[int, ...]:

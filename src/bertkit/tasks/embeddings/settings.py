@@ -18,10 +18,10 @@ class EmbeddingTaskSettings(Settings):
     loss: Annotated[LossName | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
         None,
         description="pairs, triplets: in-batch (default: all other texts of a batch are negatives) or triplet; "
-        "scored-pairs: cosent (default: the order of the scores) or cosine (their values)",
+        "scored-pairs: cosent (default: the order of the scores), angle (the same by angles) or cosine (their values)",
     )
-    temperature: Annotated[float | None, Use("embeddings with the loss in-batch or cosent")] = Field(
-        None, gt=0, le=10, description="in-batch, cosent: cosines are divided by it; default 0.05"
+    temperature: Annotated[float | None, Use("embeddings with the loss in-batch, cosent or angle")] = Field(
+        None, gt=0, le=10, description="in-batch, cosent, angle: cosines are divided by it; default 0.05"
     )
     symmetric: Annotated[bool, Use("embeddings with the loss in-batch")] = Field(
         False, description="in-batch: positives are matched with anchors, too"

@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError, counted
-from bertkit.tasks.examples import Located, SkippedRow, place_of
+from bertkit.tasks.examples import Located, SkippedRow, is_in_memory, place_of
 
 OnError = Literal["raise", "skip"]
 #: Bad rows that an error message lists.
 SHOWN = 10
-ADVICE = "Correct the file, or leave bad rows out with on_error='skip' (--on-error skip)"
+ADVICE = "Correct {what}, or leave bad rows out with on_error='skip' (--on-error skip)"
 
 
 class RowError(Exception):
@@ -60,7 +60,8 @@ class BadRows:
         count = len(bad)
         if bad and self._raises:
             shown = bad[:SHOWN]
-            advice = _sentences(*dict.fromkeys(row.advice for row in shown), ADVICE)
+            advice = ADVICE.format(what="the data" if is_in_memory(path) else "the file")
+            advice = _sentences(*dict.fromkeys(row.advice for row in shown), advice)
             if count == 1:
                 raise DataError(_sentences(shown[0].message, advice))
             lines = [f"{path}: {counted(count, 'row')} cannot be used:"]

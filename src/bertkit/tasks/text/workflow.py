@@ -134,7 +134,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
         if isinstance(encoded, GroupSet):
             return collate_groups(encoded, rows, labelled=True, label_each=True)
-        return collate(encoded, rows, {"labels": encoded.labels})
+        weights = {} if encoded.weights is None else {"row_weights": encoded.weights}
+        return collate(encoded, rows, {"labels": encoded.labels, **weights})
 
     def head(self) -> Head:
         return {"id2label": self.task.id2label, "problem_type": self.task.problem_type}

@@ -208,6 +208,13 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     return parsed(values, FinetuneConfig, str(path))
 
 
+def pooled_for_few_labels(config: FinetuneConfig, start: Path) -> FinetuneConfig:
+    """With the mean of the tokens for few labels, unless the settings or the start checkpoint say something else."""
+    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start)) is None:
+        return config.model_copy(update={"pooling": "mean"})
+    return config
+
+
 def resolved(workflow: AnyWorkflow, shape: AnyConfig, config: FinetuneConfig, num_rows: int) -> FinetuneConfig:
     """The settings for a kind of task and a model of this shape, with nothing left open."""
     longest, kind = workflow.default_max_length, workflow.network(shape).kind
@@ -221,8 +228,7 @@ def _prepare(
     workflow.check_settings(config)
     check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
     config = workflow.settings_for(checkpoint_folder(start.path), config)
-    if config.few_shot and config.pooling is None and own_pooling(checkpoint_folder(start.path)) is None:
-        config = config.model_copy(update={"pooling": "mean"})
+    config = pooled_for_few_labels(config, start.path)
     rows = read_rows(workflow, data, config, cross_validated=config.few_shot)
     if rows.cross_validated and config.seeds > 1:
         raise ConfigError(

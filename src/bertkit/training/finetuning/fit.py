@@ -200,14 +200,18 @@ def _frozen_parts(
     assert isinstance(model, CLASSIFIERS), "a workflow that reads vectors has such a model"
     assert isinstance(train, Ragged | GroupSet), "and these rows"
     vectors = torch.from_numpy(frozen_vectors(model, train, cache=cache, label="encoding train"))
-    labels = torch.from_numpy(np.asarray(train.labels))
+    targets = {"labels": torch.from_numpy(np.asarray(train.labels))}
+    if isinstance(train, Ragged) and train.weights is not None:
+        targets["row_weights"] = torch.from_numpy(train.weights)
     windows = windows_apart(model, train)
 
     def batch_of(rows: list[int]) -> VectorBatch:
+        chosen = {name: target[rows] for name, target in targets.items()}
         if windows is None:
-            return VectorBatch(vectors[rows], {"labels": labels[rows]})
+            return VectorBatch(vectors[rows], chosen)
         each = torch.from_numpy(windows.sizes[rows])  # as in the full model, every window has the label of its text
-        return VectorBatch(vectors[windows.sequences_of(rows)], {"labels": labels[rows].repeat_interleave(each, dim=0)})
+        repeated = {name: target.repeat_interleave(each, dim=0) for name, target in chosen.items()}
+        return VectorBatch(vectors[windows.sequences_of(rows)], repeated)
 
     size = config.batch_size * config.accumulation
     plan = EpochPlan([1] * len(train), batch_of, step_size=size, max_tokens=len(train), seed=seed, unit="rows")

@@ -42,7 +42,7 @@ _OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling", "activat
 
 @dataclass(frozen=True, slots=True)
 class VectorBatch:
-    """Rows of frozen features: ``vectors`` float ``(B, D)``, ``targets["labels"]`` ``(B,)``."""
+    """Rows of frozen features: ``vectors`` float ``(B, D)``; ``targets`` as in :class:`bertkit.batch.Batch`."""
 
     vectors: Tensor
     targets: Mapping[str, Tensor] = field(default_factory=dict)
@@ -78,7 +78,8 @@ class FrozenHead(nn.Module):
         logits = self.classifier(self.dropout(self.read(batch.vectors)))
         if not batch.targets:
             return ModelOutput(logits=logits)
-        term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)
+        labels, rows = batch.targets["labels"], batch.targets.get("row_weights")
+        term = class_loss(logits, labels, model.config.problem_type, model.class_weights, rows)
         return ModelOutput(logits=logits, loss=term.mean(), loss_terms={"loss": term})
 
     def num_targets(self, batch: VectorBatch) -> dict[str, float]:

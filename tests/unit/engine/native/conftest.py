@@ -11,8 +11,11 @@ import pytest
 
 from bertkit.engine.native import library
 from bertkit.engine.native.library import NativeLibrary
-from native_helpers import INSTRUCTION_SETS, processor_runs
+from bertkit.engine.native.library_cache import UnavailableError
+from native_helpers import INSTRUCTION_SETS
 
+#: Those of the package, with warnings as errors.
+FLAGS = (*library.FLAGS, "-Wall", "-Wextra", "-Werror")
 Build = Callable[[str], NativeLibrary]
 
 
@@ -26,22 +29,30 @@ def compiler() -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]], Any]) -> Build:
-    """The library for an instruction set by name; skips where the compiler or the processor does not have it."""
+    """The library with a variant by name; skips where the compiler or the processor does not have it.
+
+    A variant that this compiler does not know is left out; warnings are errors.
+    """
+
+    def compiled(folder: Path) -> tuple[Path, str | None]:
+        variants = {name: flags for name, flags in INSTRUCTION_SETS.items() if flags}
+        for name in list(variants):
+            target = folder / f"{name}.so"
+            failure = library.compile_library(compiler, target, {name: variants[name]}, FLAGS)
+            if failure is not None and "unrecognized" in failure:
+                del variants[name]
+            else:
+                assert failure is None, failure
+        return folder / "encoder.so", library.compile_library(compiler, folder / "encoder.so", variants, FLAGS)
 
     @cache
     def made(name: str) -> NativeLibrary:
-        flags, needed = INSTRUCTION_SETS[name]
-        if not processor_runs(needed):
-            pytest.skip(f"this processor has no {name}")
-
-        def compiled(folder: Path) -> tuple[Path, str | None]:
-            return folder / "encoder.so", library.compile_library(compiler, folder / "encoder.so", flags)
-
-        target, failure = once(f"native-{name}", compiled)
-        if failure is not None and "unrecognized" in failure:
-            pytest.skip(f"this compiler has no {name}: {failure}")
+        target, failure = once("native-variants", compiled)
         assert failure is None
-        return library.load(target)
+        try:
+            return library.load(target, name)
+        except UnavailableError as error:
+            pytest.skip(str(error))
 
     return made
 

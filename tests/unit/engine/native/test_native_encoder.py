@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import Activation, WeightType
+from bertkit.engine.native.library import NativeLibrary, WeightType
+from bertkit.engine.native.native_encoder import Activation
 from native_helpers import (
     ACTIVATIONS,
     TOLERANCES,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import zscore
 
 from bertkit import pipeline
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
@@ -20,6 +21,7 @@ from bertkit.inference.retrieval.index_writer import IndexWriter, Located, index
 from bertkit.inference.retrieval.search_index import SearchIndex
 from bertkit.inference.retrieval.source_texts import SourceText
 from bertkit.inference.retrieval.text_vectors import TextEncoder
+from bertkit.metrics.bm25 import BM25
 from bertkit.system.interrupts import Interrupted
 from pipeline_helpers import WORDS, save_tiny
 
@@ -569,17 +571,20 @@ def test_a_manifest_with_settings_that_no_model_has(
         SearchIndex(folder, device="cpu").search("good")
 
 
-def test_two_searches_are_fused_by_rank(tmp_path: Path, encoder: TextEncoder) -> None:
+def test_two_searches_are_mixed_by_scipys_zscores(tmp_path: Path, encoder: TextEncoder) -> None:
     texts = ["a zebra", *some_texts(30)]
-    index = build(tmp_path / "index", encoder, texts)
-    by_vectors = [hit.id for hit in index.search("zebra good", 31)[0]]
-    with_good = [f"a.txt:{number}" for number, text in enumerate(texts, start=1) if "good" in text.split()]
-    (hits,) = index.search("zebra good", 31, hybrid=True)
-    scores = {hit.id: hit.score for hit in hits}
-    assert scores.keys() == set(by_vectors)
-    first = 1 / (60 + by_vectors.index("a.txt:1") + 1)
-    assert scores["a.txt:1"] == pytest.approx(first + 1 / 61, abs=1e-6)  # the only zebra: the best by words
-    for rank, name in enumerate(by_vectors, start=1):
-        if name not in with_good and name != "a.txt:1":
-            assert scores[name] == pytest.approx(1 / (60 + rank), abs=1e-6)
-    assert [hit.score for hit in hits] == sorted(scores.values(), reverse=True)
+    build(tmp_path / "index", encoder, texts)
+    change(tmp_path / "index", encoder, "delete", ["a.txt:3", "a.txt:10"])
+    index = opened(tmp_path / "index", encoder)
+    left = {f"a.txt:{number}": text for number, text in enumerate(texts, start=1) if number not in (3, 10)}
+    products = encoder.encode(left.values()).vectors @ encoder.encode(["zebra good"], query=True).vectors[0]
+    expected = 0.75 * zscore(products.astype(float)) + 0.25 * zscore(BM25(left.values()).scores("zebra good"))
+    (hits,) = index.search("zebra good", 31, by="both")
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(dict(zip(left, expected, strict=True)), abs=1e-4)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert index.search("zebra good", 31, hybrid=True) == [hits]
+    (by_words,) = index.search("zebra good", 31, by="words")
+    assert {hit.id for hit in by_words} == {name for name, text in left.items() if {"good", "zebra"} & {*text.split()}}
+    assert by_words[0].text == "a zebra"
+    with pytest.raises(InputError, match="got 'letters'"):
+        index.search("good", by="letters")  # type: ignore[arg-type]

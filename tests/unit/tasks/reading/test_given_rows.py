@@ -114,7 +114,10 @@ TEXTS = ["a", "b", "c", "d"]
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"text": TEXTS, "label": ["x", np.nan, "y", "x"]}, r"row 1 \(counted from 0\): column 'label' has no label"),
+        (
+            {"text": TEXTS, "label": ["x", np.nan, "y", "x"]},
+            r"row 1 \(counted from 0\): column 'label' has no label.*Correct the data,",
+        ),
         ({"text": TEXTS, "label": ["x", "y", None, "x"]}, r"row 2 \(counted from 0\): column 'label' has no label"),
         ({"text": TEXTS, "label": pd.array(["x", "y", pd.NA, "x"])}, r"row 2 \(counted from 0\).* no label \(None"),
         ({"text": ["a", "b", "c", " "], "label": list("xyxy")}, r"row 3 \(counted from 0\): column 'text' is empty"),

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import estimator_checks_generator
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bertkit import BertClassifier, pipeline
 from bertkit.config.bert_config import BertConfig
@@ -129,8 +128,14 @@ def test_pairs(start: str) -> None:
         (["a", "b", "c"], np.array(["x", "y", "\t "]), "y has no label in row 2"),
         ([], [], "0 sample"),
         ([1, 2], ["a", "b"], "row 0 is 1"),
-        (["a", None], ["a", "b"], "row 1 is None and row 0 'a'"),
-        (["a", "b", float("nan")], ["a", "b", "a"], "row 2 is nan"),
+        (["a", None], ["a", "b"], r"X has no text in row 1 \(counted from 0\), but None; leave such rows out"),
+        (["a", "b", float("nan")], ["a", "b", "a"], "X has no text in row 2"),
+        ([float("nan"), "b", "c"], ["a", "b", "a"], "X has no text in row 0"),
+        ({"text": ["a", "b"]}, ["a", "b"], r"got a dictionary of 'text'; pick one value: X\['text'\]"),
+        ([{"text": "a"}, {"text": "b"}], ["a", "b"], r"\[row\['text'\] for row in X\]"),
+        (csr_matrix(np.eye(2)), [0, 1], "X is a sparse matrix: numbers, where the model reads the texts themselves"),
+        (np.eye(2), [0, 1], "row 0 is .*numbers, where the model reads the texts themselves"),
+        (np.array([["a", "b", "c"]] * 2), [0, 1], r"row 0 is \['a', 'b', 'c'\]"),
         (["a", ("b", "c")], ["a", "b"], r"row 1 is \('b', 'c'\)"),
         ([[], []], ["a", "b"], r"row 0 is \[\]"),
         ([("b", "c"), ("b", 1)], ["a", "b"], r"row 1 is \('b', 1\)"),
@@ -145,7 +150,12 @@ def test_pairs(start: str) -> None:
         (["a", "b", "c"], [2, True, 2], "row 1 is True, row 0 is 2"),
         (["a", "b"], [b"x", b"y"], "bytes is not supported"),
         (["a", "b"], ["x"], "one label for each of the 2 texts"),
-        (["a", "b"], [[1, 0], [0, 1]], "one label for each"),
+        (["a", "b", "c"], [[1, 0], [0, 1]], "one label for each of the 3 texts"),
+        (["a", "b"], [[1, 2], [3, 1]], "MultiOutputClassifier"),
+        (["a", "b"], [[1, 0], [1, 0]], "every row of y has the same labels"),
+        (["a", "b"], [["x"], ["y", None]], r"y has an empty label in row 1 \(counted from 0\)"),
+        (["a", "b"], [["x"], ["y", 3]], "must be of one kind, got int and str"),
+        (["a", "b"], "ab", "y must be a list, got one string"),
         (["a", "b"], [0.5, 0.7], "continuous"),
         (["a", "b"], None, "requires y to be passed"),
     ],
@@ -189,7 +199,7 @@ def test_missing_values_of_tables_are_named(start: str) -> None:
     for labels in (pandas.Series([1, None, 0], dtype="Int64"), arrow.array(["x", None, "y"])):
         with pytest.raises(InputError, match="y has no label in row 1"):
             quick(start).fit(texts, labels)
-    with pytest.raises(InputError, match="row 2 is None"):
+    with pytest.raises(InputError, match="X has no text in row 2"):
         quick(start).fit(arrow.chunked_array([["a", "b"], [None]]), ["x", "y", "x"])
 
 
@@ -315,49 +325,6 @@ def test_pipeline(start: str) -> None:
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
     model = Pipeline([("lower", lower), ("bert", quick(start, epochs=2))]).fit([t.upper() for t in X], y)
     assert model.score([t.upper() for t in X], y) > 0.4
-
-
-# ----------------------------------------------------------------------------------- scikit-learn's own checks
-
-
-class NumberTexts(BertClassifier):
-    """Writes each row of numbers as a text, so that scikit-learn's checks, which feed numbers, can run."""
-
-    def __init__(self, model: str = "", *, seed: int = 0) -> None:
-        super().__init__(model, learning_rate=1e-2, epochs=1, batch_size=64, max_length=16, seed=seed)
-
-    def fit(self, X: Any, y: Any) -> NumberTexts:
-        X, y = validate_data(self, X, y, dtype="numeric")
-        super().fit(self._write(X), y)
-        return self
-
-    def _logits(self, X: Any) -> Any:
-        check_is_fitted(self, "model_")
-        return super()._logits(self._write(validate_data(self, X, dtype="numeric", reset=False)))
-
-    def _write(self, X: Any) -> list[str]:
-        return [" ".join("good" if value > 0.5 else "bad" for value in row[:12]) for row in X]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.input_tags.one_d_array = True, False
-        tags.input_tags.string = False
-        tags.no_validation = False
-        tags.classifier_tags.poor_score = True
-        return tags
-
-
-def checks() -> list[Any]:
-    return [
-        pytest.param(check, id=check.func.__name__)
-        for _, check in estimator_checks_generator(NumberTexts(), legacy=True)
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", checks())
-def test_scikit_learn_checks(check: Any, start: str) -> None:
-    check(NumberTexts(start))
 
 
 def test_texts_that_are_cut_are_told(start: str) -> None:

@@ -2,47 +2,18 @@
  *
  * A matrix is packed once, in panels of PANEL columns (outputs), so that a product reads it from front to back:
  *
- *   WEIGHTS_F32, _F24, _F16    [panel][input][PANEL]; sums in float32. 24 bits are the upper ones of a float
- *   WEIGHTS_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
- *   WEIGHTS_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
+ *   BERTKIT_F32, _F24, _F16    [panel][input][PANEL]; sums in float32. 24 bits are the upper ones of a float
+ *   BERTKIT_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
+ *   BERTKIT_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
  *
  * Rows are float32, `stride` apart, and filled up with zeros to a multiple of PANEL columns.
  */
-#ifndef BERTKIT_PRODUCTS_H
-#define BERTKIT_PRODUCTS_H
+#ifndef BERTKIT_KERNELS_PRODUCTS_H
+#define BERTKIT_KERNELS_PRODUCTS_H
 
-#include "simd.h"
-
-enum { WEIGHTS_F32, WEIGHTS_F24, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_I8 };
-/* Bytes of a weight. */
-static const int WEIGHT_SIZE[] = {4, 3, 2, 2, 1};
-/* Inputs whose products are added at once; see Operands. */
-static const int STEP_INPUTS[] = {1, 1, 1, 2, 4};
-enum { NO_ACTIVATION, GELU, GELU_TANH, RELU };
-
-typedef struct {
-    int kind, inputs, outputs;
-    void *panels;
-    float *bias;        /* filled up with zeros */
-    float unit;         /* what the stored weights are multiples of: of F16, a power of two that keeps them in range */
-    /* The rest is for I8. */
-    int narrow;         /* all weights are -63 ... 63; otherwise they may be -128 ... 127 */
-    float *scale;       /* of each output */
-    int32_t *offset;    /* 128 times the sum of each output's weights, where bytes stand for -128 ... 127; else NULL */
-    float *smooth;      /* what each input is multiplied with before rounding; 0 for those that are kept apart */
-    float *shift;       /* added to it then, where inputs have a least value and bytes stand for 0 ... 255; else NULL */
-    int num_apart;      /* inputs that stay in float32 */
-    int32_t *apart;
-    float *apart_weights; /* [num_apart][outputs, filled up] */
-} Matrix;
-
-/* What a product reads: rows as the kind of the matrix wants them. */
-typedef struct {
-    const float *rows;
-    int stride;
-    void *converted;    /* BF16, I8: made by convert_rows, `stride` elements apart */
-    float *scales;      /* I8: of each row */
-} Rows;
+#include "../bertkit.h"
+#include "table.h"
+#include "vectors.h"
 
 /* Sums of up to TILE_ROWS rows and one panel. */
 typedef union {
@@ -55,34 +26,34 @@ typedef union {
  */
 typedef struct {
     const char *rows, *weights;
-    long row_stride, step; /* from one row, and from the weights of one step, to the next */
+    ptrdiff_t row_stride, step; /* from one row, and from the weights of one step, to the next */
     int steps, adds;       /* adds: whether to the sums that the tile has */
     const char *ahead;     /* what to prefetch at the first step; each later one is `ahead_step` further on */
-    long ahead_step;
-    float *decoded;        /* room for the weights as floats, for tiles that use them after this one */
+    ptrdiff_t ahead_step;
+    float *decoded;        /* scratch for the weights as floats, for tiles that use them after this one */
 } Operands;
 
 INLINE vec load_weights(const char *p, const int kind) {
     switch (kind) {
-    case WEIGHTS_F24: return load_three_bytes((const uint8_t *)p);
-    case WEIGHTS_F16: return load_half((const uint16_t *)p);
+    case BERTKIT_F24: return load_three_bytes((const uint8_t *)p);
+    case BERTKIT_F16: return load_half((const uint16_t *)p);
     default: return load((const float *)p);
     }
 }
 
 /* What a row has at one step, in all lanes. */
 INLINE vec splat_step(const char *p, const int kind) {
-    return kind == WEIGHTS_BF16 || kind == WEIGHTS_I8 ? as_floats(splat_word(p)) : splat(*(const float *)p);
+    return kind == BERTKIT_BF16 || kind == BERTKIT_I8 ? as_floats(splat_word(p)) : splat(*(const float *)p);
 }
 
 /* The sums of a row, and what it adds at one step: x times weights, which are at `packed`. */
 INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec weights, const char *packed) {
     switch (kind) {
-    case WEIGHTS_I8:
+    case BERTKIT_I8:
         if (narrow) return as_floats(dot4_narrow(as_counts(sums), as_counts(x), (const int8_t *)packed));
         return as_floats(dot4(as_counts(sums), as_counts(x), as_counts(weights)));
 #ifdef HAS_BF16
-    case WEIGHTS_BF16: return dot2(sums, as_counts(x), as_counts(weights));
+    case BERTKIT_BF16: return dot2(sums, as_counts(x), as_counts(weights));
 #endif
     default: return fma_(x, weights, sums);
     }
@@ -105,7 +76,7 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
 INLINE void sum_steps(
     const int rows, const int kind, const int narrow, const int fetches, const int decodes, const Operands *o, Tile *tile) {
     const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
-    long on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
+    ptrdiff_t on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
     UNRELATED(on[3]);
     UNROLLED for (int r = 0; r < rows; r += 4) {
         fours[r / 4] = o->rows + r * o->row_stride;
@@ -119,7 +90,7 @@ INLINE void sum_steps(
             sums[r][1] = load(tile->sums[r] + LANES);
         }
     const int half = LANES * WEIGHT_SIZE[kind] * STEP_INPUTS[kind];
-    const long step = o->step, ahead_step = o->ahead_step;
+    const ptrdiff_t step = o->step, ahead_step = o->ahead_step;
     const char *weights = o->weights, *end = weights + o->steps * step, *ahead = o->ahead;
     float *decoded = o->decoded;
     for (; weights != end; weights += step) {
@@ -170,16 +141,16 @@ INLINE void sum_steps(
         switch (rows) { FOR_EACH_COUNT(COUNT, __VA_ARGS__) } \
     }
 /*       kind, narrow, fetches, decodes */
-TILES_OF(new_tile, WEIGHTS_F32, 0, 0, 0)
-TILES_OF(tile_f32, WEIGHTS_F32, 0, 1, 0)
-TILES_OF(tile_f24, WEIGHTS_F24, 0, 1, 0)
-TILES_OF(tile_f16, WEIGHTS_F16, 0, 1, 0)
-TILES_OF(decoding_f24, WEIGHTS_F24, 0, 1, 1)
-TILES_OF(decoding_f16, WEIGHTS_F16, 0, 1, 1)
-TILES_OF(tile_i8, WEIGHTS_I8, 0, 1, 0)
-TILES_OF(tile_narrow_i8, WEIGHTS_I8, 1, 1, 0)
+TILES_OF(new_tile, BERTKIT_F32, 0, 0, 0)
+TILES_OF(tile_f32, BERTKIT_F32, 0, 1, 0)
+TILES_OF(tile_f24, BERTKIT_F24, 0, 1, 0)
+TILES_OF(tile_f16, BERTKIT_F16, 0, 1, 0)
+TILES_OF(decoding_f24, BERTKIT_F24, 0, 1, 1)
+TILES_OF(decoding_f16, BERTKIT_F16, 0, 1, 1)
+TILES_OF(tile_i8, BERTKIT_I8, 0, 1, 0)
+TILES_OF(tile_narrow_i8, BERTKIT_I8, 1, 1, 0)
 #ifdef HAS_BF16
-TILES_OF(tile_bf16, WEIGHTS_BF16, 0, 1, 0)
+TILES_OF(tile_bf16, BERTKIT_BF16, 0, 1, 0)
 #else
 #define tile_bf16 NULL
 #endif
@@ -188,48 +159,44 @@ typedef void (*SumTile)(int rows, const Operands *o, Tile *tile);
 static const SumTile TILES[] = {tile_f32, tile_f24, tile_f16, tile_bf16, tile_i8};
 
 /* A tile of floats times floats, with new sums. */
-static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
-    Operands o = {.rows = (const char *)a, .weights = (const char *)b, .row_stride = a_stride * (long)sizeof(float),
-                  .step = b_stride * (long)sizeof(float), .steps = depth};
+static void floats_tile(int rows, const float *a, ptrdiff_t a_stride, const float *b, ptrdiff_t b_stride, int depth, Tile *tile) {
+    Operands o = {.rows = (const char *)a, .weights = (const char *)b, .row_stride = a_stride * (ptrdiff_t)sizeof(float),
+                  .step = b_stride * (ptrdiff_t)sizeof(float), .steps = depth};
     new_tile(rows, &o, tile);
 }
 
-static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
+static int is_converted(const Matrix *m) { return m->kind == BERTKIT_BF16 || m->kind == BERTKIT_I8; }
 
-/* Weights that several tiles read are taken IN_PART steps at a time; those in fewer bits become floats once, in the first
- * tile. Short parts stay in the first cache with a tile's rows. On AMD's Zen 3 and 4 the second cache is fast enough, and
- * fewer parts mean that sums are less often stored and loaded again.
+/* Weights that several tiles read are taken part_steps steps at a time; those in fewer bits become floats once, in the
+ * first tile. Short parts stay in the first cache with a tile's rows. Where the second cache is fast enough, fewer parts
+ * mean that sums are less often stored and loaded again.
  */
-#if defined(__znver3__) || defined(__znver4__)
-#define IN_PART 384
-#else
-#define IN_PART 96
-#endif
+#define MOST_PART_STEPS 384
 #define MOST_TILES 16
 /* How far ahead a single tile, which reads a panel from front to back, prefetches. */
 #define BYTES_AHEAD 6144
 
 /* Where a tile begins, if rows from `first` on are divided into tiles that are about equally high. */
-static int first_row(int first, int rows, int tile, int tiles) { return first + (int)((long)rows * tile / tiles); }
+static int first_row(int first, int rows, int tile, int tiles) { return first + (int)((ptrdiff_t)rows * tile / tiles); }
 
 /* Tiles t ... end - 1 of those that the rows are divided into; see multiply. */
 static void sum_tiles(
     const Matrix *m, const Rows *x, int first, int rows, int t, int end, int tiles, int panel, Tile *sums) {
-    float room[IN_PART * PANEL] __attribute__((aligned(64)));
-    int size = WEIGHT_SIZE[is_converted(m) ? m->kind : WEIGHTS_F32], several = end - t > 1;
-    int decodes = several && (m->kind == WEIGHTS_F24 || m->kind == WEIGHTS_F16);
-    int whole = round_up(m->inputs, STEP_INPUTS[m->kind]) / STEP_INPUTS[m->kind], part = several ? IN_PART : whole;
-    long stride = (long)x->stride * size, step = PANEL * WEIGHT_SIZE[m->kind] * STEP_INPUTS[m->kind];
-    long panel_size = PANEL * WEIGHT_SIZE[m->kind] * (long)round_up(m->inputs, 4);
+    float decoded[MOST_PART_STEPS * PANEL] __attribute__((aligned(64)));
+    int size = WEIGHT_SIZE[is_converted(m) ? m->kind : BERTKIT_F32], several = end - t > 1;
+    int decodes = several && (m->kind == BERTKIT_F24 || m->kind == BERTKIT_F16);
+    int whole = round_up(m->inputs, STEP_INPUTS[m->kind]) / STEP_INPUTS[m->kind], part = several ? m->part_steps : whole;
+    ptrdiff_t stride = (ptrdiff_t)x->stride * size, step = PANEL * WEIGHT_SIZE[m->kind] * STEP_INPUTS[m->kind];
+    ptrdiff_t panel_size = PANEL * WEIGHT_SIZE[m->kind] * (ptrdiff_t)round_up(m->inputs, 4);
     const char *packed = (const char *)m->panels + panel * panel_size;
     const char *a = is_converted(m) ? x->converted : (const char *)x->rows;
     SumTile first_tile = TILES[m->kind];
-    if (m->kind == WEIGHTS_I8 && m->narrow) first_tile = tile_narrow_i8;
-    if (m->kind == WEIGHTS_F32 && !several) first_tile = new_tile; /* the processor fetches floats better by itself */
-    if (decodes) first_tile = m->kind == WEIGHTS_F24 ? decoding_f24 : decoding_f16;
+    if (m->kind == BERTKIT_I8 && m->narrow) first_tile = tile_narrow_i8;
+    if (m->kind == BERTKIT_F32 && !several) first_tile = new_tile; /* the processor fetches floats better by itself */
+    if (decodes) first_tile = m->kind == BERTKIT_F24 ? decoding_f24 : decoding_f16;
     SumTile next_tile = decodes ? tile_f32 : first_tile;
     for (int from = 0; from < whole; from += part, packed += part * step) {
-        Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = room, .adds = from > 0};
+        Operands o = {.weights = packed, .row_stride = stride, .step = step, .decoded = decoded, .adds = from > 0};
         o.steps = whole - from < part ? whole - from : part;
         o.ahead = packed + (several ? o.steps * step : BYTES_AHEAD);
         o.ahead_step = (step + end - t - 1) / (end - t); /* all tiles together fetch the next part */
@@ -237,35 +204,35 @@ static void sum_tiles(
             int start = first_row(first, rows, u, tiles), count = first_row(first, rows, u + 1, tiles) - start;
             o.rows = a + start * stride + from * 4;
             (u == t ? first_tile : next_tile)(count, &o, &sums[u - t]);
-            if (decodes) o.weights = (const char *)room, o.step = PANEL * sizeof(float);
+            if (decodes) o.weights = (const char *)decoded, o.step = PANEL * sizeof(float);
         }
     }
 }
 
 INLINE vec activated(vec x, const int activation) {
     switch (activation) {
-    case GELU: return splat(0.5f) * x * (splat(1.0f) + erf_(x * splat(0.70710678f)));
-    case GELU_TANH: {
+    case BERTKIT_GELU: return splat(0.5f) * x * (splat(1.0f) + erf_(x * splat(0.70710678f)));
+    case BERTKIT_GELU_TANH: {
         vec inner = splat(0.79788456f) * fma_(splat(0.044715f) * x * x, x, x);
         return splat(0.5f) * x * (splat(1.0f) + tanh_(inner));
     }
-    case RELU: return max_(splat(0.0f), x); /* in this order a NaN stays one */
+    case BERTKIT_RELU: return max_(splat(0.0f), x); /* in this order a NaN stays one */
     default: return x;
     }
 }
 
-/* What the inputs that an I8 matrix keeps apart add to a tile. */
-static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int column, Tile *tile) {
+/* What the inputs that an I8 matrix has as outliers add to a tile. */
+static void outlier_tile(const Matrix *m, const Rows *x, int row, int rows, int column, Tile *tile) {
     enum { AT_ONCE = 16 };
     float inputs[TILE_ROWS][AT_ONCE];
     int width = round_up(m->outputs, PANEL);
     memset(tile, 0, sizeof *tile);
-    for (int from = 0; from < m->num_apart; from += AT_ONCE) {
-        int depth = m->num_apart - from < AT_ONCE ? m->num_apart - from : AT_ONCE;
+    for (int from = 0; from < m->num_outliers; from += AT_ONCE) {
+        int depth = m->num_outliers - from < AT_ONCE ? m->num_outliers - from : AT_ONCE;
         for (int r = 0; r < rows; r++)
-            for (int i = 0; i < depth; i++) inputs[r][i] = x->rows[(long)(row + r) * x->stride + m->apart[from + i]];
-        const char *weights = (const char *)(m->apart_weights + (long)from * width + column);
-        long step = width * (long)sizeof(float);
+            for (int i = 0; i < depth; i++) inputs[r][i] = x->rows[(ptrdiff_t)(row + r) * x->stride + m->outliers[from + i]];
+        const char *weights = (const char *)(m->outlier_weights + (ptrdiff_t)from * width + column);
+        ptrdiff_t step = width * (ptrdiff_t)sizeof(float);
         Operands o = {.rows = (const char *)inputs, .weights = weights, .row_stride = sizeof inputs[0], .step = step,
                       .steps = depth, .adds = 1, .ahead = weights + AT_ONCE * step, .ahead_step = step};
         tile_f32(rows, &o, tile);
@@ -275,10 +242,10 @@ static void apart_tile(const Matrix *m, const Rows *x, int row, int rows, int co
 /* A tile becomes rows of the result: scaled, with bias, activation and residual. */
 INLINE void finish_tile(
     const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int activation,
-    const float *residual, float *y, int y_stride) {
-    int column = panel * PANEL, bytes = m->kind == WEIGHTS_I8;
-    Tile apart;
-    if (bytes && m->num_apart) apart_tile(m, x, row, rows, column, &apart);
+    const float *residual, float *y, ptrdiff_t y_stride) {
+    int column = panel * PANEL, bytes = m->kind == BERTKIT_I8;
+    Tile outliers;
+    if (bytes && m->num_outliers) outlier_tile(m, x, row, rows, column, &outliers);
     vec unit = splat(m->unit), bias[2] = {load(m->bias + column), load(m->bias + column + LANES)};
     for (int r = 0; r < rows; r++) {
         for (int half = 0; half < 2; half++) {
@@ -288,12 +255,12 @@ INLINE void finish_tile(
                 sums = load_sums(tile->counts[r] + half * LANES);
                 if (m->offset) sums = sums - load_sums(m->offset + c);
                 sums = fma_(sums, splat(x->scales[row + r]) * load(m->scale + c), bias[half]);
-                if (m->num_apart) sums = sums + load(apart.sums[r] + half * LANES);
+                if (m->num_outliers) sums = sums + load(outliers.sums[r] + half * LANES);
             } else {
                 sums = fma_(load(tile->sums[r] + half * LANES), unit, bias[half]);
             }
             sums = activated(sums, activation);
-            long place = (long)(row + r) * y_stride + c;
+            ptrdiff_t place = (ptrdiff_t)(row + r) * y_stride + c;
             if (residual) sums = sums + load(residual + place);
             store(y + place, sums);
         }
@@ -303,7 +270,7 @@ INLINE void finish_tile(
 /* Rows first ... last - 1 of x times the panels from ... to - 1. */
 static void multiply(
     const Matrix *m, const Rows *x, int first, int last, int from, int to, int activation, const float *residual,
-    float *y, int y_stride) {
+    float *y, ptrdiff_t y_stride) {
     int rows = last - first, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int panel = from; panel < to; panel++) {
         for (int t = 0, end; t < tiles; t = end) {
@@ -317,15 +284,13 @@ static void multiply(
     case A: \
         finish_tile(m, x, start, count, panel, &sums[u - t], A, residual, y, y_stride); \
         break;
-                    CASE(NO_ACTIVATION) CASE(GELU) CASE(GELU_TANH) CASE(RELU)
+                    CASE(NO_ACTIVATION) CASE(BERTKIT_GELU) CASE(BERTKIT_GELU_TANH) CASE(BERTKIT_RELU)
 #undef CASE
                 }
             }
         }
     }
 }
-
-static int panels_of(const Matrix *m) { return (m->outputs + PANEL - 1) / PANEL; }
 
 /* A row as bytes with a scale; see Matrix. Filled up with bytes whose weights are 0. */
 static float row_to_bytes(const Matrix *m, const float *x, uint8_t *bytes) {
@@ -349,18 +314,18 @@ static float row_to_bytes(const Matrix *m, const float *x, uint8_t *bytes) {
 
 /* Rows first ... last - 1 of x in the kind of numbers that the matrix multiplies. */
 static void convert_rows(const Matrix *m, Rows *x, int first, int last) {
-    if (m->kind == WEIGHTS_I8) {
+    if (m->kind == BERTKIT_I8) {
         for (int r = first; r < last; r++) {
-            long start = (long)r * x->stride;
+            ptrdiff_t start = (ptrdiff_t)r * x->stride;
             x->scales[r] = row_to_bytes(m, x->rows + start, (uint8_t *)x->converted + start);
         }
     }
 #ifdef HAS_BF16
-    if (m->kind == WEIGHTS_BF16) {
+    if (m->kind == BERTKIT_BF16) {
         int width = round_up(m->inputs, PANEL);
         for (int r = first; r < last; r++) {
-            const float *row = x->rows + (long)r * x->stride;
-            uint16_t *halves = (uint16_t *)x->converted + (long)r * x->stride;
+            const float *row = x->rows + (ptrdiff_t)r * x->stride;
+            uint16_t *halves = (uint16_t *)x->converted + (ptrdiff_t)r * x->stride;
             for (int c = 0; c < width; c += LANES) store_bf16(halves + c, load(row + c));
         }
     }

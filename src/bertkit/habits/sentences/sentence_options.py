@@ -1,0 +1,84 @@
+"""The keywords of :class:`SentenceTransformer` and of its calls, and what some of them say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal, TypedDict
+
+import torch
+
+from bertkit.errors import InputError
+from bertkit.habits.keywords import known_keywords
+from bertkit.habits.sentences.sentence_modules import SentenceModule
+from bertkit.metrics.vector_precision import VectorPrecision
+
+Output = Literal["sentence_embedding", "token_embeddings"]
+
+
+class SimilarityFunction(StrEnum):
+    """How vectors are compared."""
+
+    COSINE = "cosine"
+    DOT_PRODUCT = DOT = "dot"
+    EUCLIDEAN = "euclidean"
+    MANHATTAN = "manhattan"
+
+    @classmethod
+    def possible_values(cls) -> list[str]:
+        """Their names."""
+        return [each.value for each in cls]
+
+
+class ModelOptions(TypedDict, total=False):
+    """Keywords of :class:`SentenceTransformer`; what has no effect is in :mod:`bertkit.habit_table`."""
+
+    modules: Sequence[SentenceModule] | None
+    device: str | torch.device | None
+    prompts: Mapping[str, str] | None
+    default_prompt_name: str | None
+    similarity_fn_name: str | None
+    revision: str | None
+    truncate_dim: int | None
+    model_kwargs: Mapping[str, Any] | None
+    tokenizer_kwargs: Mapping[str, Any] | None
+    processor_kwargs: Mapping[str, Any] | None
+    backend: str
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Keywords of :meth:`SentenceTransformer.encode`; see there."""
+
+    sentences: str | Iterable[str]
+    prompt: str | None
+    prompt_name: str | None
+    batch_size: int
+    show_progress_bar: bool | None
+    output_value: Output
+    precision: VectorPrecision
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+    device: str | torch.device | list[str] | None
+    normalize_embeddings: bool
+    truncate_dim: int | None
+    pool: Mapping[str, Any] | None
+    chunk_size: int | None
+
+
+def dtype_of(options: ModelOptions) -> torch.dtype | None:
+    """The type of the weights, the only thing in ``model_kwargs`` that has an effect."""
+    given = known_keywords("model_kwargs", options.get("model_kwargs") or {}, ("dtype", "torch_dtype"))
+    name = given.get("dtype", given.get("torch_dtype"))
+    if name is None or name == "auto" or isinstance(name, torch.dtype):
+        return name if isinstance(name, torch.dtype) else None
+    found = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise InputError(f"torch_dtype={name!r} is no type of torch, such as 'float16'")
+    return found
+
+
+def max_length_of(options: ModelOptions) -> int | None:
+    """Most tokens of a text, the only thing in ``tokenizer_kwargs`` that has an effect."""
+    given = {**(options.get("tokenizer_kwargs") or {}), **(options.get("processor_kwargs") or {})}
+    most: int | None = known_keywords("tokenizer_kwargs", given, ("model_max_length",)).get("model_max_length")
+    return most

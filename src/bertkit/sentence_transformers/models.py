@@ -1,0 +1,10 @@
+"""``models`` of sentence-transformers: see :mod:`bertkit.habits.sentences.sentence_modules`."""
+
+from __future__ import annotations
+
+from bertkit.system.lazy_names import lazy_names
+
+_NAMES = {
+    "bertkit.habits.sentences.sentence_modules": "Dense LayerNorm Normalize Pooling Transformer",
+}
+__getattr__, __all__ = lazy_names(__name__, _NAMES, entry="models")

@@ -1,0 +1,8 @@
+"""``sparse_encoder.losses`` of sentence-transformers."""
+
+from __future__ import annotations
+
+from bertkit.system.lazy_names import lazy_names
+
+_NAMES = {"bertkit.habits.sentences.ranking_losses": "SparseMultipleNegativesRankingLoss SpladeLoss"}
+__getattr__, __all__ = lazy_names(__name__, _NAMES, entry="sparse_encoder.losses")

@@ -1,0 +1,209 @@
+/* Random encoders and batches: every variant beside the plain one, and wrong arguments, which must be refused.
+ *
+ *     fuzz SEED COUNT
+ *
+ * Buffers of results end at a page that nobody may touch. Prints what it did; a fault or a difference ends it with 1.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bertkit.h"
+
+static uint64_t state;
+
+static uint32_t drawn(uint32_t below) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (uint32_t)(state >> 32) % below;
+}
+
+static float number(void) { return ((float)drawn(1 << 20) / (1 << 20) - 0.5f) * 2.0f; }
+
+static float *numbers(size_t count, float scale) {
+    float *made = malloc(count * sizeof *made);
+    for (size_t i = 0; i < count; i++) made[i] = number() * scale;
+    return made;
+}
+
+/* Floats that end where a page begins that may not be touched. */
+static float *guarded(size_t count, void **base, size_t *size) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = count * sizeof(float);
+    *size = (bytes + page - 1) / page * page + page;
+    *base = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect((char *)*base + *size - page, page, PROT_NONE);
+    return (float *)((char *)*base + *size - page - bytes);
+}
+
+#define DONE(CALL) \
+    do { \
+        if (CALL) { \
+            printf("%s: %s\n", bertkit_status_name(error.status), error.text); \
+            exit(1); \
+        } \
+    } while (0)
+
+typedef struct {
+    bertkit_shape shape;
+    int kind;
+    float *weights[4], *biases[4], *scales, *norm[2];
+    int8_t *bytes[4];
+    int outliers[3];
+} Model;
+
+static int sizes_of(const Model *m, int which, int *inputs) {
+    const bertkit_shape *s = &m->shape;
+    int up = s->gated ? 2 * s->inner : s->inner;
+    int outputs[] = {3 * s->width, s->width, up, s->width};
+    *inputs = which == BERTKIT_DOWN ? s->inner : s->width;
+    return outputs[which];
+}
+
+static Model new_model(void) {
+    Model m = {{sizeof(bertkit_shape), 1 + (int)drawn(3), 1, NULL, 0, 1 + (int)drawn(4), 1 + (int)drawn(90), 1 + (int)drawn(3), 1e-6f, (int)drawn(2)}};
+    m.shape.width = m.shape.heads * (2 + 2 * (int)drawn(12));
+    m.shape.num_stored = m.shape.num_layers;
+    m.kind = (int[]){BERTKIT_F32, BERTKIT_F24, BERTKIT_F16, BERTKIT_I8}[drawn(4)];
+    int most = m.shape.width > m.shape.inner ? m.shape.width : m.shape.inner;
+    m.scales = numbers((size_t)3 * most + 64, 0.0f);
+    for (int i = 0; i < 3 * most + 64; i++) m.scales[i] = 0.02f;
+    for (int n = 0; n < 2; n++) m.norm[n] = numbers(m.shape.width, 1.0f);
+    for (int i = 0; i < 3; i++) m.outliers[i] = 0;
+    for (int which = 0; which < 4; which++) {
+        int inputs, outputs = sizes_of(&m, which, &inputs);
+        size_t count = (size_t)outputs * inputs;
+        m.weights[which] = numbers(count, 0.5f);
+        m.biases[which] = numbers(outputs, 0.3f);
+        m.bytes[which] = malloc(4 * count); /* as many bytes as any kind would read */
+        memset(m.bytes[which], 0, 4 * count);
+        for (size_t i = 0; i < count; i++) m.bytes[which][i] = (int8_t)((int)drawn(127) - 63);
+        if (m.kind == BERTKIT_F16)
+            for (size_t i = 0; i < count; i++) ((uint16_t *)m.weights[which])[i] = (uint16_t)(drawn(0x3c00) | drawn(2) << 15);
+    }
+    return m;
+}
+
+static void free_model(Model *m) {
+    for (int which = 0; which < 4; which++) free(m->weights[which]), free(m->biases[which]), free(m->bytes[which]);
+    free(m->scales), free(m->norm[0]), free(m->norm[1]);
+}
+
+static bertkit_matrix matrix_of(const Model *m, int which) {
+    bertkit_matrix made = {.struct_size = sizeof made, .kind = m->kind, .unit = 1.0f};
+    made.outputs = sizes_of(m, which, &made.inputs);
+    made.weights = m->kind == BERTKIT_I8 ? (void *)m->bytes[which] : (void *)m->weights[which];
+    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->scales, made.narrow = 1;
+    made.num_outliers = 1, made.outliers = m->outliers, made.outlier_weights = m->scales;
+    return made;
+}
+
+static bertkit_encoder *encoder_of(const Model *m, int variant) {
+    bertkit_error error;
+    bertkit_builder *builder = NULL;
+    bertkit_encoder *encoder = NULL;
+    DONE(bertkit_builder_new(&m->shape, variant, &builder, &error));
+    for (int layer = 0; layer < m->shape.num_stored; layer++) {
+        for (int which = 0; which < 4; which++) {
+            bertkit_matrix matrix = matrix_of(m, which);
+            DONE(bertkit_builder_set_matrix(builder, layer, which, &matrix, &error));
+        }
+        for (int n = 0; n < 2; n++) DONE(bertkit_builder_set_norm(builder, layer, n, m->norm[0], m->norm[1], &error));
+    }
+    DONE(bertkit_builder_seal(&builder, &encoder, &error));
+    return encoder;
+}
+
+/* Changes one argument; what is then passed must be refused or computed, and never fault. */
+static void spoil(void *structure, size_t size) {
+    uint32_t *words = structure;
+    static const uint32_t values[] = {0, 1, 0xffffffffu, 0x7fffffffu, 0x80000000u, 3, 1000};
+    words[drawn((uint32_t)(size / sizeof *words))] = values[drawn(7)];
+}
+
+static int refused;
+
+static void wrong_arguments(const Model *m) {
+    bertkit_error error;
+    bertkit_builder *builder = NULL;
+    bertkit_shape shape = m->shape;
+    spoil(&shape, offsetof(bertkit_shape, order));
+    shape.width = drawn(3) ? shape.width : (int)drawn(1 << 20);
+    if (bertkit_builder_new(&shape, (int)drawn(12) - 3, &builder, &error)) refused++;
+    bertkit_builder_free(builder);
+    builder = NULL;
+    if (bertkit_builder_new(&m->shape, -1, &builder, &error)) return;
+    bertkit_matrix matrix = matrix_of(m, drawn(4));
+    spoil(&matrix, offsetof(bertkit_matrix, weights));
+    if (!drawn(4)) matrix.weights = NULL;
+    if (bertkit_builder_set_matrix(builder, (int)drawn(5) - 1, drawn(6), &matrix, &error)) refused++;
+    if (bertkit_builder_set_norm(builder, (int)drawn(5) - 2, drawn(3), m->norm[0], drawn(2) ? m->norm[1] : NULL, &error)) refused++;
+    if (bertkit_builder_set_attention(builder, (int)drawn(4) - 1, (int)drawn(9) - 3, (int)drawn(5) - 2, 0, NULL, NULL, &error)) refused++;
+    bertkit_encoder *encoder = NULL;
+    if (bertkit_builder_seal(&builder, &encoder, &error)) refused++;
+    bertkit_builder_free(builder);
+    bertkit_encoder_free(encoder);
+}
+
+static double compare(const Model *m) {
+    bertkit_error error;
+    int32_t starts[6] = {0}, sequences = 1 + drawn(5), wanted[6], wanted_starts[6] = {0}, some = drawn(2);
+    for (int b = 0; b < sequences; b++) {
+        int length = (int)drawn(drawn(4) ? 9 : 140);
+        starts[b + 1] = starts[b] + length;
+        wanted_starts[b + 1] = wanted_starts[b] + (length > 0);
+        if (length) wanted[wanted_starts[b]] = starts[b] + (int)drawn(length);
+    }
+    int rows = starts[sequences], width = m->shape.width, results = some ? wanted_starts[sequences] : rows;
+    float *x = numbers((size_t)rows * width + 1, 1.0f), *known = NULL;
+    bertkit_batch batch = {sizeof batch, sequences, starts, x, some ? wanted : NULL, some ? wanted_starts : NULL, NULL};
+    double worst = 0.0;
+    for (int variant = bertkit_num_variants() - 1; variant >= 0; variant--) { /* the plain one is the last */
+        bertkit_variant_info info = {.struct_size = sizeof info};
+        DONE(bertkit_variant_info_of(variant, &info, &error));
+        if (!info.runs) continue;
+        bertkit_encoder *encoder = encoder_of(m, variant);
+        void *base;
+        size_t size;
+        float *result = guarded((size_t)results * width, &base, &size);
+        DONE(bertkit_encode(encoder, &batch, result, 1 + drawn(3), &error));
+        for (int i = 0; known && i < results * width; i++) {
+            double difference = fabs((double)result[i] - known[i]);
+            if (!(difference <= worst) && !(isnan(result[i]) && isnan(known[i]))) worst = difference;
+        }
+        bertkit_batch spoiled = batch;
+        spoil(&spoiled, offsetof(bertkit_batch, starts));
+        if (spoiled.num_sequences <= sequences && bertkit_encode(encoder, &spoiled, result, 1, &error)) refused++;
+        if (!known) {
+            known = malloc((size_t)results * width * sizeof *known + 1);
+            DONE(bertkit_encode(encoder, &batch, known, 1, &error));
+        }
+        munmap(base, size);
+        bertkit_encoder_free(encoder);
+    }
+    free(x), free(known);
+    return worst;
+}
+
+int main(int count, char **words) {
+    uint64_t seed = count > 1 ? strtoull(words[1], NULL, 10) : 1;
+    int rounds = count > 2 ? atoi(words[2]) : 100;
+    static const double tolerances[] = {2e-4, 2e-3, 2e-3, 0.0, 0.3};
+    double worst[5] = {0};
+    for (int round = 0; round < rounds; round++) {
+        state = (seed + round) * 0x9e3779b97f4a7c15u + 1;
+        Model m = new_model();
+        wrong_arguments(&m);
+        double difference = compare(&m);
+        if (difference > worst[m.kind]) worst[m.kind] = difference;
+        free_model(&m);
+        if (difference > tolerances[m.kind]) {
+            printf("seed %llu: kind %d differs by %g\n", (unsigned long long)(seed + round), m.kind, difference);
+            return 1;
+        }
+    }
+    printf("%d encoders, %d wrong arguments refused; largest differences: F32 %.2g, F24 %.2g, F16 %.2g, I8 %.2g\n", rounds,
+           refused, worst[0], worst[1], worst[2], worst[4]);
+    return 0;
+}
