@@ -120,7 +120,7 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
         "xml.docx": (docx_bytes("<w:p>"), "XML is damaged"),
         "empty.docx": (docx_bytes(""), "it has no text"),
         "junk.txt": (b"a\x00b" * 20, "control characters"),
-        "latin.md": ("Füße".encode("latin-1"), "not UTF-8"),
+        "latin.md": (b"F\xfc\x81e", "not UTF-8"),
         "blank.txt": (b" \n\n ", "it has no text"),
         "scripts.html": (b"<script>x</script>", "it has no text"),
         "junk.eml": (b"no mail at all", "none of the headers"),
