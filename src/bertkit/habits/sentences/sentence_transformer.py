@@ -212,8 +212,8 @@ class SentenceTransformer:
             progress=options.get("show_progress_bar"),
         )
         if isinstance(texts, str):
-            return torch.from_numpy(np.asarray(found))
-        return [torch.from_numpy(np.asarray(each)) for each in found]
+            return torch.from_numpy(np.asarray(found[0]))
+        return [torch.from_numpy(np.asarray(each[0])) for each in found]
 
     def encode_query(self, inputs: str | Iterable[str] | None = None, **options: Unpack[EncodeOptions]) -> Found:
         """:meth:`encode` of what is searched for: with the prompt ``"query"``, unless the options have another."""
