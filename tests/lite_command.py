@@ -17,7 +17,8 @@ from types import ModuleType
 
 #: What ``bertkit`` requires and ``bertkit-lite`` does not, by the names of the imports; pandas comes with others.
 ABSENT = set(
-    "torch pyarrow scipy sklearn threadpoolctl nupunkt mwparserfromhell charset_normalizer onnx onnxscript pandas".split()
+    "torch pyarrow scipy sklearn threadpoolctl nupunkt mwparserfromhell charset_normalizer "
+    "onnx onnxscript pandas".split()
 )
 
 
