@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from bertkit.errors import InputError, did_you_mean
 
@@ -75,6 +75,15 @@ def refuse_others(entry: str, given: Mapping[str, object], known: Iterable[str] 
     for name, value in given.items():
         if name not in known and not has_no_effect(entry, name, value):
             raise InputError(f"{entry} has no argument {name!r}{remedy(entry, name, known)}")
+
+
+def saving_folder(folder: str | Path | None, given: dict[str, Any]) -> str | Path:
+    """The folder of ``save_pretrained``, also as ``save_directory=``; InputError for keywords without a meaning."""
+    chosen: str | Path | None = given.pop("save_directory", folder)
+    refuse_others("save_pretrained", given, ("folder", "save_directory"))
+    if chosen is None:
+        raise InputError("save_pretrained needs a folder: save_pretrained('FOLDER')")
+    return chosen
 
 
 def no_attribute(owner: object, entry: str, name: str, more: Iterable[str] = ()) -> AttributeError:
