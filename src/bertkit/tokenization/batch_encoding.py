@@ -198,6 +198,11 @@ class BatchEncoding(dict[str, Any]):
                 self[key] = value.to(device, non_blocking=non_blocking)
         return self
 
+    def take_first_row(self) -> None:
+        """Leave the columns of the only row, in place: what a call with a single text returns."""
+        for key, rows in self.items():
+            self[key] = rows[0] if isinstance(rows[0], list) else rows
+
     def convert_to_tensors(self, tensor_type: str | None) -> Self:
         """Turn each column into an int64 array ``(B, S)``, in place.
 

@@ -34,6 +34,9 @@ from bertkit.tokenization.own_tokens import OwnTokens
 from bertkit.tokenization.templates import Template, assemble, kept_lengths
 from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable
 
+#: What a call returns beside ``input_ids``, in this order, if it is asked for.
+_COLUMNS = ("token_type_ids", "attention_mask", "special_tokens_mask", "offset_mapping", "length")
+
 
 class PreTrainedTokenizer(OwnTokens):
     """What :class:`~bertkit.tokenization.BertTokenizer` and its relatives share: the call, bulk encoding, padding.
@@ -211,12 +214,9 @@ class PreTrainedTokenizer(OwnTokens):
         Raises:
             InputError: wrong arguments; rows that cannot be truncated as asked, or stacked into one tensor.
         """
-        refuse_others("tokenizer()", ignored, list(signature(PreTrainedTokenizer.__call__).parameters)[1:-1])
-        if text_target is not None:
-            found = self(text_target, padding=padding, truncation=truncation, max_length=max_length)
-            if text is None:
-                return found.convert_to_tensors(return_tensors)
-        texts = parse_texts(text, text_pair, words=is_split_into_words)
+        if ignored:
+            refuse_others("tokenizer()", ignored, list(signature(PreTrainedTokenizer.__call__).parameters)[1:-1])
+        texts = parse_texts(text_target if text is None else text, text_pair, words=is_split_into_words)
         self._check_words(is_split_into_words)
         asked = request(
             self,
@@ -230,22 +230,17 @@ class PreTrainedTokenizer(OwnTokens):
             words=is_split_into_words,
             windows=return_overflowing_tokens,
         )
-        types = return_token_type_ids
-        wanted = {
-            "input_ids": True,
-            "token_type_ids": "token_type_ids" in self.model_input_names if types is None else types,
-            "attention_mask": return_attention_mask is not False,
-            "special_tokens_mask": return_special_tokens_mask,
-            "offset_mapping": return_offsets_mapping,
-            "length": return_length,
-        }
-        result = self._encoded(texts, asked, [name for name, want in wanted.items() if want])
+        types = "token_type_ids" in self.model_input_names if return_token_type_ids is None else return_token_type_ids
+        others = (types, return_attention_mask is not False, return_special_tokens_mask, return_offsets_mapping)
+        names = ["input_ids", *(name for name, want in zip(_COLUMNS, (*others, return_length), strict=True) if want)]
+        result = self._encoded(texts, asked, names)
         if not (texts.batched or return_tensors or return_overflowing_tokens):
-            for key, rows in result.items():
-                result[key] = rows[0] if isinstance(rows[0], list) else rows
-        if text_target is not None:
-            result["labels"] = found["input_ids"]
-        return result.convert_to_tensors(return_tensors)
+            result.take_first_row()
+        result.convert_to_tensors(return_tensors)
+        if text is not None and text_target is not None:
+            cut = {"padding": padding, "truncation": truncation, "max_length": max_length}
+            result["labels"] = self(text_target, **cut, return_tensors=return_tensors)["input_ids"]
+        return result
 
     def _encoded(self, texts: Texts, asked: Request, names: Sequence[str]) -> BatchEncoding:
         """The columns ``names``, from the fast path unless offsets, words or windows are asked for."""

@@ -283,6 +283,8 @@ def test_texts_to_write(classifier: Path) -> None:
         text_target=TEXTS[::-1], padding=True)["input_ids"]  # fmt: skip
     with pytest.raises(InputError, match="no argument 'pad_to_max_length'; write padding='max_length'"):
         tokenizer("a", pad_to_max_length=True)
+    one = tokenizer("a film", text_target="bad", return_tensors="pt")
+    assert (one["input_ids"].shape, one["labels"].shape) == ((1, 4), (1, 3))
     assert dict(tokenizer("a", verbose=False)) == dict(tokenizer("a"))
 
 
