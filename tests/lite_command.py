@@ -16,7 +16,10 @@ from io import BytesIO, TextIOWrapper
 from types import ModuleType
 
 #: What ``bertkit`` requires and ``bertkit-lite`` does not, by the names of the imports; pandas comes with others.
-ABSENT = set("torch pyarrow scipy sklearn threadpoolctl nupunkt mwparserfromhell onnx onnxscript pandas".split())
+ABSENT = set(
+    "torch pyarrow scipy sklearn threadpoolctl nupunkt mwparserfromhell charset_normalizer "
+    "onnx onnxscript pandas".split()
+)
 
 
 class LiteFinder(PathFinder):

@@ -95,7 +95,9 @@ def require(module: str, *, extra: str | None, needed_for: str) -> ModuleType:
 
 
 #: What the distribution ``bertkit`` requires and ``bertkit-lite`` does without, by the names of the imports.
-NOT_IN_LITE = frozenset({"torch", "pyarrow", "scipy", "sklearn", "threadpoolctl", "nupunkt", "mwparserfromhell"})
+NOT_IN_LITE = frozenset(
+    {"torch", "pyarrow", "scipy", "sklearn", "threadpoolctl", "nupunkt", "mwparserfromhell", "charset_normalizer"}
+)
 
 
 @contextmanager

@@ -46,9 +46,9 @@ def test_a_folder_of_documents_is_searched_evaluated_and_updated(
     assert code == 0, err
     report = json.loads(out)
     assert (report["questions"], report["texts"], report["unit"]) == (6, 8, "document")
-    for name in ("vectors", "both, 0.75 vectors"):
+    for name in ("vectors", "both, 0.8 vectors"):
         assert report["searches"][name]["hit@1"]["mean"] == 1.0
-    assert "queries of index now go by: both, 0.75 vectors" in err  # of equal ones the present one
+    assert "queries of index now go by: both, 0.8 vectors" in err  # of equal ones the present one
 
     (tmp_path / "docs" / "garden.txt").write_text("Roses are cut back in spring.\n", encoding="utf-8")
     (tmp_path / "docs" / "office.docx").unlink()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from bertkit.cli import main
@@ -87,7 +88,7 @@ def test_the_tour_runs(tmp_path):
     said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
     assert all(block in said for language, block in BLOCKS if language == "text")
     assert "['delivery']" in said
-    classified, untrained, searched, tagged, inside, pretrained = printed
+    classified, untrained, searched, _, tagged, inside, pretrained = printed
     assert inside.startswith("billing (predicted)")
     assert {"why.html", "layers.json", "curves.html", "map.html", "attention.html"} <= {
         p.name for p in tmp_path.iterdir()
@@ -104,7 +105,10 @@ def test_the_tour_runs(tmp_path):
     topics = {word for line in re.findall(r"(?m)^  \d  .*", searched) for word in line.split("  ")[-1].split(", ")}
     assert {"password", "invoice", "payment"} <= topics
     assert not {"it", "how", "since", "has", "the", "you", "to", "was", "not"} & topics
-    assert "requests.csv:22, requests.csv:24" in searched
+    assert re.search(r"group \d+: 2 texts\n  1\.0000\trequests\.csv:22\t.*\n  0\.\d{4}\trequests\.csv:24\t", searched)
+    _, *rows = openpyxl.load_workbook(tmp_path / "labelled.xlsx").active.iter_rows(values_only=True)
+    assert [row[1] for row in rows] == ["delivery", "billing", "login"]
+    assert (tmp_path / "clusters.csv").read_bytes().startswith(b"\xef\xbb\xbftext;")
     assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
     assert "unigram_entropy" in pretrained
     assert "masked_lm_loss" in pretrained

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from bertkit import BartModel, BertClassifier, pipeline
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, ConfigError
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -127,7 +127,7 @@ def test_a_scikit_learn_classifier(start: Path, data: Path, tmp_path: Path) -> N
         list(texts), np.array(labels)
     )
     assert frozen.score(list(new), np.array(gold)) > 0.7
-    with pytest.raises(InputError, match="has no option pooling; only classifiers on encoders have"):
+    with pytest.raises(ConfigError, match="pooling is not for a bart: its classifier reads the last token"):
         BertClassifier(start, pooling="mean").fit(list(texts), np.array(labels))
 
 

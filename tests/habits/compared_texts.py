@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
 
 import numpy as np
 
 from finetune_data import BAD, GOOD, OTHER
-
-
-class Dataset:
-    """A table with the interface of ``datasets.Dataset`` that is used to read one; that library is not installed."""
-
-    def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        self._columns = {name: list(values) for name, values in columns.items()}
-
-    @classmethod
-    def from_dict(cls, columns: Mapping[str, Sequence[Any]]) -> Self:
-        return cls(columns)
-
-    @property
-    def column_names(self) -> list[str]:
-        return list(self._columns)
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
-
-    def __getitem__(self, key: str | int) -> Any:
-        if isinstance(key, str):
-            return self._columns[key]
-        if not -len(self) <= key < len(self):
-            raise IndexError(key)
-        return {name: values[key] for name, values in self._columns.items()}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[number] for number in range(len(self)))
 
 
 def _text(generator: np.random.Generator, words: Sequence[str]) -> str:

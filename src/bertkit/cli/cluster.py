@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -136,11 +136,9 @@ def clustered(
     found = cluster_texts(rows.texts, vectors, **asdict(clusters), seed=common.seed)
     if not words:
         return rows, found
-    from bertkit.inference.retrieval.topic_words import words_of_classes
+    from bertkit.inference.retrieval.grouped_texts import with_words
 
-    listed = words_of_classes(rows.texts, vectors, found.assigned, lambda texts: encoder.encode(texts).vectors, words)
-    named = [replace(each, words=own) for each, own in zip(found.clusters, listed, strict=True)]
-    return rows, replace(found, clusters=named)
+    return rows, with_words(found, rows.texts, vectors, encoder, words)
 
 
 def finish(rows: TextRows, found: Clustering, results: ResultFile, common: Computing) -> None:

@@ -131,14 +131,13 @@ def histogram(values: Floats, threshold: float) -> list[str]:
     """Lines of a histogram of cosines, with the bin of the threshold marked."""
     import numpy as np
 
-    lowest, highest = (int(np.floor(np.round(value / BIN, 6))) for value in (values.min(), values.max()))
-    bins = np.clip(np.floor(np.round(values / BIN, 6)).astype(int), lowest, round(1 / BIN) - 1)
-    numbers = range(min(lowest, round(1 / BIN) - 1), min(highest, round(1 / BIN) - 1) + 1)
-    counts = [int((bins == number).sum()) for number in numbers]
+    bins = np.minimum(np.floor(np.round(np.append(values, threshold) / BIN, 6)).astype(int), round(1 / BIN) - 1)
+    numbers = range(int(bins[:-1].min()), int(bins[:-1].max()) + 1)
+    counts = [int((bins[:-1] == number).sum()) for number in numbers]
     table = []
     for number, count in zip(numbers, counts, strict=True):
         bar = "#" * -(-BAR * count // max(counts))
-        mark = " < threshold" if number * BIN <= threshold < (number + 1) * BIN else ""
+        mark = " < threshold" if number == bins[-1] else ""
         table.append([f"{number * BIN:.2f} to {(number + 1) * BIN:.2f}", f"{count:,}", bar + mark])
     return aligned(table)
 

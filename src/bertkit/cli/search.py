@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,8 @@ from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.document_texts import DocumentTexts
+    from bertkit.inference.retrieval.hits import Hit
     from bertkit.inference.retrieval.index_writer import Located
-    from bertkit.inference.retrieval.search_index import Hit
     from bertkit.inference.retrieval.text_vectors import TextEncoder
 
 Action = Literal["build", "add", "update", "delete", "query", "evaluate", "info"]
@@ -101,7 +101,7 @@ def search(
     columns: IndexColumns = IndexColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Search texts by meaning, in an index on disk.
+    r"""Search texts by meaning, in an index on disk.
 
     build makes a new index from folders and patterns of documents (.txt .md .html
     .docx .pdf .eml), cut into passages; from tables; or from files with one text per
@@ -120,7 +120,8 @@ def search(
         bertkit search query index --out found.xlsx "Refunds?" "Opening hours?"
         bertkit search update index manuals/
         bertkit search evaluate index questions.csv --relevant document --set
-        bertkit search build faq faq.csv --text question --show answer -m bertkit-tiny-en
+        bertkit search build faq faq.csv --text question --show answer \
+            --model bertkit-tiny-en
     """
     _refuse(action, text, (building, querying, evaluating, columns))
     if action != "query" and results != ResultFile():
@@ -129,33 +130,49 @@ def search(
     common.begin()
     if action == "info":
         _info(index, common)
-        return
-    if action == "evaluate":
+    elif action == "evaluate":
         from bertkit.cli.search_questions import evaluate_index
 
         evaluate_index(index, text[0], model, querying.top_k, columns, evaluating, common, truncate=truncate)
-        return
-    if action != "query":
+    elif action != "query":
         _change(action, index, text, model, building, columns, common, truncate=truncate)
-        return
+    else:
+        given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
+        found = _found(index, given, model, querying, common, truncate=truncate)
+        if to_rows:
+            results.write_lists(((row_with(query=query), _cells(hits)) for query, hits in found), "hits", {}, common)
+        else:
+            _show(found, common)
+
+
+def _found(
+    index: Path, given: Iterable[str], model: str | None, querying: Querying, common: Computing, *, truncate: bool
+) -> list[tuple[str, Sequence[Hit]]]:
+    """Queries, each with its hits."""
     from bertkit.inference.retrieval.search_index import SearchIndex
 
     opened = SearchIndex(index, model, device=common.device, **common.engine)
-    given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
     queries = list(given)
     with located(given):
         by = "both" if querying.hybrid else querying.by
         found = opened.search(queries, querying.top_k, by=by, truncate=truncate)
-    if to_rows:
-        ranked = ([{"rank": rank, **hit.to_dict()} for rank, hit in enumerate(hits, start=1)] for hits in found)
-        listed = ((row_with(query=query), hits) for query, hits in zip(queries, ranked, strict=True))
-        results.write_lists(listed, "hits", {}, common)
-        return
-    for query, hits in zip(queries, found, strict=True):
+    return list(zip(queries, found, strict=True))
+
+
+def _cells(hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """Hits as the cells of rows; a column of their table may be called rank."""
+    from bertkit.inference.row_files import own_name
+
+    facts = [hit.to_dict() for hit in hits]
+    return [{own_name("rank", each): rank, **each} for rank, each in enumerate(facts, start=1)]
+
+
+def _show(found: list[tuple[str, Sequence[Hit]]], common: Computing) -> None:
+    for query, hits in found:
         if common.json:
             write_json({"query": query, "hits": [hit.to_dict() for hit in hits]})
             continue
-        if len(queries) > 1:
+        if len(found) > 1:
             write_line(one_line(query))
         for hit in hits:
             write_line(_shown(hit))
@@ -237,10 +254,10 @@ def _change(
     *,
     truncate: bool,
 ) -> None:
+    from bertkit.inference.retrieval.index_encoder import open_encoder
     from bertkit.inference.retrieval.index_files import read_manifest
     from bertkit.inference.retrieval.index_writer import IndexWriter
     from bertkit.inference.retrieval.passages import Cutter
-    from bertkit.inference.retrieval.search_index import open_encoder
     from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name
     from bertkit.tasks.reading.lines import check_file
 

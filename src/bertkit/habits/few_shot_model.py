@@ -244,7 +244,9 @@ class SetFitModel:
         """
         texts, _ = [inputs] if isinstance(inputs, str) else list(inputs), self._classes
         function, scaled = sigmoid if self._several else softmax, False
-        if self._trained is not None:
+        if not texts:
+            logits = np.zeros((0, len(self._classes)))
+        elif self._trained is not None:
             with quiet(not show_progress_bar):
                 engine = InferenceEngine.for_scoring(self._trained.model)
                 logits = text_logits(engine, self._features(texts, self._trained.config)).astype(np.float64)

@@ -71,6 +71,7 @@ class TrainingArguments(Arguments):
     logging_first_step: bool = True
     save_strategy: str = "steps"
     load_best_model_at_end: bool = False
+    metric_for_best_model: Any = "embedding_loss"
 
     def __init__(self, output_dir: str | None = None, **given: Any) -> None:
         self.given = given

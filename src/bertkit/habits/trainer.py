@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -36,8 +37,9 @@ from bertkit.optim import Schedule, adamw, parameter_groups
 from bertkit.system.console import quiet
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import EpochPlan, WholeSteps
-from bertkit.training.trainer.callbacks import AnyTrainer
+from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.trackers import MLflowCallback, TensorBoardCallback
 
 #: Tasks of ``finetune`` by the end of a model's name.
 TASKS = {"TokenClassification": "ner", "QuestionAnswering": "squad", "MultipleChoice": "swag"}
@@ -159,7 +161,7 @@ class Trainer(SavingTrainer):
             self.resume(trainer, resume_from_checkpoint)
         followed, began, first = Followed(self), time.monotonic(), trainer.at.step
         with quiet(bool(args.disable_tqdm)):
-            run_trainer(trainer, RunOptions(callbacks=(followed,)))
+            run_trainer(trainer, RunOptions(callbacks=(followed, *_trackers(args))))
         if args.load_best_model_at_end:
             trainer.restore_best()
         self.model.eval()
@@ -259,16 +261,25 @@ class Trainer(SavingTrainer):
         check()
         if not self.control.should_evaluate:  # a callback said so
             return {_BEST: -math.inf}
-        metrics = self.evaluate()
+        metrics = {name: value for name, value in self.evaluate().items() if isinstance(value, int | float)}
         if self.args.metric_for_best_model is None:
-            return {}
+            return metrics
         name = named_metric(self.args.metric_for_best_model)
         if name not in metrics:
             raise ConfigError(f"metric_for_best_model={name!r} is not among the scores {', '.join(metrics)}")
         value, state, sign = metrics[name], self.state, 1 if self.args.greater_is_better else -1
         if state.best_metric is None or sign * value > sign * state.best_metric:
             state.best_metric, state.best_global_step = value, state.global_step
-        return {_BEST: sign * value}
+        return {**metrics, _BEST: sign * value}
+
+
+def _trackers(args: TrainingArguments) -> list[Callback]:
+    """What writes the log elsewhere; a MissingExtraError if that is not installed."""
+    known: dict[str, Callable[[], Callback]] = {
+        "tensorboard": lambda: TensorBoardCallback(args.logging_dir or Path(str(args.output_dir)) / "runs"),
+        "mlflow": lambda: MLflowCallback(run_name=args.run_name),
+    }
+    return [known[name]() for name in args.reports]
 
 
 def _parted(inputs: Mapping[str, Any], model: HeadModel) -> tuple[dict[str, Any], dict[str, Any]]:

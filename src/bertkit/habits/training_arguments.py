@@ -21,8 +21,8 @@ STRATEGIES = ("no", "steps", "epoch")
 SAMPLING = ("random", "sequential", "group_by_length")
 #: Optimizers by the names of ``optim``: all are AdamW.
 ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")
-#: Reports that the training does not send by itself, accepted as "to nowhere".
-NOWHERE: tuple[Any, ...] = (None, "none", "all", [], ["none"], ["all"])
+#: What reports go to; ``none`` and ``all``, of what is installed, are to nowhere.
+TRACKERS = ("tensorboard", "mlflow")
 
 
 @dataclass(init=False)
@@ -147,6 +147,7 @@ class TrainingArguments(Arguments):
     label_names: list[str] | None = None
     prediction_loss_only: bool = False
     report_to: Any = "none"
+    logging_dir: str | None = None
     run_name: str | None = None
     resume_from_checkpoint: str | bool | None = None
     do_train: bool = False
@@ -195,11 +196,10 @@ class TrainingArguments(Arguments):
                 "push_to_hub=True: a training uploads nothing here; leave it out, and write "
                 "trainer.model.push_to_hub('NAME') after it"
             )
-        reports = [self.report_to] if isinstance(self.report_to, str) else self.report_to
-        if self.report_to not in NOWHERE and (other := [name for name in reports if name not in ("none", "all")]):
+        if other := [name for name in self.reports if name not in TRACKERS]:
             raise self.refuse(
-                f"report_to={self.report_to!r}: write report_to='none', and a TrainerCallback whose on_log(..., logs) "
-                f"passes them to {other[0]}"
+                f"report_to={self.report_to!r}: it is tensorboard, mlflow or none; write report_to='none', and a "
+                f"TrainerCallback whose on_log(..., logs) passes them to {other[0]}"
             )
         differ = self.eval_strategy == "no" or self.save_strategy not in (self.eval_strategy, "best")
         if self.load_best_model_at_end and differ:
@@ -227,6 +227,12 @@ class TrainingArguments(Arguments):
     def eval_batch_size(self) -> int:
         """Rows of a forward pass of an evaluation."""
         return self.per_device_eval_batch_size
+
+    @property
+    def reports(self) -> list[str]:
+        """What is reported to, without ``none`` and ``all``."""
+        given = [self.report_to] if isinstance(self.report_to, str) else list(self.report_to or ())
+        return [name for name in given if name not in ("none", "all")]
 
     @property
     def device(self) -> torch.device:
@@ -269,6 +275,7 @@ _OURS = {
     "max_grad_norm": "max_grad_norm",
     "seed": "seed",
     "metric_for_best_model": "metric_for_best",
+    "max_steps": "max_steps",
 }
 
 
@@ -278,6 +285,8 @@ def our_words(given: Mapping[str, Any], *, task: str = "csv", model: str = "MODE
     for name, ours in _OURS.items():
         if (value := given.get(name)) is not None and value != getattr(TrainingArguments, name, None):
             settings[ours] = max(1, round(value)) if ours == "epochs" else value
+    if settings.get("max_steps", -1) > 0:  # which counts, not the epochs
+        settings.pop("epochs", None)
     best = str(settings.pop("metric_for_best", "loss")).removeprefix("eval_")
     if best != "loss":  # of equal scores ours takes the one with the lower loss
         settings["metric_for_best"] = best

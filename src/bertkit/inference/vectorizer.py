@@ -30,7 +30,7 @@ class BertVectorizer(NamedParameters, ClassNamePrefixFeaturesOutMixin, Transform
 
     It takes the place of ``TfidfVectorizer`` in a ``Pipeline``, ``FeatureUnion`` or ``ColumnTransformer`` (which gives
     it a column by name, ``("text", BertVectorizer(), "review")``), and stands before UMAP, KMeans or any classifier.
-    BERTopic and other tools that ask for an object with ``encode`` take it as it is.
+    Tools that ask for an object with ``encode`` take it as it is, BERTopic takes ``make_pipeline(BertVectorizer())``.
 
     It learns nothing from texts: ``fit`` loads the model, and ``transform`` works without it. A pickle holds the name
     of the model and not its weights, so a model in a folder must still be there when it is read.
@@ -43,6 +43,7 @@ class BertVectorizer(NamedParameters, ClassNamePrefixFeaturesOutMixin, Transform
         dimensions: keep only so many numbers of each vector, of models trained for it; None: as the model says.
         prompt: put before each text; None: the model's own, where it has one.
         max_length: word pieces after which a text is cut; None: as the model says. A warning says how many were.
+        batch_size: has no effect: batches are formed by number of tokens, and no vector depends on its batch.
         device: see :func:`bertkit.pipeline`; None takes a GPU where there is one.
         precision: of the products; see :func:`bertkit.pipeline`.
         verbose: show progress.
@@ -61,6 +62,7 @@ class BertVectorizer(NamedParameters, ClassNamePrefixFeaturesOutMixin, Transform
         dimensions: int | None = None,
         prompt: str | None = None,
         max_length: int | None = None,
+        batch_size: int | None = None,
         device: Device = None,
         precision: Precision = "auto",
         verbose: bool = False,
@@ -71,6 +73,7 @@ class BertVectorizer(NamedParameters, ClassNamePrefixFeaturesOutMixin, Transform
         self.dimensions = dimensions
         self.prompt = prompt
         self.max_length = max_length
+        self.batch_size = batch_size
         self.device = device
         self.precision = precision
         self.verbose = verbose

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bertkit.ragged import Floats, Ints
 
 #: How much the scores of vectors count where nothing is said; words count the rest.
-SHARE = 0.75
+SHARE = 0.8
 
 
 def standardized(scores_QN: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

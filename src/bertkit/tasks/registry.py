@@ -40,7 +40,9 @@ KINDS: dict[str, Kind] = {
         "bertkit.tasks.text", "Text", _TEXTS, {"csv": "a table of your own: texts, and a label or score each"}
     ),
     "span": Kind("bertkit.tasks.spans", "Span", {"squad": "task:SQUAD", "squad2": "task:SQUAD2"}),
-    "token": Kind("bertkit.tasks.tokens", "Token", {}, {"ner": "names and other entities in files of words and tags"}),
+    "token": Kind(
+        "bertkit.tasks.tokens", "Token", {}, {"ner": "names and other entities, tagged by words or by characters"}
+    ),
     "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
     "rerank": Kind("bertkit.tasks.rerank", "Rerank", {"rerank": "task:RERANK"}),
     "seq2seq": Kind("bertkit.tasks.seq2seq", "Seq2Seq", {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"}),

@@ -415,6 +415,7 @@ COUNTS = {
     "label f --labels a,b --out o": "every-",
     "prepare c --tokenizer t --out o": "workers",
     "rerank q d --model m": "top_k",
+    "search build i f --model m": "passage_tokens passage_overlap-",
     "search query i q": "top_k",
     "evaluate csv --data d --model m": "min_rows",
     "export m --out o": "opset",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from bertkit import (
     BertModel,
 )
 from bertkit.cli import main
+from bertkit.cli.duplicates import histogram
 from pipeline_helpers import Command, save_tiny
 
 #: Ids with zeros in front, text that looks like a formula, and a column with the name of one of ours.
@@ -289,3 +291,14 @@ def test_groups_of_duplicates_have_their_lines_ids_and_columns(models: Any, comm
 def test_predict_prints_ids_without_a_file(models: Any, command: Command) -> None:
     _, shown, _ = command("predict", "in.csv", "--model", models(BertForSequenceClassification, num_labels=2))
     assert [line.split("\t")[2] for line in shown.splitlines()] == ["007", "008", "009"]
+
+
+def test_a_histogram_counts_every_value_and_marks_the_bin_of_the_threshold() -> None:
+    lines = histogram(np.array([0.6, 0.61, 0.72, 1.0, 1.0], np.float32), 0.7)
+    bins = [re.match(r"(\d\.\d\d) to (\d\.\d\d) +(\d+)", line) for line in lines]
+    found = {match[1]: int(match[3]) for match in bins if match is not None}
+    assert found == {"0.60": 2, "0.65": 0, "0.70": 1, "0.75": 0, "0.80": 0, "0.85": 0, "0.90": 0, "0.95": 2}
+    assert [line[:4] for line in lines if line.endswith("< threshold")] == ["0.70"]
+    for lowest in range(1, 20):  # also where products of 0.05 are not exact
+        (marked,) = [line for line in histogram(np.linspace(0, 1, 50), lowest / 20) if "<" in line]
+        assert marked.startswith(f"{lowest / 20:.2f} to")

@@ -108,6 +108,12 @@ def test_a_text_may_have_several_labels(start: Path, tmp_path: Path) -> None:
         trained(start, {"text": TEXTS, "label": labels})
 
 
+def test_no_texts_have_no_labels(start: Path) -> None:
+    model = trained(start, labels=["no", "yes"])
+    assert model.predict([]) == []
+    assert model.predict_proba([]).shape == (0, 2)
+
+
 def test_a_second_training_goes_on_with_the_encoder(start: Path) -> None:
     model = trained(start)
     before = np.asarray(model.encode(TEXTS))

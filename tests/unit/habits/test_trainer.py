@@ -344,6 +344,7 @@ def scores(falling: list[float]) -> Any:
     return lambda given: {"made": next(left)}
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_best_checkpoint_as_in_transformers(tmp_path: Path) -> None:
     given = [0.1, 0.5, 0.4, 0.5, 0.2, 0.9]
     found = []
@@ -414,6 +415,9 @@ def test_the_same_training_is_said_in_our_words() -> None:
     command = str(told.value).partition("command line: ")[2].split()
     assert command[:3] == ["bertkit", "finetune", "csv"]
     assert command[command.index("--out") + 1] == "runs/x"
+    with pytest.raises(ConfigError, match=r"FinetuneConfig\(max_steps=40\).*--max-steps 40$"):
+        TrainingArguments("runs/x", max_steps=40, num_train_epochs=9, deepspeed="ds.json")
+    assert FinetuneConfig(max_steps=40).max_steps == 40
 
 
 def test_commands_take_the_options_that_are_named() -> None:
@@ -562,3 +566,17 @@ def test_a_training_that_is_refused_names_the_task_of_the_model(tmp_path: Path) 
     assert len(list(Trainer(model, train_dataset=padded(tmp_path / "start")).get_train_dataloader())) == 2
     with pytest.raises(AttributeError, match=r"--search 20"):
         trainer.hyperparameter_search()
+
+
+def test_losses_and_scores_are_reported_to_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    rows = texts_of(start(tmp_path, BertForSequenceClassification))
+    trainer = trained(
+        bertkit, "AutoModelForSequenceClassification", tmp_path, rows, eval_strategy="epoch", report_to="tensorboard",
+        logging_dir=str(tmp_path / "board"),
+    )  # fmt: skip
+    (folder,) = {each.parent for each in (tmp_path / "board").rglob("events*")}
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    for tag, name in (("training/loss", "loss"), ("held-out/eval_loss", "eval_loss")):
+        assert [each.value for each in events.Scalars(tag)] == pytest.approx(values(trainer, name), rel=1e-5)

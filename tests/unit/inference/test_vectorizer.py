@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from bertkit import BertVectorizer, SentenceEncoder
 from bertkit.errors import CheckpointError, ConfigError, InputError
@@ -47,6 +49,13 @@ def test_pairs_are_read_together(folder: str) -> None:
     expected = np.stack(SentenceEncoder(folder).pipeline([list(pair) for pair in pairs], pooling="model"))
     np.testing.assert_array_equal(found, expected)
     assert found.shape == (2, 32)
+
+
+def test_a_pipeline_of_it_alone_is_fitted_as_it_is_made(folder: str) -> None:
+    """BERTopic takes a pipeline, and calls ``transform`` of a fitted one."""
+    pipe = make_pipeline(BertVectorizer(folder, batch_size=2))
+    check_is_fitted(pipe)
+    np.testing.assert_array_equal(pipe.transform(TEXTS), BertVectorizer(folder).transform(TEXTS))
 
 
 def test_normalized_embeddings_have_length_1(folder: str) -> None:

@@ -7,7 +7,7 @@ import pickle
 import re
 
 from bertkit.inference.pipeline_results import Entities, FoundAnswer, Ranked
-from bertkit.inference.retrieval.search_index import Hit, Hits
+from bertkit.inference.retrieval.hits import Hit, Hits
 from bertkit.visualize.html_text import AROUND, MOST_TEXTS, Mark, MarkedTexts, marked_text
 
 

@@ -169,7 +169,7 @@ def paraphrase_mining(model: SentenceTransformer, sentences: Sequence[str], **op
     """The most similar pairs of texts, ``[[score, number, number], ...]``, best first.
 
     ``options``: those of :func:`paraphrase_mining_embeddings` and of ``model.encode``. ``bertkit.find_duplicates``
-    compares every pair, and finds equal texts first.
+    puts all that are alike into groups.
     """
     names = ("query_chunk_size", "corpus_chunk_size", "max_pairs", "top_k", "score_function")
     own = {name: options.pop(name) for name in names if name in options}

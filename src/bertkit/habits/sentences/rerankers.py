@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from bertkit.checkpoints.cross_encoder import ACTIVATIONS, check_cross_encoder
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import config_path
 from bertkit.errors import InputError, counted
-from bertkit.habit_table import remedy
+from bertkit.habit_table import no_attribute
 from bertkit.habits.keywords import known_keywords
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.text_classification import TextClassificationPipeline
@@ -220,9 +220,8 @@ class CrossEncoder:
         one = self.num_labels == 1 if saved is None else ACTIVATIONS[saved] == "sigmoid"
         return torch.nn.Sigmoid() if one else torch.nn.Identity()
 
-    def __getattr__(self, name: str) -> Any:
-        near = remedy("CrossEncoder", name, dir(type(self)))
-        raise AttributeError(f"CrossEncoder has no attribute {name!r}{near}")
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, "CrossEncoder.", name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pipe!r})"

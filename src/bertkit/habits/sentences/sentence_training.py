@@ -47,24 +47,22 @@ class TrainingPlan:
     settings: Mapping[str, Any] | None = None
     prompts: tuple[str, str] = ("", "")
 
-    def of_rows(self, num_rows: int) -> tuple[FinetuneConfig, int | None]:
-        """The settings for so many rows, and the step after which the training ends, where no epoch ends there."""
+    def of_rows(self, num_rows: int) -> FinetuneConfig:
+        """The settings for so many rows."""
         settings = dict(self.settings or {})
         per_epoch = math.ceil(num_rows / (self.batch_size * settings.get("accumulation", 1)))
         steps = self.max_steps if self.max_steps > 0 else math.ceil(self.epochs * per_epoch)
-        epochs = math.ceil(steps / per_epoch)
         warm = self.warmup * steps if self.warmup < 1 else self.warmup
-        rate = self.learning_rate * min(1.0, steps / max(warm, 1.0))  # the peak, where it is beyond the end
-        config = FinetuneConfig(
-            learning_rate=rate,
-            epochs=epochs,
+        whole = self.max_steps <= 0 and self.epochs == int(self.epochs)
+        return FinetuneConfig(
+            learning_rate=self.learning_rate * min(1.0, steps / max(warm, 1.0)),  # the peak, where it is beyond the end
             batch_size=self.batch_size,
-            warmup=min(warm / (epochs * per_epoch), 0.999),
+            warmup=min(warm / steps, 0.999),
             patience=0,
             baseline=False,
+            **({"epochs": int(self.epochs)} if whole else {"max_steps": steps}),
             **settings,
         )
-        return config, steps if steps < epochs * per_epoch else None
 
 
 class Trainable(Protocol):
@@ -85,23 +83,19 @@ class Trainable(Protocol):
 
 
 class Prepared(NamedTuple):
-    """A model of the training loop, and what it reads its rows with.
-
-    last: the step at which the training ends, where that is before its last epoch does.
-    """
+    """A model of the training loop, and what it reads its rows with."""
 
     workflow: AnyWorkflow
     network: Any
     config: FinetuneConfig
     train: Any
-    last: int | None
 
 
 def prepare(model: Trainable, examples: Examples[Any], loss: TrainingLoss, plan: TrainingPlan) -> Prepared:
     """A copy of the model with its loss."""
     workflow = loss.workflow()
     given = replace(plan, settings={**(plan.settings or {}), **loss.settings})
-    config, last = given.of_rows(len(examples))
+    config = given.of_rows(len(examples))
     workflow.check_settings(config)
     prompts = dict(zip(("query_prompt", "document_prompt"), plan.prompts, strict=True))
     config = config.model_copy(update={"max_length": model.longest, **prompts})
@@ -110,7 +104,7 @@ def prepare(model: Trainable, examples: Examples[Any], loss: TrainingLoss, plan:
         model.save_pretrained(folder)
         config = resolved(workflow, workflow.start_shape(folder, config), config, len(examples))
         network = workflow.new_model(folder, seed=config.seed, device=model.device, settings=config)
-    return Prepared(workflow, network, config, workflow.encode(examples, model.tokenizer, config, labelled=True), last)
+    return Prepared(workflow, network, config, workflow.encode(examples, model.tokenizer, config, labelled=True))
 
 
 def train_rows(
@@ -134,13 +128,12 @@ def train_rows(
     examples = loss.examples(rows)
     if fault := loss.workflow().train_fault(examples):
         raise DataError(fault)
-    workflow, network, config, train, last = prepare(model, examples, loss, plan)
+    workflow, network, config, train = prepare(model, examples, loss, plan)
     judged = None
     if dev is not None:
         compared = loss.examples(dev)
         judged = Dev(compared, workflow.encode(compared, model.tokenizer, config, labelled=True))
-    follow = [*callbacks, *([] if last is None else [_EndAt(last)])]
-    options = LoopFitOptions(label="training", callbacks=follow)
+    options = LoopFitOptions(label="training", callbacks=callbacks)
     found = fit(network, workflow, train, judged, config, seed=config.seed, options=options)
     model.take_over(network)
     return found
@@ -148,7 +141,7 @@ def train_rows(
 
 def mean_loss(model: Trainable, rows: Any, loss: TrainingLoss, plan: TrainingPlan) -> float:
     """The loss of rows in eval mode, the mean over their batches."""
-    workflow, network, config, encoded, _ = prepare(model, loss.examples(rows), loss, plan)
+    workflow, network, config, encoded = prepare(model, loss.examples(rows), loss, plan)
     workflow.set_up(network, encoded, config)
     network.eval()
     values = []
@@ -158,17 +151,6 @@ def mean_loss(model: Trainable, rows: Any, loss: TrainingLoss, plan: TrainingPla
             terms = network.forward_packed(workflow.collate(encoded, batch).to(model.device)).loss_terms
             values.append(sum(float(term.mean()) for term in terms.values()))
     return sum(values) / len(values)
-
-
-class _EndAt(Callback):
-    """Ends a training after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, trainer: AnyTrainer, record: Record) -> None:
-        if trainer.at.step >= self.step:
-            trainer.stop()
 
 
 class EvaluateEpochs(Callback):

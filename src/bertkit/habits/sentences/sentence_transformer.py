@@ -16,7 +16,7 @@ from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.config.sentence_config import QUERY, SentenceConfig, Similarity, Step
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError
-from bertkit.habit_table import remedy
+from bertkit.habit_table import no_attribute
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import Vectors, quantize_embeddings, similarity_function
 from bertkit.habits.sentences.sentence_modules import FirstModule, Pooling, joined
@@ -212,8 +212,8 @@ class SentenceTransformer:
             progress=options.get("show_progress_bar"),
         )
         if isinstance(texts, str):
-            return torch.from_numpy(np.asarray(found[0]))
-        return [torch.from_numpy(np.asarray(each[0])) for each in found]
+            return torch.from_numpy(np.asarray(found)[0])
+        return [torch.from_numpy(np.asarray(each)[0]) for each in found]
 
     def encode_query(self, inputs: str | Iterable[str] | None = None, **options: Unpack[EncodeOptions]) -> Found:
         """:meth:`encode` of what is searched for: with the prompt ``"query"``, unless the options have another."""
@@ -346,9 +346,8 @@ class SentenceTransformer:
             )
             self.encoder.pipeline.sentence = SentenceParts(config, old.weights)
 
-    def __getattr__(self, name: str) -> Any:
-        near = remedy("SentenceTransformer", name, dir(type(self)))
-        raise AttributeError(f"SentenceTransformer has no attribute {name!r}{near}")
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, "SentenceTransformer.", name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.encoder!r})"

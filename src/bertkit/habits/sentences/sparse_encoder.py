@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, NoReturn, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.checkpoints.sparse_folder import sparse_files
 from bertkit.errors import InputError
-from bertkit.habit_table import remedy
+from bertkit.habit_table import no_attribute
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import (
     Vectors,
@@ -196,6 +196,5 @@ class SparseEncoder:
         self.pipe = pipeline("sparse-encoding", network.network.eval(), self.tokenizer)
         self.pipe.settings = settings
 
-    def __getattr__(self, name: str) -> Any:
-        near = remedy("SparseEncoder", name, dir(type(self)))
-        raise AttributeError(f"SparseEncoder has no attribute {name!r}{near}")
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, "SparseEncoder.", name)

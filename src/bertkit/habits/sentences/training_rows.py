@@ -10,37 +10,32 @@ from bertkit.habits.sentences.input_example import InputExample
 from bertkit.tasks.embeddings.task import PAIRS, SCORED_PAIRS, TRIPLETS, Comparison, EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.reading.bad_rows import RowError, text_in
+from bertkit.tasks.reading.given_rows import Given, given_data
 
 #: Columns that hold a score or a label, as sentence-transformers has it; the others hold texts, in their order.
 LABELS = ("label", "labels", "score", "scores")
 TASKS: Mapping[Comparison, EmbeddingTask] = {"pairs": PAIRS, "triplets": TRIPLETS, "scores": SCORED_PAIRS}
 
 
-def columns_in(rows: Any) -> dict[str, Sequence[Any]]:
-    """Columns by name of a data set, a frame, a dict of lists, a list of dicts, or InputExamples."""
-    if isinstance(rows, Mapping):
-        if any(hasattr(each, "column_names") for each in rows.values()):
-            raise DataError(
-                f"several data sets, {shorten(rows)}: train on one at a time, or join them with "
-                "datasets.concatenate_datasets"
-            )
-        return {str(name): list(values) for name, values in rows.items()}
-    if hasattr(rows, "column_names") and hasattr(rows, "__len__"):
-        return {name: list(rows[name]) for name in rows.column_names}
-    if hasattr(rows, "columns"):
-        return {str(name): list(rows[name]) for name in rows.columns}
-    listed = list(getattr(rows, "dataset", rows))  # of a DataLoader its data
-    if not listed:
-        raise DataError("there are no rows to train on")
-    if isinstance(listed[0], Mapping):
-        for number, row in enumerate(listed):
-            if row.keys() != listed[0].keys():
-                raise DataError(f"row {number} has the columns {shorten(row)}, row 0 has {shorten(listed[0])}")
-        return {str(name): [row[name] for row in listed] for name in listed[0]}
-    return _of_examples(cast("list[InputExample]", listed))
+def columns_in(rows: Any) -> Mapping[str, Sequence[Any]]:
+    """Columns by name of rows of any form of :mod:`bertkit.tasks.reading.given_rows`, or of InputExamples."""
+    if isinstance(rows, Mapping) and any(hasattr(each, "column_names") for each in rows.values()):
+        raise DataError(
+            f"several data sets, {shorten(rows)}: train on one at a time, or join them with "
+            "datasets.concatenate_datasets"
+        )
+    rows = getattr(rows, "dataset", rows)  # of a DataLoader its data
+    if isinstance(rows, Sequence) and rows and not isinstance(rows[0], Mapping):
+        return _of_examples(cast("Sequence[InputExample]", rows))
+    found = given_data(rows, None, {})
+    if not isinstance(found, Given):
+        raise DataError(
+            f"rows are expected, got {rows!r:.80}; files are trained on by bertkit.finetune(data={rows!r:.80})"
+        )
+    return dict(found.columns)
 
 
-def _of_examples(examples: list[InputExample]) -> dict[str, Sequence[Any]]:
+def _of_examples(examples: Sequence[InputExample]) -> dict[str, Sequence[Any]]:
     for number, row in enumerate(examples):
         if not hasattr(row, "texts"):
             raise DataError(

@@ -13,6 +13,7 @@ from bertkit.inference.retrieval.passages import Cutter
 from bertkit.inference.retrieval.source_texts import SourceText, source_name
 from bertkit.inference.retrieval.text_vectors import Facts
 from bertkit.system.console import say
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks.reading.documents.find_documents import Found, find_documents, how_many, lies_in
 from bertkit.tasks.reading.documents.pdf_files import check_pypdf
 from bertkit.tasks.reading.documents.read_document import ENDINGS, read_bytes, read_document
@@ -32,6 +33,20 @@ def names_documents(argument: str, known: Collection[str] = ()) -> bool:
     if path.exists():
         return path.suffix.lower() in ENDINGS and path.suffix.lower() not in (".txt", ".text")
     return has_magic(argument)
+
+
+def given_documents(texts: object, known: Collection[str] = ()) -> DocumentTexts | None:
+    """The documents that a path, or a list of paths, names; None for texts themselves.
+
+    A text alone is a path, too, if it names documents; a list of texts never is.
+    """
+    if isinstance(texts, Path):
+        return DocumentTexts([str(texts)], known=known)
+    if isinstance(texts, str) and names_documents(texts, known):
+        return DocumentTexts([texts], known=known)
+    if isinstance(texts, Sequence) and texts and all(isinstance(each, Path) for each in texts):
+        return DocumentTexts([str(each) for each in texts], known=known)
+    return None
 
 
 class DocumentTexts:
@@ -90,13 +105,13 @@ class DocumentTexts:
         """What an index remembers."""
         return {"passage_tokens": self._cutter.tokens, "passage_overlap": self._cutter.overlap}
 
-    def to_dict(self) -> dict[str, int | dict[str, str]]:
+    def to_dict(self) -> dict[str, Json]:
         """What was found, for programs."""
         return {
             "documents": len(self.found.files) - len(self.left_out),
             "left_out": self.left_out,
             "not_read": self.unread,
-            "passed_over": dict(self.found.passed),  # type: ignore[dict-item]
+            "passed_over": dict(self.found.passed),
         }
 
     def recorded(self, finished: bool) -> dict[str, str]:

@@ -9,6 +9,8 @@ from bertkit.errors import InputError, TextError, shorten
 from bertkit.inference.retrieval.index_files import Row
 from bertkit.inference.retrieval.index_writer import Located
 from bertkit.inference.retrieval.source_texts import ID
+from bertkit.tasks.reading.given_rows import Given, given_data
+from bertkit.tasks.reading.listed_texts import frame_columns, listed
 from bertkit.tasks.reading.text_rows import USUAL
 
 #: What an index calls the source of texts that came from no file.
@@ -30,21 +32,20 @@ def listed_texts(texts: Any, text: str | None = None, id: str | None = None) -> 
     text, id: names of columns; None: a usual name of a column of texts, or the only column; :data:`ID`, if it is there.
     """
     if isinstance(texts, str | bytes):
-        raise InputError(f"texts must be a list or a table of texts, got one text, {texts!r:.40}")
+        raise InputError(
+            f"texts must be a list or a table of texts, or a folder of documents, got one text, {texts!r:.40}"
+        )
     if isinstance(texts, Mapping) and all(isinstance(value, str) for value in texts.values()):
         return Listed(list(texts.values()), list(texts))
-    columns = None if isinstance(texts, Mapping) else getattr(texts, "column_names", getattr(texts, "columns", None))
-    if columns is not None and not callable(columns) and not isinstance(texts, Mapping):
-        return _of_columns({str(name): list(texts[name]) for name in columns}, text, id)
-    if isinstance(texts, Mapping):
-        return _of_columns({str(name): list(values) for name, values in texts.items()}, text, id)
-    listed = list(texts)
-    if listed and isinstance(listed[0], Mapping):
-        names = dict.fromkeys(name for row in listed for name in row)
-        return _of_columns({str(name): [row.get(name) for row in listed] for name in names}, text, id)
+    table = isinstance(texts, Mapping) or frame_columns(texts) is not None
+    rows = [] if table else listed(texts, "texts")
+    if table or (rows and isinstance(rows[0], Mapping)):
+        found = given_data(texts if table else rows, None, {})
+        assert isinstance(found, Given), "these rows are not in a file"
+        return _of_columns(dict(found.columns), text, id)
     if text is not None or id is not None:
         raise InputError(f"text={text!r} and id={id!r} are names of columns, and these texts have none; leave them out")
-    return Listed(listed, None)
+    return Listed(rows, None)
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], text: str | None, id: str | None) -> Listed:
@@ -57,11 +58,7 @@ def _of_columns(columns: Mapping[str, Sequence[Any]], text: str | None, id: str 
     if found is None:
         raise InputError(f"which column has the texts? Name it with text=; the columns are {shorten(columns)}")
     ids = id or (ID if ID in columns and found != ID else None)
-    return Listed([_plain(each) for each in columns[found]], None if ids is None else list(columns[ids]))
-
-
-def _plain(value: Any) -> Any:
-    return value.as_py() if hasattr(value, "as_py") else value  # a cell of Arrow
+    return Listed(list(columns[found]), None if ids is None else list(columns[ids]))
 
 
 def checked_texts(texts: Any) -> list[str]:
@@ -75,15 +72,15 @@ def checked_texts(texts: Any) -> list[str]:
     return found
 
 
-def located_texts(listed: Listed, first: int = 0) -> list[Located]:
+def located_texts(given: Listed, first: int = 0) -> list[Located]:
     """Texts as rows of an index, all of them checked; those without ids are numbered from ``first`` on."""
     found = []
-    ids = range(first, first + len(listed.texts)) if listed.ids is None else listed.ids
-    for number, (value, name) in enumerate(zip(listed.texts, ids, strict=True)):
+    ids = range(first, first + len(given.texts)) if given.ids is None else given.ids
+    for number, (value, name) in enumerate(zip(given.texts, ids, strict=True)):
         where = f"row {number} (counted from 0)"
         if not isinstance(value, str) or not value.strip():
             raise TextError(f"{where} has no text, but {value!r:.40}; leave such rows out")
-        plain = str(_plain(name))
+        plain = str(name)
         if plain in ("", "None", "nan"):
             raise InputError(f"{where} has no id, but {name!r:.40}; every text needs its own, or leave the column out")
         found.append(Located(Row(plain, value, MEMORY), where))

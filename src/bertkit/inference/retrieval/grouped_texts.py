@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from bertkit.engine.backend import Precision
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.given_texts import checked_texts
-from bertkit.inference.retrieval.near_texts import NearTexts, find_near_texts
+from bertkit.inference.retrieval.near_texts import NearGroups, find_groups
 from bertkit.inference.retrieval.text_clusters import Clustering, Method, cluster_texts
 from bertkit.inference.retrieval.text_vectors import TextEncoder, refuse_truncated
 from bertkit.inference.retrieval.topic_words import words_of_classes
@@ -88,41 +88,44 @@ def find_topics(
     encoder = _encoder(model, encoding)
     vectors = _vectors(encoder, listed, encoding)
     found = cluster_texts(listed, vectors, **how)
-    if not words:
-        return found
-    of_each = words_of_classes(listed, vectors, found.assigned, lambda some: encoder.encode(some).vectors, words)
-    return replace(
-        found, clusters=[replace(each, words=own) for each, own in zip(found.clusters, of_each, strict=True)]
-    )
+    return with_words(found, listed, vectors, encoder, words) if words else found
+
+
+def with_words(found: Clustering, texts: list[str], vectors: Floats, encoder: TextEncoder, count: int) -> Clustering:
+    """Clusters with the ``count`` words that set each apart from the others."""
+    of_each = words_of_classes(texts, vectors, found.assigned, lambda some: encoder.encode(some).vectors, count)
+    named = [replace(each, words=own) for each, own in zip(found.clusters, of_each, strict=True)]
+    return replace(found, clusters=named)
 
 
 def find_duplicates(
     texts: Any,
     model: str | Path = INCLUDED,
-    threshold: float = 0.9,
-    *,
-    limit: int = 1000,
+    threshold: float | Literal["auto"] = 0.9,
     **options: Unpack[EncodingOptions],
-) -> NearTexts:
+) -> NearGroups:
     """Duplicate and near-duplicate texts.
 
     Args:
         texts: a list, an array, a column of a frame.
         model: an encoder: a folder or a name on the Hub.
-        threshold: lowest cosine of a pair.
-        limit: at most so many pairs, the most similar ones; ``found.num_pairs`` counts all.
+        threshold: lowest cosine of duplicates; ``"auto"``: from how alike the texts are, of which 20 are needed.
         **options: see :class:`EncodingOptions`.
 
     Returns:
-        ``found.same``: lists of the numbers of texts, from 0, that differ in case and blanks at most; ``found.pairs``:
-        ``(number, number, cosine)`` of other texts, the most similar first. Every pair is compared.
+        ``found.groups``, the surest first: ``group.rows`` are the numbers of the texts, from 0, and ``group.cosines``
+        how near each is to the first, which can stand for the others.
+
+    Raises:
+        TextError: an empty text, or one that is too long; the message has its number, from 0.
+        InputError: a threshold that is no cosine.
     """
     listed, encoder = checked_texts(texts), _encoder(model, options)
 
     def encode(numbers: list[int]) -> Floats:
         return _vectors(encoder, [listed[number] for number in numbers], options, numbers)
 
-    return find_near_texts(listed, encode, threshold, limit)
+    return find_groups(listed, encode, None if threshold == "auto" else threshold)
 
 
 def _encoder(model: str | Path, options: EncodingOptions) -> TextEncoder:

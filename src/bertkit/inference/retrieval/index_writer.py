@@ -109,8 +109,7 @@ class _Pending:
 class IndexWriter:
     """Use it in a ``with`` block; one process at a time writes an index.
 
-    encoder: that of the index, see :func:`~bertkit.inference.retrieval.search_index.open_encoder`; None where texts are
-        only removed.
+    encoder: of the index, see :func:`~bertkit.inference.retrieval.index_encoder.open_encoder`; None to remove texts.
     truncate: read only the beginning of texts that are too long; otherwise they are an InputError.
     documents: those whose passages are among the texts; what is recorded of them follows each commit.
     """

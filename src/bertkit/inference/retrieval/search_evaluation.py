@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -18,6 +18,7 @@ from bertkit.metrics.intervals import Sets, bootstrap_draws, drawn_means, interv
 from bertkit.metrics.ranking import Judged, Values, judge_documents, ndcg, reciprocal_rank
 from bertkit.ragged import Ints
 from bertkit.system.atomic_files import claimed_folder
+from bertkit.system.untrusted_files import Json
 
 #: How much vectors count in the searches that are compared; words count the rest.
 SHARES = (1.0, 0.0, *sorted({SHARE, 0.25, 0.5, 0.9}))
@@ -86,7 +87,7 @@ class SearchReport:
         values = by_share[one] - by_share[other]
         return float(values.mean()), self.interval(values, (-1.0, 1.0))
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Json]:
         """For programs."""
         (mean, interval), (gain, of_gain) = self.difference(), self.gain()
         return {
@@ -190,7 +191,7 @@ def set_share(index: SearchIndex, share: float) -> None:
 
 
 def _hits(judged: Judged, k: int) -> Values:
-    found: Values = (judged.gains[:, :k] > 0).any(axis=1).astype(np.float64)
+    found: Values = np.where((judged.gains[:, :k] > 0).any(axis=1), 1.0, 0.0)
     return found
 
 
@@ -204,8 +205,10 @@ def _texts_of(index: SearchIndex) -> tuple[Ints, list[Row]]:
 def _resolved(questions: Sequence[Question], rows: Sequence[Row]) -> tuple[Unit, list[list[str]]]:
     """What belongs to each question, by its names in the index."""
     problem = ""
-    for unit, names in (("id", _ids(rows)), ("document", _documents(rows)), ("text", _Passages(rows))):
-        found = []
+    named: tuple[tuple[Unit, Mapping[str, list[str]] | _Passages], ...]
+    named = ("id", {row.id: [row.id] for row in rows}), ("document", _documents(rows)), ("text", _Passages(rows))
+    for unit, names in named:
+        found: list[list[str]] = []
         for question in questions:
             own = [name for value in question.relevant for name in names.get(value, ())]
             missing = next((value for value in question.relevant if not names.get(value)), None)
@@ -217,17 +220,13 @@ def _resolved(questions: Sequence[Question], rows: Sequence[Row]) -> tuple[Unit,
                 break
             found.append(list(dict.fromkeys(own)))
         else:
-            return unit, found  # type: ignore[return-value]
+            return unit, found
     first = questions[0]
     raise DataError(
         problem
         or f"{first.where}: {first.relevant[:1]!r:.80} is no id, no document and no passage of the index; name the "
         "column with what belongs to each question (--relevant)"
     )
-
-
-def _ids(rows: Sequence[Row]) -> dict[str, list[str]]:
-    return {row.id: [row.id] for row in rows}
 
 
 def _documents(rows: Sequence[Row]) -> dict[str, list[str]]:

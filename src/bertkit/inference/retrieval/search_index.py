@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
 from bertkit.engine.backend import Precision
-from bertkit.errors import CheckpointError, ConfigError, DataError, InputError, counted
+from bertkit.errors import ConfigError, DataError, InputError, counted
+from bertkit.habit_table import no_attribute, refuse_others
 from bertkit.inference.feature_extraction import Pooling
-from bertkit.inference.pipeline_inputs import is_whole
+from bertkit.inference.retrieval.document_texts import DocumentTexts, given_documents
 from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
+from bertkit.inference.retrieval.hits import Hit, Hits
+from bertkit.inference.retrieval.index_encoder import open_encoder
 from bertkit.inference.retrieval.index_files import (
-    AGAIN,
-    MANIFEST,
     Block,
-    Manifest,
     NumberType,
     Row,
     Stored,
@@ -32,7 +32,8 @@ from bertkit.inference.retrieval.index_files import (
     read_rows,
     read_vectors,
 )
-from bertkit.inference.retrieval.index_writer import Changes, IndexWriter
+from bertkit.inference.retrieval.index_writer import Changes, IndexWriter, Located, index_rows
+from bertkit.inference.retrieval.passages import Cutter
 from bertkit.inference.retrieval.text_vectors import TextEncoder, model_name, refuse_truncated
 from bertkit.metrics.bm25 import BM25
 from bertkit.metrics.fusion import SHARE, best_of, mixed
@@ -42,40 +43,12 @@ from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
 from bertkit.system.paths import user_path
 
+#: Texts, or the paths of documents.
+Given: TypeAlias = "GivenTexts | str | Path | Sequence[Path]"
 #: What a search goes by.
 By = Literal["vectors", "words", "both"]
 #: Scores of two searches that are in memory at once.
 _SCORES = 1 << 24
-
-
-class Hits(list["Hit"]):
-    """The texts that were found for a query, the nearest first; a notebook shows a table."""
-
-    def _repr_html_(self) -> str:
-        from bertkit.visualize.html_text import table
-
-        rows = [hit.to_dict() for hit in self]
-        names = list(dict.fromkeys(["score", "id", "text", "source", *(name for row in rows for name in row)]))
-        return table(names, [tuple(row.get(name, "") for name in names) for row in rows])
-
-
-class Hit(NamedTuple):
-    """A text that was found.
-
-    score: a cosine or dot product; by words that of BM25; by both see :mod:`bertkit.metrics.fusion`.
-    more: of a passage of a document its ``heading``, the characters ``start`` and ``end`` of the document's text, and
-        the ``page``; of a row of a table the columns that are shown.
-    """
-
-    id: str
-    text: str
-    source: str
-    score: float
-    more: dict[str, str | int] | None = None
-
-    def to_dict(self) -> dict[str, str | int | float]:
-        """All of it on one level."""
-        return {**(self.more or {}), "id": self.id, "text": self.text, "source": self.source, "score": self.score}
 
 
 class IndexMaking(TypedDict, total=False):
@@ -83,6 +56,7 @@ class IndexMaking(TypedDict, total=False):
 
     number_type: how they are stored: float32, or float16 in half the space, or int8 in a quarter.
     truncate: read only the beginning of texts that are too long; otherwise they are a TextError.
+    passage_tokens, passage_overlap: of documents, see :class:`~bertkit.inference.retrieval.passages.Cutter`.
     """
 
     pooling: Pooling
@@ -91,6 +65,8 @@ class IndexMaking(TypedDict, total=False):
     max_length: int | None
     number_type: NumberType
     truncate: bool
+    passage_tokens: int | None
+    passage_overlap: int | None
     device: Device
     precision: Precision
     threads: int | None
@@ -130,19 +106,20 @@ class SearchIndex:
     def build(
         cls,
         folder: str | Path,
-        texts: GivenTexts,
+        texts: Given,
         model: str | Path = INCLUDED,
         *,
         text: str | None = None,
         id: str | None = None,
         **making: Unpack[IndexMaking],
     ) -> Self:
-        """A new index of texts in memory; called again after a kill, it keeps what is finished and right.
+        """A new index of texts or documents; called again after a kill, it keeps what is finished and right.
 
         Args:
             folder: new or empty.
             texts: a list or a column of texts, whose ids are their numbers, ``"0"``, ``"1"`` ...; a mapping of ids to
-                texts; a list of dicts, a dict of lists, or a frame (pandas, polars, Arrow, datasets).
+                texts; a list of dicts, a dict of lists, or a frame (pandas, polars, Arrow, datasets). Or documents,
+                which are cut into passages: a folder or a pattern, or a list of :class:`~pathlib.Path`.
             model: an encoder: a folder or a name on the Hub. The index remembers it.
             text: name of the column of texts; None: ``"text"``, ``"sentence"`` or the only column.
             id: name of the column of ids; None: ``"id"``, if it is there.
@@ -151,37 +128,50 @@ class SearchIndex:
         Raises:
             TextError: a text that is empty or too long; the message has the number of its row, from 0.
             InputError: no such column, a row without an id.
-            DataError: two texts with one id.
+            DataError: two texts with one id; no documents, or none that can be read.
+            MissingExtraError: PDFs without ``pypdf``.
             ConfigError: a finished index in ``folder``, or other files.
         """
-        own: dict[str, Any] = dict(making)
+        refuse_others("SearchIndex.build", making, ("model", "text", "id", *IndexMaking.__annotations__))
+        own: dict[str, Any] = {name: value for name, value in making.items() if name in IndexMaking.__annotations__}
         number_type, truncate = own.pop("number_type", "float32"), own.pop("truncate", False)
-        rows = located_texts(listed_texts(texts, text, id))  # wrong ones are told before the model is loaded
+        sizes = own.pop("passage_tokens", None), own.pop("passage_overlap", None)
+        documents = given_documents(texts)  # wrong ones are told before the model is loaded, and wrong texts, too
+        rows: Iterable[Located] = () if documents else located_texts(listed_texts(texts, text, id))
         encoder = TextEncoder(model, by_products=True, **own)
-        with IndexWriter(folder, encoder, truncate=truncate) as writer:
+        if documents:
+            documents.begin(Cutter(encoder, *sizes))
+            rows = index_rows(documents.texts())
+        elif sizes != (None, None):
+            raise ConfigError("passage_tokens and passage_overlap are for documents; leave them out")
+        with IndexWriter(folder, encoder, truncate=truncate, documents=documents) as writer:
             writer.build(rows, model_name(model), number_type)
         opened = cls(folder, **{name: own[name] for name in ("device", "precision", "threads") if name in own})
         opened.encoder = encoder
         return opened
 
-    def add(
-        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
-    ) -> Changes:
-        """Add texts, given as for :meth:`build`; those without ids are numbered on.
+    def add(self, texts: Given, *, text: str | None = None, id: str | None = None, truncate: bool = False) -> Changes:
+        """Add texts or documents, given as for :meth:`build`; texts without ids are numbered on.
 
         A text with an id of the index is left alone if it says the same, and a DataError otherwise.
         """
+        if documents := self._documents(texts, adding=True):
+            return self._changed(lambda writer: writer.add(index_rows(documents.texts())), truncate, documents)
         listed = listed_texts(texts, text, id)
         rows = located_texts(listed, self._next_number() if listed.ids is None else 0)
         return self._changed(lambda writer: writer.add(rows), truncate)
 
     def update(
-        self, texts: GivenTexts, *, text: str | None = None, id: str | None = None, truncate: bool = False
+        self, texts: Given, *, text: str | None = None, id: str | None = None, truncate: bool = False
     ) -> Changes:
         """Make the index what these texts say, given as for :meth:`build`; only what has changed is encoded.
 
-        Texts that came from memory and are not among these are removed; those of files stay.
+        Texts that came from memory and are not among these are removed; those of files stay. Of documents only those
+        that have changed are read, and the passages of those that are gone are removed.
         """
+        if documents := self._documents(texts):
+            passages = index_rows(documents.texts())
+            return self._changed(lambda writer: writer.update(passages, documents.touched), truncate, documents)
         rows = located_texts(listed_texts(texts, text, id))
         return self._changed(lambda writer: writer.update(rows, [MEMORY]), truncate)
 
@@ -190,8 +180,21 @@ class SearchIndex:
         names = [ids] if isinstance(ids, str) else [str(each) for each in ids]
         return self._changed(lambda writer: writer.delete(names), truncate=False, encodes=False)
 
-    def _changed(self, change: Callable[[IndexWriter], Changes], truncate: bool, *, encodes: bool = True) -> Changes:
-        with IndexWriter(self.path, self.encoder if encodes else None, truncate=truncate) as writer:
+    def _documents(self, texts: Given, *, adding: bool = False) -> DocumentTexts | None:
+        if found := given_documents(texts, self.manifest.documents):
+            found.begin(Cutter.of(self.manifest, self.encoder), self.manifest.documents, adding=adding)
+        return found
+
+    def _changed(
+        self,
+        change: Callable[[IndexWriter], Changes],
+        truncate: bool,
+        documents: DocumentTexts | None = None,
+        *,
+        encodes: bool = True,
+    ) -> Changes:
+        encoder = self.encoder if encodes else None
+        with IndexWriter(self.path, encoder, truncate=truncate, documents=documents) as writer:
             self._vectors.clear()  # a file that is mapped cannot be deleted everywhere
             done = change(writer)
         self.manifest = read_manifest(self.path)
@@ -202,6 +205,9 @@ class SearchIndex:
         """The first number that is above all ids that are numbers."""
         ids = (row.id for block in self.manifest.blocks for row in read_rows(self.path, block).values())
         return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, "SearchIndex.", name)
 
     def __len__(self) -> int:
         """Number of texts."""
@@ -223,6 +229,7 @@ class SearchIndex:
         by: By | None = None,
         hybrid: bool = False,
         truncate: bool = False,
+        **others: object,
     ) -> list[Hits]:
         """The best texts of each query, the best first.
 
@@ -233,11 +240,13 @@ class SearchIndex:
                 vectors.
             hybrid: the same as ``by="both"``.
             truncate: read only the beginning of a query that is too long.
+            **others: none; the error says what to write instead of what other libraries have.
 
         Raises:
             InputError: no query, an empty one, one that is too long, ``top_k`` below 1.
             DataError: a damaged file, or an index that was changed since it was opened.
         """
+        refuse_others("SearchIndex.search", others, ("queries", "top_k", "by", "hybrid", "truncate"))
         asked = [queries] if isinstance(queries, str) else list(queries)
         for number, query in enumerate(asked):
             if not isinstance(query, str) or not query.strip():
@@ -376,38 +385,3 @@ class SearchIndex:
             numbers.append(first + block.live)
             first += block.rows
         return BM25(texts), np.concatenate([*numbers, np.zeros(0, np.int64)])
-
-
-def open_encoder(path: Path, manifest: Manifest, model: str | Path | None, **computing: Any) -> TextEncoder:
-    """The encoder that an index was built with; ``model`` None: where it was then."""
-    facts = manifest.facts
-    settings = {name: facts.get(name) for name in ("pooling", "prompt", "query_prompt", "max_length")}
-    try:
-        encoder = TextEncoder(
-            manifest.model if model is None else model,
-            by_products=True,
-            **settings,  # type: ignore[arg-type]
-            **computing,
-        )
-        longest = settings["max_length"]
-        if longest is not None and not is_whole(longest, 3, encoder.pipe.max_length):
-            raise InputError(f"max_length is {longest}, expected 3 to {encoder.pipe.max_length}")
-    except InputError as error:
-        raise DataError(f"{path / MANIFEST} is damaged: {error}; {AGAIN}") from None
-    except CheckpointError as error:
-        if model is not None:
-            raise
-        raise CheckpointError(f"{error}. {path} was built with it; if it has moved, say where (--model)") from None
-    if encoder.width != manifest.width:
-        raise CheckpointError(
-            f"{encoder.path} makes vectors of {encoder.width} numbers, those in {path} have {manifest.width}: it was "
-            f"built with another model ({manifest.model})"
-        )
-    for name, value in encoder.facts.items():
-        if facts.get(name) != value:
-            what = {"sentence": "way of making vectors of texts (its modules)"}.get(name, name.removesuffix("_sha256"))
-            raise CheckpointError(
-                f"{encoder.path} is not the model that {path} was built with ({manifest.model}): another {what}. Give "
-                "that one (--model), or build the index again"
-            )
-    return encoder

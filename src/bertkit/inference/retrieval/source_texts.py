@@ -41,6 +41,8 @@ def texts_with_ids(
         raise ConfigError(f"{path} holds one text per line and has no columns; leave the column of ids out (--id)")
     if shown and kind_of(path) is None:
         raise ConfigError(f"{path} holds one text per line and has no columns to show; leave --show out")
+    if own := [name for name in shown if name in ("id", "text", "source", "score", "query", "rank")]:
+        raise ConfigError(f"every hit has its own {own[0]!r}; leave that column out of --show, or rename it")
     source = source_name(path)
     for row in read_texts(path, columns)[1]:
         name = row.columns.get(column or ID)

@@ -32,8 +32,8 @@ _RIVALS = (
     *("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"),
 )
 _CONTROLS = re.compile(rb"[\x01-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
-#: The share of control characters from which on a file is no text.
-_MANY_CONTROLS = 0.02
+#: The number and the share of control characters above which a file is no text; a few may stand in any text.
+_MANY_CONTROLS, _SHARE = 64, 0.1
 _AS_IS = "Give it its own name"
 #: How files begin that are no text: what they are, and what to do.
 _MAGIC = {
@@ -107,7 +107,7 @@ def _check_text(path: Path, head: bytes) -> None:
         if binary and head.startswith(magic):
             raise DataError(f"{path}: this is {what}, not text. {advice}")
     controls = len(_CONTROLS.findall(head))
-    if controls > max(4, _MANY_CONTROLS * len(head)):
+    if controls > max(_MANY_CONTROLS, _SHARE * len(head)):
         first = _CONTROLS.search(head)
         assert first is not None
         raise DataError(

@@ -47,7 +47,7 @@ class ExcelTable:
             raise DataError(f"{path} is empty{which}: expected a sheet with a header and rows")
         self.header_row, header = first[_find_header(first, (*layout.text, *layout.label))]
         titles = sum(row < self.header_row for row, _ in first)
-        parts = [f"the sheet is {self._sheet!r}, of {self._others + 1}"] if self._others else []
+        parts = [f"sheet {self._sheet!r} is read, of {self._others + 1}"] if self._others else []
         if titles:
             parts.append(f"the header is row {self.header_row}; {counted(titles, 'row')} above it taken for a title")
         self.note = ", ".join(parts)
@@ -56,7 +56,9 @@ class ExcelTable:
         self.columns = tuple(names[place] for place in used)
         self._places = dict(zip(self.columns, used, strict=True))
         if self.note:
-            say_once(f"{path}: {self.note}" + ("" if layout.sheet or not self._others else " (--sheet)"))
+            say_once(
+                f"{path}: {self.note}" + ("" if layout.sheet or not self._others else "; choose another with --sheet")
+            )
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`; empty rows are passed over."""

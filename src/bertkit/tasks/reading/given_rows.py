@@ -150,8 +150,14 @@ def _columns(rows: Any) -> Iterable[tuple[object, Iterable[Any]]]:
     raise InputError(f"data is a {type(rows).__name__}{series}; expected {FORMS}")
 
 
+def _is_named(part: object) -> bool:
+    return isinstance(part, Mapping)
+
+
 def _columns_of_records(records: list[Any]) -> list[tuple[object, list[Any]]]:
-    """The columns of rows that are mappings; a row may lack some, and has None there."""
+    """The columns of rows that are mappings, or as spaCy's training data texts with one each; a row may lack some."""
+    if all(isinstance(each, tuple) and list(map(_is_named, each)) == [False, True] for each in records):
+        records = [{"text": text, **facts} for text, facts in records]
     for number, record in enumerate(records):
         if not isinstance(record, Mapping):
             got = f"{type(record).__name__}, {record!r:.60}"

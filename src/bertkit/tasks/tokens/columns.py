@@ -18,9 +18,13 @@ from bertkit.tasks.tokens.task import TokenTask, types_of
 
 @dataclass(frozen=True)
 class TokenFiles(EncodedFiles):
-    """Files with one word per line."""
+    """Files with one word per line; those with character spans need no options."""
 
     title = "CoNLL files (task ner)"
+    remarks = (
+        "Texts with character spans are read as well: files of doccano, Label Studio and Prodigy, folders of brat, "
+        "spaCy's DocBin, and what 'bertkit tag --json' prints."
+    )
 
     word_column: Annotated[
         int | None, Option("Column of the words, counted from 1; default: as in training, or the first.")

@@ -10,6 +10,7 @@ are refused, because a word has one type.
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,7 @@ def sentence_of(marked: MarkedText) -> tuple[Sentence, list[str]]:
 
 
 def _entities(text: str, places: Sequence[tuple[int, int]], marks: Iterable[Mark]) -> tuple[list[Entity], list[str]]:
+    starts, ends = zip(*places, strict=True)
     found: list[Entity] = []
     moved: list[str] = []
     before: Mark | None = None
@@ -104,10 +106,9 @@ def _entities(text: str, places: Sequence[tuple[int, int]], marks: Iterable[Mark
             raise RowError(
                 "mark outside the text", f"the entity at {said} does not lie in the text, which has 0:{len(text)}"
             )
-        touched = [number for number, (start, end) in enumerate(places) if start < mark.end and mark.start < end]
-        if not touched:
+        first, last = bisect_right(ends, mark.start), bisect_left(starts, mark.end) - 1
+        if first > last:
             raise RowError("mark without a word", f"the entity at {said} holds nothing but white space")
-        first, last = touched[0], touched[-1]
         start, end, shown = places[first][0], places[last][1], text[mark.start : mark.end]
         if before is not None and found[-1].end > first:
             raise RowError(

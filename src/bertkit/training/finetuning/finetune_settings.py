@@ -123,9 +123,7 @@ class FinetuneConfig(TaskSettings):
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
     tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")
     mlflow: bool = Field(
-        False,
-        description="also log to MLflow, where MLFLOW_TRACKING_URI says, else into the folder mlruns; needs the extra "
-        "mlflow",
+        False, description="also log to MLflow (MLFLOW_TRACKING_URI, else mlruns); needs the extra mlflow"
     )
     few_shot: bool = Field(
         False,

@@ -107,6 +107,7 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.config.any_config import is_encoder_decoder
         from bertkit.config.config_file import checkpoint_folder, config_path
         from bertkit.system.model_sources import resolve
+        from bertkit.tasks import DataReport
         from bertkit.tasks.examples import Examples
         from bertkit.tasks.run_rows import Rows
         from bertkit.tasks.workflow import workflow_of
@@ -115,7 +116,7 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.training.finetuning.finetune import pooled_for_few_labels, resolved, with_precision
         from bertkit.training.finetuning.finetune_folder import FinetuneFolder
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-        from bertkit.training.finetuning.seed_run import Job, StartModel, encode
+        from bertkit.training.finetuning.seed_run import Job, StartModel, TaskData
 
         seed = self.seed if self.random_state is None else self.random_state
         seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
@@ -136,10 +137,13 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         check_few_shot(workflow, config, encoder=not is_encoder_decoder(config_path(start.path)))
         config = workflow.settings_for(checkpoint_folder(start.path), with_precision(config, start.path, run, place))
         config = pooled_for_few_labels(config, start.path)
-        config = resolved(workflow, workflow.start_shape(start.path, config), config, len(examples))
+        shape = workflow.start_shape(start.path, config)
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start.path))
         given: Examples[Located] = Examples(examples)
-        data = encode(Rows(given, given, False, len(given), {}), workflow, tokenizer, config, "memory")
+        rows, reading = Rows(given, given, False, len(given), {}), resolved(workflow, shape, config, len(given))
+        train = workflow.encode(given, tokenizer, reading, labelled=True)
+        data = TaskData(rows, train, train, DataReport(workflow.task.name, {}))
+        config = resolved(workflow, shape, config, len(train))
         return Job(workflow, data, config, run, start, tokenizer, {}, place, None)
 
     def _predicted(self, examples: Sequence[Located]) -> tuple[AnyWorkflow, Predicted[Any, Any, Any]]:

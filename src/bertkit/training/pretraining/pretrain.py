@@ -61,6 +61,7 @@ from bertkit.training.trainer.parallel import Parallel, parallel_from_environmen
 from bertkit.training.trainer.precision import DTYPES, fastest_precision
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
+from bertkit.training.trainer.trackers import MLflowCallback
 
 #: What to do after a stop: such a run is resumed unless its user refuses.
 ON_ITS_OWN = "Run the same command to resume"
@@ -165,6 +166,8 @@ def pretrain(
         plan = _measured(ahead, network, config, parallel.device)
         report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
         options = _options(run, identity, plan, report, begins=parallel.is_first)
+        if config.mlflow and parallel.is_first:
+            options = replace(options, callbacks=[MLflowCallback()])
         trainer = _trainer(loss_for(network), plan, config, options, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
         with contextlib.closing(report):

@@ -35,8 +35,8 @@ UNLIMITED_STEPS = 10**12
 #: Settings that may change when a run is resumed. Of these ``max_tokens``, ``compile`` and ``parallel`` affect rounding
 #: and dropout; with the others the run stays bit for bit the same.
 FREE_SETTINGS = frozenset(
-    "checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile num_workers dev "
-    "max_tokens".split()
+    "checkpoint_every_s keep_checkpoints curve tensorboard mlflow parallel gradient_checkpointing compile num_workers "
+    "dev max_tokens".split()
 )
 
 #: Settings that do nothing without masked words, without an encoder, and without an encoder-decoder.
@@ -150,6 +150,9 @@ class PretrainConfig(Settings):
     )
     curve: bool = Field(True, description="draw loss.png if matplotlib is installed")
     tensorboard: bool = Field(False, description="also write RUN/tensorboard; needs the extra tensorboard")
+    mlflow: bool = Field(
+        False, description="also log to MLflow (MLFLOW_TRACKING_URI, else mlruns); needs the extra mlflow"
+    )
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
 
     @property

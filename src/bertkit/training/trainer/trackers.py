@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -29,6 +30,8 @@ MLRUNS, MLFLOW_RUN = "mlruns", "mlflow.json"
 #: Values that MLflow takes at once.
 _MOST_METRICS = 1000
 _MOST_PARAM_BYTES = 6000
+#: Folders of seeds and of trials.
+_PART = re.compile(r"(seed|trial)-\d+")
 
 
 def scalars(record: Record) -> dict[str, float]:
@@ -186,13 +189,15 @@ class MLflowCallback(Callback):
 
         found = client.get_experiment_by_name(self._experiment)
         experiment = client.create_experiment(self._experiment) if found is None else found.experiment_id
-        seed = trainer.identity.get("seed", 0)
-        name = self._run_name or (f"{home.parent.name}, seed {seed}" if home is not None else f"seed {seed}")
+        name = self._run_name or trainer.options.label
+        if home is not None and self._run_name is None:  # of a seed, a folder in that of the run
+            name = f"{home.parent.name}, {home.name}" if _PART.fullmatch(home.name) else home.name
         tags = {} if home is None else {"bertkit.run": printable(home)}
         made = str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
         settings = trainer.identity.get("config")
-        values = {**(settings if isinstance(settings, dict) else {}), "seed": seed}
-        given = {key: str(value)[:_MOST_PARAM_BYTES] for key, value in values.items() if value is not None}
+        values = {**trainer.identity, **(settings if isinstance(settings, dict) else {})}
+        plain = {key: value for key, value in values.items() if isinstance(value, str | int | float)}
+        given = {key: str(value)[:_MOST_PARAM_BYTES] for key, value in plain.items()}
         client.log_batch(made, params=[Param(key, value) for key, value in given.items()])
         return made
 

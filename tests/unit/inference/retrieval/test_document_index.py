@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
-from bertkit.errors import DataError
+from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference.retrieval import document_texts, index_writer
 from bertkit.inference.retrieval.document_texts import DocumentTexts
 from bertkit.inference.retrieval.index_files import read_manifest, read_rows
 from bertkit.inference.retrieval.index_writer import IndexWriter, index_rows
 from bertkit.inference.retrieval.passages import Cutter
+from bertkit.inference.retrieval.search_index import SearchIndex
 from bertkit.inference.retrieval.text_vectors import TextEncoder
 from pipeline_helpers import save_tiny
 
 Run = Callable[..., Any]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +111,11 @@ def test_a_pattern_touches_no_other_documents(run: Run, model: str) -> None:
 
 def test_bad_documents_of_a_folder_are_left_out_with_their_reasons(run: Run, model: str) -> None:
     Path("docs/broken.docx").write_bytes(b"PK\3\4nonsense")
-    Path("docs/latin.txt").write_bytes("one\nFüße".encode("latin-1"))
+    Path("docs/latin.txt").write_bytes(b"one\nF\x81\x8d\xff")
     (built,) = run("build", "index", "docs", "--model", model)
     assert built["documents"] == 2
     assert built["left_out"].keys() == {"docs/broken.docx", "docs/latin.txt"}
-    assert built["left_out"]["docs/latin.txt"].startswith("line 2: byte 2 of the line, 0xfc, is not UTF-8")
+    assert built["left_out"]["docs/latin.txt"].startswith("line 2: byte 2 of the line, 0x81, is not UTF-8")
     assert "docs/broken.docx: it is no zip archive" in run("update", "index", "docs/broken.docx", code=3)
     Path("docs/a.md").write_bytes(b"\xff\xfe\x00")  # what was good is bad now
     (changes,) = run("update", "index", "docs")
@@ -190,3 +192,38 @@ def test_a_pdf_without_its_reader_names_the_extra(run: Run, model: str, monkeypa
     Path("docs/x.pdf").write_bytes(b"%PDF-1.4")
     monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
     assert "pip install 'bertkit[documents]'" in run("build", "index", "docs", "--model", model, code=5)
+
+
+def test_documents_from_python(tmp_path: Path, model: str, run: Run) -> None:
+    """The same index as the command makes, with the same ids."""
+    run("build", "index", "docs", "--model", model)
+    index = SearchIndex.build("other", Path("docs"), model, device="cpu")
+    assert ids(Path("other")) == ids()
+    (hit,) = index.search("bad", by="words")[0]
+    assert (hit.source, hit.more) == ("docs/a.md", {"heading": "film > scene", "start": 29, "end": 38})
+    assert hit.to_dict()["heading"] == "film > scene"
+    Path("docs/c.html").write_text("<p>great scene", encoding="utf-8")
+    assert index.add([Path("docs/c.html")]).added == 1
+    Path("docs/b.txt").unlink()
+    assert (index.update("docs").removed, len(index)) == (1, 3)
+    assert [hit.text for hit in index.search("dull", by="words")[0]] == []
+    small = SearchIndex.build("small", "docs/*.md", model, device="cpu", passage_tokens=12, passage_overlap=0)
+    assert small.manifest.facts["passage_tokens"] == 12
+    with pytest.raises(InputError, match="got one text, 'nowhere'"):
+        SearchIndex.build("none", "nowhere", model)
+    with pytest.raises(ConfigError, match="are for documents"):
+        SearchIndex.build("none", ["a text"], model, passage_tokens=12)
+
+
+def test_words_of_other_libraries_are_translated(tmp_path: Path, model: str, run: Run) -> None:
+    with pytest.raises(InputError, match=r"SearchIndex.build has no argument 'chunk_size'; write passage_tokens="):
+        SearchIndex.build("index", "docs", model, chunk_size=100)  # type: ignore[call-arg]
+    index = SearchIndex.build("index", "docs", model, device="cpu", show_progress=True)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match=r"no argument 'k'; write top_k="):
+        index.search("good", k=3)
+    with pytest.raises(AttributeError, match=r"no attribute 'similarity_search'; write index.search\(query, top_k=4\)"):
+        index.similarity_search("good")
+    with pytest.raises(AttributeError, match="did you mean 'search'"):
+        index.serach("good")
+    assert "Did you mean --passage-tokens?" in run("build", "index", "docs", "--chunk-size", "9", code=2)
+    assert "Did you mean --top-k?" in run("query", "index", "good", "--similarity-top-k", "3", code=2)

@@ -578,7 +578,7 @@ def test_two_searches_are_mixed_by_scipys_zscores(tmp_path: Path, encoder: TextE
     index = opened(tmp_path / "index", encoder)
     left = {f"a.txt:{number}": text for number, text in enumerate(texts, start=1) if number not in (3, 10)}
     products = encoder.encode(left.values()).vectors @ encoder.encode(["zebra good"], query=True).vectors[0]
-    expected = 0.75 * zscore(products.astype(float)) + 0.25 * zscore(BM25(left.values()).scores("zebra good"))
+    expected = 0.8 * zscore(products.astype(float)) + 0.2 * zscore(BM25(left.values()).scores("zebra good"))
     (hits,) = index.search("zebra good", 31, by="both")
     assert {hit.id: hit.score for hit in hits} == pytest.approx(dict(zip(left, expected, strict=True)), abs=1e-4)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)

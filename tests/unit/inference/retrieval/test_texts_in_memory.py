@@ -78,7 +78,7 @@ def test_a_list_is_numbered_and_can_be_changed(model: Path, tmp_path: Path) -> N
     [
         (["a", " "], TextError, r"row 1 \(counted from 0\) has no text, but ' '"),
         (pd.Series(["a", None]), TextError, r"row 1 .* nan|row 1 .* None"),
-        ("a text", InputError, "got one text"),
+        ("a text", InputError, "got one string"),
         (pd.DataFrame({"id": [1, None], "text": ["a", "b"]}), InputError, r"row 1 .* has no id"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), InputError, "Name it with text=; the columns are 'a', 'b'"),
         ([{"id": "1", "text": "a"}, {"id": "1", "text": "b"}], DataError, "row 1 .* occurs twice"),
@@ -110,8 +110,12 @@ def test_texts_are_grouped_by_what_they_are_about() -> None:
 def test_duplicates_are_found_by_their_numbers() -> None:
     texts = ["How do I get a refund?", "My card was stolen", "how do I get a  REFUND?", "How can I get a refund?"]
     found = find_duplicates(texts, threshold=0.8)
-    assert found.same == [[0, 2]]
-    assert [pair[:2] for pair in found.pairs] == [(0, 3)]
+    assert [group.rows for group in found.groups] == [[0, 2, 3]]
+    assert found.groups[0].cosines[:2] == [1.0, 1.0]
+    assert 0.8 <= found.groups[0].cosines[2] < 1
+    assert find_duplicates(pa.chunked_array([texts[:2], texts[2:]])).groups[0].rows[:2] == [0, 2]
+    with pytest.raises(InputError, match="needs 20 different texts"):
+        find_duplicates(texts, threshold="auto")
     with pytest.raises(TextError, match=r"text 1 .* more than 5 tokens"):
         find_duplicates(["short", "a text of many more tokens than five"], max_length=5)
-    assert find_duplicates(["short", "a text of many more tokens than five"], max_length=5, truncate=True).pairs == []
+    assert find_duplicates(["short", "a text of many more tokens than five"], max_length=5, truncate=True).groups == []

@@ -93,12 +93,12 @@ def test_a_sheet_is_chosen_by_name_or_number(tmp_path: Path, capsys: pytest.Capt
     for sheet in ("my data", "My Data", 2, "2"):
         task = csv_task(path, sheet=sheet, text="text")
         assert len(load_split(task, path, "train")) == 3
-        assert "the sheet is 'my data', of 3" in task.notes
+        assert "sheet 'my data' is read, of 3" in task.notes
     assert task_from_dict(task_to_dict(task)) == task
     assert "sheet" not in task_to_dict(csv_task(book(tmp_path / "b.xlsx", data=[HEAD, *DATA])))["columns"]
     capsys.readouterr()
     assert ExcelTable(path).columns == ("nothing", "here")
-    assert "a.xlsx: the sheet is 'notes', of 3 (--sheet)" in capsys.readouterr().err
+    assert "a.xlsx: sheet 'notes' is read, of 3; choose another with --sheet" in capsys.readouterr().err
     with pytest.raises(DataError, match=r"no sheet 'my dat' .did you mean 'my data'.*'notes', 'my data', 'empty'"):
         csv_task(path, sheet="my dat")
     for sheet in ("4", "0", "-1"):

@@ -331,7 +331,8 @@ def test_a_run_on_spans_is_the_run_on_the_same_words(tmp_path: Path) -> None:
 
 def test_rows_in_memory_are_read_like_files() -> None:
     rows = [{"text": TEXT, "entities": [(0, 7, "PER"), {"start": 16, "end": 20, "label": "LOC"}]}]
-    for held in (rows, pd.DataFrame(rows), {"text": [TEXT], "label": [list(MARKS)]}):
+    of_spacy = [(TEXT, {"entities": [(0, 7, "PER"), (16, 20, "LOC")]})]
+    for held in (rows, of_spacy, pd.DataFrame(rows), {"text": [TEXT], "label": [list(MARKS)]}):
         data = given_data(held, None, SPLIT_NAMES)
         task = task_of("ner", data)
         (example,) = workflow_of(task).read(data, "train")

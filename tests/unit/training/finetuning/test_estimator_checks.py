@@ -128,7 +128,7 @@ KINDS: tuple[Any, ...] = (NumberClassifier, NumberRegressor, NumberTagger, Numbe
 #: Checks that fail on purpose, by the class, with the reason.
 SAME_STEP = (
     "it compares to 1e-7, nearer than sums in float32 in another order are; "
-    "test_estimator.py compares weights with repeated rows to what training is exact to"
+    "test_estimator_inputs.py compares weights with repeated rows to what training is exact to"
 )
 EXPECTED = {
     kind: {"check_sample_weight_equivalence_on_dense_data": SAME_STEP}

@@ -220,3 +220,24 @@ def test_tensorboard_is_asked_for_before_anything_is_written(stores, tmp_path, m
     with pytest.raises(MissingExtraError, match=r"bertkit\[tensorboard\]"):
         pretrain(stores[0], tmp_path / "run", SETTINGS.replace(tensorboard=True), model=SHAPE)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_mlflow_says_what_the_log_says_also_after_a_resume(stores, tmp_path, monkeypatch) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    config = SETTINGS.replace(max_steps=5, eval_every_steps=2, mlflow=True)
+    interrupt_after(monkeypatch, 3)
+    with pytest.raises(Interrupted):
+        pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    client = MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("bertkit").experiment_id])
+    assert (run.info.run_name, run.info.status, run.data.params["max_steps"]) == ("run", "FINISHED", "5")
+    losses = [(record["step"], record["loss"]) for record in log_of(tmp_path / "run") if "event" not in record]
+    assert [(each.step, each.value) for each in client.get_metric_history(run.info.run_id, "training/loss")] == losses
+    scored = client.get_metric_history(run.info.run_id, "held-out/masked_lm_accuracy")
+    assert [each.step for each in scored] == [2, 4, 5]

@@ -117,7 +117,7 @@ def test_mlflow_has_settings_and_curves_of_every_seed(
     monkeypatch.chdir(tmp_path)
     finetune("csv", ROWS, start, "run", seeds=2, mlflow=True, **QUICK)  # type: ignore[arg-type]
     client, runs = _mlflow(tmp_path / "mlruns")
-    assert sorted(run.info.run_name for run in runs) == ["run, seed 0", "run, seed 1"]
+    assert sorted(run.info.run_name for run in runs) == ["run, seed-0", "run, seed-1"]
     for run in runs:
         seed = run.data.params["seed"]
         assert run.info.status == "FINISHED"

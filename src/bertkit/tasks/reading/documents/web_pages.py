@@ -21,7 +21,7 @@ _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORE
 def read_html(text: str) -> Document:
     """Its title is a heading above all others, unless the first heading repeats it."""
     page = _Page()
-    page.feed(text)
+    page.feed(_without_comments(text))
     page.close()
     page.end_block()
     title = " ".join(page.title.split())
@@ -29,6 +29,17 @@ def read_html(text: str) -> Document:
     if not title or title == first:
         return joined(page.parts)
     return joined([(title, 1), *((part, level and level + 1) for part, level in page.parts)])
+
+
+def _without_comments(text: str) -> str:
+    """A page without comments and declarations, which take the parser quadratic time where one is not closed."""
+    parts, start = [], 0
+    while (begin := text.find("<!--", start)) >= 0 and (end := text.find("-->", begin)) >= 0:
+        parts.append(text[start:begin])
+        start = end + 3
+    text = "".join([*parts, text[start:]]).replace("<!--", "&lt;!--")
+    closed = text.rfind(">") + 1
+    return re.sub("<[!?][^>]*>", "", text[:closed]) + text[closed:].replace("<", "&lt;")
 
 
 def charset_of(data: bytes) -> str | None:

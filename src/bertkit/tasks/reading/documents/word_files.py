@@ -87,11 +87,11 @@ def _levels(styles: bytes) -> dict[str, int]:
 
 
 def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
-    parser = XMLPullParser(("start", "end"))
+    parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
     rows: list[list[str]] = []  # texts of the rows of tables that are open, from the outermost
     for start in range(0, len(data), _CHUNK):
         parser.feed(data[start : start + _CHUNK])
-        for event, element in parser.read_events():
+        for event, element in parser.read_events():  # type: ignore[misc]
             assert isinstance(element, Element)
             if event == "start":
                 if element.tag == f"{_W}tr":
