@@ -178,9 +178,12 @@ TRAINING = {
     "visualize": ["training", str(RUNS / "text")],
     "word-vectors": ["train", str(DATA / "corpus.txt"), "--out", "words.vec"],
     "ablate": ["masking"],
+    "compare": [str(RUNS / "text"), str(RUNS / "text")],
 }
 #: Those of them that write nothing, or only where it is asked for.
-WITHOUT_OUT = set("evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split())
+WITHOUT_OUT = set(
+    "compare evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split()
+)
 
 
 @pytest.mark.parametrize("command", TRAINING)

@@ -88,7 +88,7 @@ def test_the_tour_runs(tmp_path):
     said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
     assert all(block in said for language, block in BLOCKS if language == "text")
     assert "['delivery']" in said
-    classified, untrained, searched, _, tagged, inside, pretrained = printed
+    classified, untrained, searched, _, tagged, _, inside, pretrained = printed
     assert inside.startswith("billing (predicted)")
     assert {"why.html", "layers.json", "curves.html", "map.html", "attention.html"} <= {
         p.name for p in tmp_path.iterdir()

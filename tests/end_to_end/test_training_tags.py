@@ -62,8 +62,9 @@ def test_evaluating_one_file_and_another(made: Made, tmp_path: Path, command: Co
     _, out, _ = command("evaluate", "ner", "--data", made.data, "--model", copy, "-q")
     rows = [line.split() for line in out.splitlines()]
     assert ["type", "precision", "recall", "f1", "entities"] in rows
-    assert [row[:4] for row in rows if row[0] == "all"][-1] == [
-        "all",
+    assert [row[:5] for row in rows if row[0] == "(micro"][-1] == [
+        "(micro",
+        "average)",
         *(f"{scores[name]:.4f}" for name in ("precision", "recall", "f1")),
     ]
     own = {path: path.read_bytes() for path in made.run.glob("*-dev.*")}

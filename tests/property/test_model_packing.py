@@ -228,7 +228,7 @@ def test_bad_input_is_told(arguments, message):
         ("BertForSequenceClassification", {"labels": torch.tensor([0, 4])}, r"label 4 is outside 0 \.\.\. 3"),
         ("BertForSequenceClassification", {"labels": torch.tensor([0, 1, 2])}, "2 in all, got shape"),
         ("BertForTokenClassification", {"labels": torch.tensor([0, 1])}, "shape of input_ids"),
-        ("BertForMaskedLM", {"label": IDS}, "did you mean 'labels'"),
+        ("BertForMaskedLM", {"label": IDS}, "write labels="),
     ],
 )
 def test_bad_targets_are_told(name, targets, message):

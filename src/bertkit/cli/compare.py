@@ -7,7 +7,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
-from bertkit.errors import ConfigError
 
 
 def compare(
@@ -34,8 +33,6 @@ def compare(
     """
     common.refuse_device("predictions are read, not computed")
     common.begin_without_torch()
-    if rows < 0:
-        raise ConfigError(f"--rows must be at least 0, got {rows}")
     from bertkit.insight.run_comparison import compare_runs
 
     common.report(compare_runs(first, second, split, num_shown=rows))

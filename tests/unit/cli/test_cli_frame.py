@@ -409,6 +409,7 @@ COUNTS = {
     "benchmark m": "threads rounds",
     "classify t --model m": "top_k max_length threads",
     "cluster f --model m": "k max_length",
+    "compare a b": "rows-",
     "duplicates f --model m": "limit",
     "embed t --model m": "dimensions",
     "fill-mask t --model m": "top_k",

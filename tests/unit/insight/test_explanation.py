@@ -186,7 +186,7 @@ def test_an_answer(answerer: Path) -> None:
     )
     other = visualize.explain(question, context, model=answerer, label="bad film")
     inputs = tokenizer(question, context, return_tensors="pt")
-    first, last = (inputs.char_to_token(0, context.index(word), sequence=1) for word in ("bad", "film"))
+    first, last = (inputs.char_to_token(0, context.index(word), sequence_index=1) for word in ("bad", "film"))
     with torch.no_grad():
         out = model(**inputs)
     assert other.score == pytest.approx(float(out.start_logits[0, first] + out.end_logits[0, last]), abs=1e-4)

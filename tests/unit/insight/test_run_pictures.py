@@ -206,6 +206,7 @@ def test_an_evaluation_draws_its_own_pictures(runs: Path, tmp_path: Path, capsys
     assert main(["evaluate", "csv", "--data", str(runs / "data"), "--model", str(run)]) == 0
     assert {path.name for path in run.glob("*.png")} == {
         "evaluation-confusion-dev.png",
+        "evaluation-curves-dev.png",
         "evaluation-reliability-dev.png",
     }
     assert visualize.confusion(run).num_rows == 60

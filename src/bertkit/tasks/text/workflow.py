@@ -41,6 +41,7 @@ from bertkit.tasks.text.decoding import (
 from bertkit.tasks.text.features import TextRows, encode_texts, sequences_of, values_of
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
+from bertkit.tasks.text.row_scores import text_row_scores
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
@@ -277,41 +278,22 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return None if self.task.labels is None else list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
 
     def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
-        only, main, number = replace(self.task, metrics=(self.task.main_metric,)), self.task.main_metric, self._numbers
-        gold, predicted = ([row[name] for row in rows] for name in ("gold", "predicted"))
-        if self.task.multi_label:
-            gold, predicted = ([tuple(sorted(labels)) for labels in side] for side in (gold, predicted))
-        arrays = [self.task.label_array([number(label) for label in side]) for side in (predicted, gold)]
-        return RowScores(
-            keys=[(row["text"], row.get("text_pair"), label) for row, label in zip(rows, gold, strict=True)],
-            shown=[" | ".join(filter(None, (row["text"], row.get("text_pair")))) for row in rows],
-            gold=[_shown(label) for label in gold],
-            predicted=[_shown(label) for label in predicted],
-            right=None if self.task.is_regression else np.array([a == b for a, b in zip(gold, predicted, strict=True)]),
-            metric=lambda some: score(only, arrays[0][some], arrays[1][some])[main],
-        )
-
-    def _numbers(self, label: Any) -> int | float | tuple[int, ...]:
-        if isinstance(label, tuple):
-            return tuple(self._names.index(name) for name in label)
-        return float(label) if self.task.labels is None else self._names.index(label)
+        return text_row_scores(self.task, rows)
 
     def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
-        from bertkit.visualize.evaluation_pictures import (
-            confusion_of_rows,
-            curves_of_rows,
-            regression,
-            reliability_of_rows,
-        )
+        from bertkit.visualize import evaluation_pictures as pictures
 
         rows = list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
         if self.task.labels is None:
-            return {"scores": regression(rows)}
-        curves = curves_of_rows(rows, self.task.labels)
-        found = {"reliability": reliability_of_rows(rows, name), **({} if curves is None else {"curves": curves})}
+            return {"scores": pictures.regression(rows)}
+        curves = pictures.curves_of_rows(rows, self.task.labels)
+        found = {
+            "reliability": pictures.reliability_of_rows(rows, name),
+            **({} if curves is None else {"curves": curves}),
+        }
         if self.task.multi_label:
             return found
-        return {"confusion": confusion_of_rows(rows, self.task.labels), **found}
+        return {"confusion": pictures.confusion_of_rows(rows, self.task.labels), **found}
 
     @property
     def _names(self) -> list[str]:
@@ -322,10 +304,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if self.task.is_regression:
             return predictions_of(given.outputs, self.task.problem_type)
         return LabelDecision.of(given.decision, self._names).labels(given.outputs, several=self.task.multi_label)
-
-
-def _shown(label: object) -> str:
-    return ", ".join(label) if isinstance(label, tuple) else str(label)
 
 
 def reading_of(settings: ReadingSettings) -> Row:

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary, load
-from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.engine.native.native_encoder import FloatMatrix, Layer, NativeEncoder
 from bertkit.errors import ResourceError
 from native_helpers import Array, native_encoder, random_rows, random_weights, shape_of
 
@@ -228,11 +228,13 @@ def test_no_copy_shares_an_encoder(native: NativeLibrary) -> None:
 
 
 def test_an_encoder_that_does_not_fit_in_memory(native: NativeLibrary) -> None:
-    """Its list of layers alone would take half a terabyte."""
+    """Its first matrix alone would take another 192 MiB."""
+    matrix = FloatMatrix(np.zeros((3 * 4096, 4096), np.float32), np.zeros(3 * 4096, np.float32))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (100 << 30, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), hard))
     try:
-        with pytest.raises(ResourceError, match="out of memory in the encoder"):
-            NativeEncoder(native, shape_of(26, 2, 30, order=(2**30,)), [])
+        with pytest.raises(ResourceError, match="no memory for BERTKIT_QKV of layer 0: use shorter texts"):
+            NativeEncoder(native, shape_of(4096, 32, 64, order=(0,)), [Layer((matrix,), ())])
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -78,7 +78,7 @@ def test_a_list_is_numbered_and_can_be_changed(model: Path, tmp_path: Path) -> N
     [
         (["a", " "], TextError, r"row 1 \(counted from 0\) has no text, but ' '"),
         (pd.Series(["a", None]), TextError, r"row 1 .* nan|row 1 .* None"),
-        ("a text", InputError, "got one string"),
+        ("a text", InputError, "got one text"),
         (pd.DataFrame({"id": [1, None], "text": ["a", "b"]}), InputError, r"row 1 .* has no id"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), InputError, "Name it with text=; the columns are 'a', 'b'"),
         ([{"id": "1", "text": "a"}, {"id": "1", "text": "b"}], DataError, "row 1 .* occurs twice"),
