@@ -178,12 +178,9 @@ TRAINING = {
     "visualize": ["training", str(RUNS / "text")],
     "word-vectors": ["train", str(DATA / "corpus.txt"), "--out", "words.vec"],
     "ablate": ["masking"],
-    "compare": [str(RUNS / "text"), str(RUNS / "text")],
 }
 #: Those of them that write nothing, or only where it is asked for.
-WITHOUT_OUT = set(
-    "compare evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split()
-)
+WITHOUT_OUT = set("evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split())
 
 
 @pytest.mark.parametrize("command", TRAINING)
@@ -200,8 +197,13 @@ def test_other_commands_say_what_to_install(
 
 
 def test_every_command_is_spoken_of() -> None:
-    """Those that work, those that say what to install, and ``inspect``, which looks at files only."""
-    assert {*TRAINING, *(command for command, *_ in USES), "doctor", "inspect"} == set(NAMES)
+    """Those that work, those that say what to install, and those that look at files only."""
+    assert {*TRAINING, *(command for command, *_ in USES), "compare", "doctor", "inspect"} == set(NAMES)
+
+
+def test_runs_are_compared(lite: Lite) -> None:
+    done = lite("compare", RUNS / "text", RUNS / "text", "--json")
+    assert (done.returncode, json.loads(done.stdout)["difference"]) == (0, 0.0)
 
 
 @pytest.mark.parametrize(

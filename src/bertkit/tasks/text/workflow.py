@@ -286,11 +286,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         rows = list(read_lines(folder / f"{prefix}predictions-{name}.jsonl"))
         if self.task.labels is None:
             return {"scores": pictures.regression(rows)}
-        curves = pictures.curves_of_rows(rows, self.task.labels)
-        found = {
-            "reliability": pictures.reliability_of_rows(rows, name),
-            **({} if curves is None else {"curves": curves}),
-        }
+        found = {"reliability": pictures.reliability_of_rows(rows, name)}
+        if (curves := pictures.curves_of_rows(rows, self.task.labels)) is not None:
+            found["curves"] = curves
         if self.task.multi_label:
             return found
         return {"confusion": pictures.confusion_of_rows(rows, self.task.labels), **found}
