@@ -15,6 +15,7 @@ from bertkit.cli.common_options import Computing, LongestText, Source, Truncate,
 from bertkit.cli.embed import Pool
 from bertkit.cli.placed import located
 from bertkit.cli.results import ResultFile, row_with
+from bertkit.cli.search_questions import Evaluating
 from bertkit.cli.task_options import IndexColumns, TextColumns
 from bertkit.errors import ConfigError, counted, shorten
 from bertkit.system.console import one_line, say
@@ -62,20 +63,6 @@ class Querying:
         Parameter(help="Search by meaning, by words (BM25), or by both; default: as set in the index, else vectors."),
     ] = None
     hybrid: Annotated[bool, Parameter(negative=(), help="The same as --by both.")] = False
-
-
-@Parameter(name="*", group=Group("Evaluating (evaluate)", sort_key=3))
-@dataclass(frozen=True)
-class Evaluating:
-    """What questions are judged by."""
-
-    relevant: Annotated[
-        str | None,
-        Parameter(help="Column with the id, document or passage that belongs to a question; default: inferred."),
-    ] = None
-    set: Annotated[
-        bool, Parameter(negative=(), help="Let queries of this index go by the search that was best, from now on.")
-    ] = False
 
 
 def search(

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Computing
 from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
-    from bertkit.cli.search import Evaluating
     from bertkit.cli.task_options import IndexColumns
     from bertkit.inference.retrieval.search_evaluation import Question
 
 #: Columns that are looked for where none is named.
 _QUESTIONS = ("question", "query", "text", "sentence")
 _RELEVANT = ("relevant", "id", "document", "passage", "file", "source", "positive", "context")
+
+
+@Parameter(name="*", group=Group("Evaluating (evaluate)", sort_key=3))
+@dataclass(frozen=True)
+class Evaluating:
+    """What questions are judged by."""
+
+    relevant: Annotated[
+        str | None,
+        Parameter(help="Column with the id, document or passage that belongs to a question; default: inferred."),
+    ] = None
+    set: Annotated[
+        bool, Parameter(negative=(), help="Let queries of this index go by the search that was best, from now on.")
+    ] = False
 
 
 def evaluate_index(

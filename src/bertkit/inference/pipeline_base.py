@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,12 +30,11 @@ from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import Text, featurize_mixed
 
-if TYPE_CHECKING:
-    from bertkit.inference.text_to_text import TextToTextPipeline
-
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
+#: A keyword of other software -> ours, and the values that it may have, as ours.
+OtherNames = Mapping[str, tuple[str, Mapping[Any, Any]]]
 #: Values of ``truncation`` that cut a text; of a pair its longer text is cut.
 CUTS = ("longest_first", "only_first")
 #: Keywords that hold those of the tokenizer.
@@ -85,7 +84,7 @@ class Pipeline:
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Keywords of other versions: name -> our keyword, and its value by the value that is given.
-    other_names: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = MappingProxyType({})
+    other_names: ClassVar[OtherNames] = MappingProxyType({})
     #: The package of the models, as ``transformers`` says it.
     framework: ClassVar[str] = "pt"
 
@@ -234,14 +233,16 @@ def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
     @wraps(call)
     def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
         return call(
-            pipe, *inputs, **{**pipe.options, **(read_options(type(pipe), given, None if takes_all else known))}
+            pipe,
+            *inputs,
+            **{**pipe.options, **(read_options(pipe.task, pipe.other_names, given, None if takes_all else known))},
         )
 
     return call_with_options
 
 
 def read_options(
-    kind: type[Pipeline | TextToTextPipeline], given: Mapping[str, Any], known: Collection[str] | None
+    task: str, other_names: OtherNames, given: Mapping[str, Any], known: Collection[str] | None
 ) -> dict[str, Any]:
     """Keywords of a pipeline or of its calls by our names, without those that have no effect here.
 
@@ -252,16 +253,16 @@ def read_options(
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in _FOR_THE_TOKENIZER and isinstance(value, Mapping):
-            found = {**read_options(kind, value, known), **found}
-        elif name in kind.other_names:
-            ours, meanings = kind.other_names[name]
+            found = {**read_options(task, other_names, value, known), **found}
+        elif name in other_names:
+            ours, meanings = other_names[name]
             if value not in meanings:
                 raise InputError(f"{name} must be one of {', '.join(map(repr, meanings))}, got {value!r:.80}")
             found.setdefault(ours, meanings[value])
         elif name in (known or ()) or not has_no_effect("pipeline", name, value):
             if known is not None and name not in known:
                 near = remedy("pipeline", name, known)
-                raise InputError(f"a {kind.task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")
+                raise InputError(f"a {task} pipeline has no option {name!r}{near}; it takes: {', '.join(known)}")
             found[name] = value
     return found
 

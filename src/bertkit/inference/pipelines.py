@@ -141,7 +141,9 @@ def pipeline(
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = _entry_of(name, place, method)
     pipeline_class, model_class = wanted.load(), wanted.model_class
-    options = read_options(pipeline_class, options, _keywords_of(pipeline_class.__call__))
+    options = read_options(
+        pipeline_class.task, pipeline_class.other_names, options, _keywords_of(pipeline_class.__call__)
+    )
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
@@ -259,7 +261,7 @@ def _open_text_to_text(
     from bertkit.inference.text_to_text import TextToTextPipeline
 
     known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
-    options = read_options(TextToTextPipeline, options, list(dict.fromkeys(known)))
+    options = read_options(TextToTextPipeline.task, TextToTextPipeline.other_names, options, list(dict.fromkeys(known)))
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
     made = TextToTextPipeline.open(task, place(), words, device=device, dtype=dtype)

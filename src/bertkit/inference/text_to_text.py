@@ -14,7 +14,7 @@ from bertkit.config.sentence_config import checked_prompt
 from bertkit.engine.rows import WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, TextError, needs_bertkit
 from bertkit.inference.generation_tasks import RESULTS, kind_of, translations
-from bertkit.inference.pipeline_base import check_lengths, check_vocabulary, shown, with_options
+from bertkit.inference.pipeline_base import OtherNames, check_lengths, check_vocabulary, shown, with_options
 from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
 from bertkit.ragged import Ragged
@@ -42,7 +42,7 @@ class TextToTextPipeline:
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
     #: Keywords of other versions; see :class:`bertkit.inference.pipeline_base.Pipeline`.
-    other_names: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = MappingProxyType({})
+    other_names: ClassVar[OtherNames] = MappingProxyType({})
     framework: ClassVar[str] = "pt"
     #: Where the model was loaded from; None for a model object.
     folder: Path | None = None

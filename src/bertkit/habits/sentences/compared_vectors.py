@@ -8,7 +8,7 @@ names, arguments and results of sentence-transformers 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from bertkit.metrics.vector_precision import VectorPrecision, quantized
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.model.vector_losses import angle_similarities, cosines
 from bertkit.ragged import Floats
-
-if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
 
 Vectors: TypeAlias = "Tensor | npt.ArrayLike | Sequence[Tensor]"
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
@@ -165,7 +162,13 @@ def nearest_by(
     return np.concatenate(numbers), np.concatenate(scores)
 
 
-def paraphrase_mining(model: SentenceTransformer, sentences: Sequence[str], **options: Any) -> list[list[float | int]]:
+class Encodes(Protocol):
+    """A model with the ``encode`` of a ``SentenceTransformer``."""
+
+    def encode(self, inputs: list[str], *, convert_to_tensor: bool, **options: Any) -> Any: ...
+
+
+def paraphrase_mining(model: Encodes, sentences: Sequence[str], **options: Any) -> list[list[float | int]]:
     """The most similar pairs of texts, ``[[score, number, number], ...]``, best first.
 
     ``options``: those of :func:`paraphrase_mining_embeddings` and of ``model.encode``. ``bertkit.find_duplicates``

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.config.any_config import read_any_config
@@ -15,12 +15,21 @@ from bertkit.config.sentence_config import Dense as DenseStep
 from bertkit.config.sentence_config import LayerNorm as LayerNormStep
 from bertkit.config.sentence_config import Normalize as NormalizeStep
 from bertkit.errors import InputError
+from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.model.sentence_model import SentenceHead
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
 
-if TYPE_CHECKING:
-    from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
+
+class Encoding(Protocol):
+    """A ``SentenceTransformer``, as far as its first module asks it."""
+
+    encoder: SentenceEncoder
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizer: ...
+    @property
+    def max_seq_length(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class Transformer:
 class FirstModule:
     """The encoder of a model that is there, as ``model[0]``; changes of it change nothing."""
 
-    model: SentenceTransformer
+    model: Encoding
 
     @property
     def auto_model(self) -> Any:

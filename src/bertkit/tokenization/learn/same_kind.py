@@ -6,17 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, trainers
 
 from bertkit.errors import InputError, did_you_mean
 
-if TYPE_CHECKING:
-    from bertkit.tokenization.own_tokens import OwnTokens
-    from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-
-TokenizerT = TypeVar("TokenizerT", bound="OwnTokens")
+TokenizerT = TypeVar("TokenizerT")
 _TRAINERS = {
     "WordPiece": trainers.WordPieceTrainer,
     "BPE": trainers.BpeTrainer,
@@ -37,7 +33,7 @@ def trained_again(
     tokenizer: TokenizerT, texts: Iterable[str | Sequence[str]], vocab_size: int, options: Mapping[str, Any]
 ) -> TokenizerT:
     """See :meth:`bertkit.tokenization.own_tokens.OwnTokens.train_new_from_iterator`."""
-    old: PreTrainedTokenizer = tokenizer  # type: ignore[assignment]  # which all are
+    old: Any = tokenizer
     content: dict[str, Any] = json.loads(old.backend_tokenizer.to_str())
     kind = content["model"]["type"]
     chosen = {"show_progress": False, **options}
@@ -62,9 +58,10 @@ def trained_again(
             if file.name not in _SETTINGS:
                 file.unlink()
         (folder / "tokenizer.json").write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
-        made = type(tokenizer).from_pretrained(folder)  # type: ignore[attr-defined]
+        made: Any = type(old).from_pretrained(folder)
     made.name_or_path = ""
-    return made  # type: ignore[no-any-return]
+    found_again: TokenizerT = made
+    return found_again
 
 
 def _token(values: Mapping[str, Any]) -> AddedToken:
