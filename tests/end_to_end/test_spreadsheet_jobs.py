@@ -69,8 +69,8 @@ def test_a_dirty_sheet_of_opinions(shared: Path, minilm: Path, tmp_path: Path, c
     assert code == 0, err
     found = pd.read_excel(out, dtype={"id": str})
     assert found["id"].tolist() == [f"{number:03}" for number in range(40)]
-    assert set(found["label"]) <= set(classes)
-    assert np.mean(found["label"].str.lower().to_numpy() == [label for _, label in known[300:]]) > 0.6
+    assert set(found["predicted"]) <= set(classes)
+    assert np.mean(found["predicted"].str.lower().to_numpy() == [label for _, label in known[300:]]) > 0.6
 
 
 def test_names_from_character_spans(shared: Path, minilm: Path, tmp_path: Path, command: Command) -> None:
