@@ -15,10 +15,12 @@ from contextvars import copy_context
 from dataclasses import is_dataclass
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
 from bertkit.errors import BertkitError, ConfigError, InputError, counted, did_you_mean, needs_bertkit
+from bertkit.habit_table import remedy
 from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
 
@@ -253,7 +255,7 @@ def run_command(tokens: list[str]) -> int:
         tokens = [*tokens, "--help"]
     elif known and not tokens[len(name)].startswith("-"):
         given = tokens[len(name)]
-        near = did_you_mean(given, known)
+        near = remedy("bertkit", given, known) if not name else did_you_mean(given, known)
         _write_error(f"{program}: unknown command {given!r}{near}; '{program} --help' lists all commands")
         return 2
     ends = tokens.index("--") if "--" in tokens else len(tokens)
@@ -276,6 +278,8 @@ def run_command(tokens: list[str]) -> int:
         error.verbose = False
         options = _options_of(app, name)
         message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
+        if name in (("finetune",), ("evaluate",)) and Path(given := next(iter(tokens[1:]), "")).is_file():
+            message += f" {given} is a file; the task comes first: {program} csv --data {given} ..."
         _write_error(f"{program}: {message} See: {program} --help")
         return 2
     except BertkitError as error:

@@ -60,7 +60,10 @@ class Querying:
     top_k: Annotated[int, Parameter(help="Show this many texts for each query; evaluate: judge so many.")] = 10
     by: Annotated[
         Literal["vectors", "words", "both"] | None,
-        Parameter(help="Search by meaning, by words (BM25), or by both; default: as set in the index, else vectors."),
+        Parameter(
+            help="Search by meaning (vectors), by words (BM25) or by both; default: as the index says ("
+            "'search info'): both for documents, vectors for lines and rows."
+        ),
     ] = None
     hybrid: Annotated[bool, Parameter(negative=(), help="The same as --by both.")] = False
 

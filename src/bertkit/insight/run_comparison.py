@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import ConfigError, DataError, counted, shorten
+from bertkit.errors import CheckpointError, ConfigError, DataError, counted, shorten
 from bertkit.inference.run_files import METRICS
 from bertkit.insight.run_evaluation import scored_set
 from bertkit.metrics.intervals import bootstrap_draws, interval_of, interval_text
@@ -183,6 +183,10 @@ def _read(run: str | Path, split: str) -> tuple[Path, RowScores, str]:
         found = workflow.row_scores(list(read_lines(file)))
     except KeyError as error:
         raise ConfigError(f"{file} has lines without {error}: there are no right answers to compare with") from None
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}; score the run again with 'bertkit evaluate'") from None
+    if found is not None and not found.keys:
+        raise CheckpointError(f"{file} is damaged: it has no row; score the run again with 'bertkit evaluate'")
     if found is None:
         raise ConfigError(f"task {workflow.task.name} is not scored row by row; compare the metrics.json of the runs")
     return folder, found, workflow.task.main_metric

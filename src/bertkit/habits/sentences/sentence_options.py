@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import torch
@@ -82,3 +83,17 @@ def max_length_of(options: ModelOptions) -> int | None:
     given = {**(options.get("tokenizer_kwargs") or {}), **(options.get("processor_kwargs") or {})}
     most: int | None = known_keywords("tokenizer_kwargs", given, ("model_max_length",)).get("model_max_length")
     return most
+
+
+#: How the names of models begin that are typed without the owner, ``sentence-transformers``.
+_OWN_NAMES = (
+    *("all-", "allenai-specter", "distiluse-", "gtr-t5-", "LaBSE", "msmarco-", "multi-qa-", "nli-", "paraphrase-"),
+    *("quora-", "sentence-t5-", "static-", "stsb-", "use-cmlm-"),
+)
+
+
+def with_owner(model: str | Path) -> str | Path:
+    """``sentence-transformers/NAME`` for the name of one of its models that is no folder here."""
+    name = str(model)
+    owned = isinstance(model, str) and "/" not in name and name.startswith(_OWN_NAMES) and not Path(name).exists()
+    return f"sentence-transformers/{name}" if owned else model

@@ -20,7 +20,7 @@ from bertkit.habit_table import no_attribute
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import Vectors, quantize_embeddings, similarity_function
 from bertkit.habits.sentences.sentence_modules import FirstModule, Pooling, joined
-from bertkit.habits.sentences.sentence_options import EncodeOptions, ModelOptions, dtype_of, max_length_of
+from bertkit.habits.sentences.sentence_options import EncodeOptions, ModelOptions, dtype_of, max_length_of, with_owner
 from bertkit.inference.sentence_encoder import EncodeOptions as OwnOptions
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.system.device import find_device
@@ -70,7 +70,8 @@ class SentenceTransformer:
             self.encoder = SentenceEncoder(model_name_or_path, sentence=parts, device=device, dtype=dtype)
         else:
             assert model_name_or_path is not None
-            self.encoder = SentenceEncoder(model_name_or_path, device=device, revision=revision, dtype=dtype)
+            name = with_owner(model_name_or_path)
+            self.encoder = SentenceEncoder(name, device=device, revision=revision, dtype=dtype)
         own = {"prompts": "prompts", "default_prompt_name": "default_prompt_name", "truncate_dim": "dimensions"}
         changed = {ours: given[name] for name, ours in own.items() if given.get(name) is not None}
         if (measure := options.get("similarity_fn_name")) is not None:

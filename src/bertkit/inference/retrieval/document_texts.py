@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from glob import has_magic
 from pathlib import Path
 
-from bertkit.errors import DataError, shorten
+from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.inference.retrieval.index_files import HEADING, Row
 from bertkit.inference.retrieval.passages import Cutter
 from bertkit.inference.retrieval.source_texts import SourceText, source_name
@@ -27,6 +27,8 @@ def names_documents(argument: str, known: Collection[str] = ()) -> bool:
 
     A ``.txt`` by its name is lines of text, unless the index has it as a document.
     """
+    if not argument:
+        raise ConfigError("an argument is empty; name a file, a folder or a pattern (. is the current folder)")
     path = Path(argument)
     if path.is_dir() or source_name(path) in known:
         return True

@@ -9,6 +9,7 @@ first words that depend on it.
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import lzma
 import os
@@ -26,6 +27,7 @@ LEGACY = "cp1252"
 HEAD, SAMPLE = 4096, 32768
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF32_MARKS = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 #: What text is compared in: the other encodings of Windows, DOS and Macintosh, and those of East Asia.
 _RIVALS = (
     *("cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp850", "cp437", "koi8_r", "mac_roman"),
@@ -87,10 +89,12 @@ def encoding_of(path: Path, head: bytes, given: str | None) -> str:
     """
     if head.startswith(_UTF8_MARK):
         return "utf-8-sig"
+    if head.startswith(_UTF32_MARKS):
+        return "utf-32"
     if head.startswith(_UTF16_MARKS):
         return "utf-16"
     if given is not None:
-        return given
+        return "utf-8" if codecs.lookup(given).name == "utf-8-sig" else given  # which has no mark to leave out
     _check_text(path, head[:HEAD])
     zeros = [head[parity:HEAD:2].count(0) for parity in (0, 1)]
     half = len(head[:HEAD]) // 2
@@ -190,5 +194,5 @@ def _rival(sample: bytes) -> str | None:
 def _words(line: bytes, encoding: str) -> str:
     """The first word of a line that is not ASCII, with the word before and behind it."""
     words = line.decode(encoding, "replace").split()
-    place = next(number for number, word in enumerate(words) if not word.isascii())
+    place = next((number for number, word in enumerate(words) if not word.isascii()), 0)  # none: a blank of it
     return " ".join(words[max(0, place - 1) : place + 2])[:60]

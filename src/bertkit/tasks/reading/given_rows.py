@@ -141,7 +141,7 @@ def _columns(rows: Any) -> Iterable[tuple[object, Iterable[Any]]]:
         return [(name, plain[name]) for name in plain.column_names]
     if isinstance(rows, Mapping):
         for name, values in rows.items():
-            if isinstance(values, str) or not isinstance(values, Iterable):
+            if isinstance(values, str | set | frozenset) or not isinstance(values, Iterable):
                 raise InputError(f"data[{name!r}] is {values!r:.40}; expected the values of a column, one a row")
         return rows.items()
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes | np.ndarray) and not hasattr(rows, "iloc"):

@@ -60,6 +60,8 @@ def listed(values: Any, name: str = "X") -> list[Any]:
     what = " of texts" if name == "X" else ""
     if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and not values.ndim):
         raise InputError(f"{name} must be a list{what}, got one string: put it in a list")
+    if isinstance(values, set | frozenset):
+        raise InputError(f"{name} is a set, which has no order; give a list")
     if isinstance(values, Mapping):
         pick = f"{name}[{next(iter(values), 'text')!r}]"
         raise InputError(f"{name} must be a list{what}, got a dictionary of {shorten(values)}; pick one value: {pick}")

@@ -118,7 +118,11 @@ def _of_record(record: Mapping[str, Json], path: Path, line: int, tagged: bool |
         text, marks = _of_label_studio(record)
     else:
         text = text_in("'text'", record.get("text"))
-        name = next((name for name in MARKS if record.get(name) is not None), None)
+        name = next((name for name in MARKS if record.get(name)), None)
+        name = name or next((name for name in MARKS if record.get(name) is not None), None)
+        others = [each for each in MARKS if name is not None and each != name and record.get(each)]
+        if name is not None and any(record[each] != record[name] for each in others):
+            raise RowError("two lists of marks", f"{name!r} and {others[0]!r} differ; keep one of them")
         # Prodigy leaves the list out of an accepted text without entities.
         marks = [] if name is None and "answer" in record else None if name is None else _listed(record[name], name)
     if marks is None and tagged:
@@ -156,6 +160,9 @@ def _of_label_studio(record: Mapping[str, Json]) -> tuple[str, list[Json] | None
 def _marks_text(part: Json) -> bool:
     """Whether a result of Label Studio marks characters; others choose a class or relate two marks."""
     value = part.get("value") if isinstance(part, dict) else None
+    kinds = [name for name in value if name.endswith("labels")] if isinstance(value, dict) and "start" in value else []
+    if kinds and "labels" not in kinds:
+        raise RowError("marks of another kind", f"an entity is marked by {kinds[0]!r}; export texts marked by 'labels'")
     return isinstance(value, dict) and "labels" in value and "start" in value
 
 

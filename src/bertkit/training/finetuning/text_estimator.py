@@ -96,7 +96,8 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
             self._warn_of_truncated(job.data.train.truncated, job.config.max_length)
             if weights is not None:
                 assert isinstance(job.data.train, Ragged), "texts are not read in windows here"
-                scaled = (weights / weights.mean()).astype(np.float32)
+                largest = weights / weights.max()
+                scaled = (largest / largest.mean()).astype(np.float32)
                 job = replace(job, data=replace(job.data, train=replace(job.data.train, weights=scaled)))
             if job.config.few_shot:
                 job, _ = select_method(job)
@@ -119,7 +120,10 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.training.finetuning.seed_run import Job, StartModel, TaskData
 
         seed = self.seed if self.random_state is None else self.random_state
-        seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
+        try:
+            seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
+        except ValueError as error:
+            raise InputError(f"random_state={self.random_state!r:.40}: {error}") from None
         config = FinetuneConfig(
             learning_rate=self.learning_rate,
             epochs=self.epochs,

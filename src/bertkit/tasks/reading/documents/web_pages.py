@@ -60,6 +60,7 @@ class _Page(HTMLParser):
         self.parts: list[tuple[str, int]] = []
         self.title = ""
         self._text: list[str] = []
+        self._filled = False  # whether there is more than white space in it
         self._level = self._kept = 0
         self._hidden = ""
         self._depth = 0  # of elements of the hidden one's name
@@ -75,7 +76,8 @@ class _Page(HTMLParser):
         elif tag == "br":
             self._text.append("\n")
         elif tag in ("td", "th"):
-            self._text.append(" | " if any(part.strip() for part in self._text) else "")
+            if self._filled:
+                self._text.append(" | ")
         elif re.fullmatch("h[1-6]", tag):
             self.end_block()
             self._level = int(tag[1])
@@ -107,11 +109,13 @@ class _Page(HTMLParser):
             self.title += data
         else:
             self._text.append(data if self._kept else re.sub(r"\s+", " ", data))
+            self._filled = self._filled or not data.isspace()
 
     def end_block(self) -> None:
         """What was collected becomes a block."""
         text = "".join(self._text)
         self._text.clear()
+        self._filled = False
         if not self._kept:
             text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
         self.parts.append((text, self._level))

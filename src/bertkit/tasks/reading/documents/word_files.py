@@ -16,7 +16,8 @@ from bertkit.tasks.reading.documents.document import MAX_BYTES, Document, joined
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 #: Documents in the strict form of the standard have names of their own; they are read under the usual ones.
 _STRICT = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
-_HIDDEN = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+#: What is not shown: the older form of a text box, and where moved text was.
+_HIDDEN = ("{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback", f"{_W}moveFrom")
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -89,6 +90,7 @@ def _levels(styles: bytes) -> dict[str, int]:
 def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
     parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
     rows: list[list[str]] = []  # texts of the rows of tables that are open, from the outermost
+    hidden = 0  # elements that are open and are not shown
     for start in range(0, len(data), _CHUNK):
         parser.feed(data[start : start + _CHUNK])
         for event, element in parser.read_events():  # type: ignore[misc]
@@ -96,6 +98,13 @@ def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
             if event == "start":
                 if element.tag == f"{_W}tr":
                     rows.append([])
+                hidden += element.tag in _HIDDEN
+            elif element.tag in _HIDDEN:
+                hidden -= 1
+                element.clear()
+            elif hidden:
+                if element.tag == f"{_W}tr":
+                    rows.pop()
             elif element.tag == f"{_W}p":
                 text, level = _text(element), _level(element, levels)
                 element.clear()  # also so that the paragraph around a text box does not have its text again
@@ -109,7 +118,7 @@ def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
                     rows[-1].append(row)
                 else:
                     yield row, 0
-            elif element.tag in (_HIDDEN, f"{_W}tbl"):
+            elif element.tag == f"{_W}tbl":
                 element.clear()
     parser.close()
 
