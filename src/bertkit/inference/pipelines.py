@@ -141,9 +141,8 @@ def pipeline(
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = _entry_of(name, place, method)
     pipeline_class, model_class = wanted.load(), wanted.model_class
-    options = read_options(
-        pipeline_class.task, pipeline_class.other_names, options, _keywords_of(pipeline_class.__call__)
-    )
+    known = _keywords_of(pipeline_class.__call__)
+    options = read_options(pipeline_class.task, pipeline_class.other_names, options, known)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
