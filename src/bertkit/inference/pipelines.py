@@ -140,16 +140,15 @@ def pipeline(
             raise InputError(f"{name} runs in its weights' dtype; omit precision and threads")
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = _entry_of(name, place, method)
-    pipeline_class, model_class = wanted.load(), wanted.model_class
-    known = _keywords_of(pipeline_class.__call__)
+    pipeline_class, known = wanted.load(), _keywords_of(wanted.load().__call__)
     options = read_options(pipeline_class.task, pipeline_class.other_names, options, known)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
         check_device(device)
         words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        made = _open(place(), pipeline_class, model_class, words, computing)
+        made = _open(place(), pipeline_class, wanted.model_class, words, computing)
     else:
-        _check_class(name, model_class, model)
+        _check_class(name, wanted.model_class, model)
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         made = pipeline_class(InferenceEngine.of(model, **computing), _load_tokenizer(tokenizer, revision))
