@@ -18,7 +18,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.placed import Placed, located
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, ResourceError, counted
-from bertkit.system.console import for_stream, set_quiet, standard_input
+from bertkit.system.console import for_stream, say, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
 if TYPE_CHECKING:
@@ -274,6 +274,8 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Placed[Fil
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
     if _are_arguments(texts):
         _refuse_columns(source.columns, "texts given as arguments have no columns")
+        if (name := next((text for text in texts if os.path.isfile(text)), None)) is not None:
+            say(f"{name!r} is read as a text, although there is a file of that name; --file {name} reads its texts")
         return Placed(((0, FileRow(text, None, {}, 0)) for text in texts), str)
     taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places)
     return Placed(((row.line, row) for row in rows), lambda line: _place(source, line), taken)

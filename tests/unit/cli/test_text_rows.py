@@ -178,3 +178,10 @@ def test_pairs_are_two_columns_or_lines_with_a_tab(tmp_path: Path) -> None:
     lines.write_text("a\tb\nc\n")
     with pytest.raises(DataError, match=r"pairs\.txt:2: 0 tabs found"):
         list(read_pairs((), PairReading(lines)))
+
+
+def test_a_text_that_names_a_file_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "new.txt").write_text("a text\n")
+    name = str(tmp_path / "new.txt")
+    assert read_texts((name, "another"), Source()) == [name, "another"]
+    assert f"--file {name} reads its texts" in capfd.readouterr().err

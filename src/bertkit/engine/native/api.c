@@ -110,6 +110,7 @@ static bertkit_status check_positions(
         return BERTKIT_OK;
     }
     FORWARD(check_size(positions->struct_size, sizeof *positions, "batch.positions", error));
+    FORWARD(check_range(positions->longest, 1, INT32_MAX / 4, "batch.positions.longest", error));
     for (int table = 0; table < 2; table++)
         REQUIRE(
             positions->angles[table] || !(e->rotary_tables >> table & 1), BERTKIT_NULL,

@@ -189,6 +189,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
         return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
 
+    def diagnose(self, given: TagsPredicted) -> list[str]:
+        if any(tag != OUTSIDE for tags in self._tags(given) for tag in tags):
+            return []
+        return ["NO ENTITY: no word is marked; train for more epochs, or with a smaller batch size (--batch-size)"]
+
     def classes(self, given: TagsPredicted) -> ClassScores:
         return entity_scores(self._tags(given), [example.tags for example in given.examples])
 

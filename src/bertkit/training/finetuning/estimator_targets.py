@@ -21,6 +21,9 @@ LabelForm = Literal["one", "indicators", "lists"]
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
 
+#: Of a regressor: numbers beyond it have squares that float32 does not hold.
+LARGEST = 1e18
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:
@@ -105,6 +108,8 @@ def read_scores(y: npt.ArrayLike | None, num_rows: int, who: str) -> Floats:
             ) from None
         if not math.isfinite(found[number]):
             raise InputError(f"y has {value!r} in row {number} (counted from 0), which is not finite; {KEEP}")
+        if abs(found[number]) > LARGEST:
+            raise InputError(f"y has {value!r} in row {number} (counted from 0), beyond {LARGEST:g}: use another unit")
     return found
 
 

@@ -321,3 +321,17 @@ def test_variants_are_listed_with_what_they_lack(native: NativeLibrary) -> None:
         assert info.lanes in (4, 8, 16)
         if info.runs:
             assert native.with_variant(info.name.decode()).lanes == info.lanes
+
+
+@pytest.mark.parametrize("longest", [0, -1, 2**30 + 1])
+def test_tables_of_positions_have_a_length(native: NativeLibrary, longest: int) -> None:
+    shape = shape_of(8, 2, 12)
+    encoder = encoder_of(native, shape, random_weights(shape))
+    rows, starts = random_rows(8, 3)
+    positions = native_encoder._Positions(sizeof(native_encoder._Positions), longest)
+    batch = native_encoder._Batch(sizeof(native_encoder._Batch), 1, starts.ctypes.data, rows.ctypes.data)
+    batch.positions = addressof(positions)
+    result, error = np.zeros((3, 8), np.float32), NativeErrorText()
+    passed = (encoder._handle, addressof(batch), result.ctypes.data, 1, addressof(error))
+    assert native.functions.bertkit_encode(*passed) != 0
+    assert "batch.positions.longest" in error.text.decode()

@@ -161,3 +161,8 @@ def test_wrong_sentences_and_tags_are_refused(start: str, X: Any, y: Any, messag
 def test_a_tagger_has_no_classifiers_parameters() -> None:
     with pytest.raises(ConfigError, match="few_shot"):
         BertTagger(few_shot=True)  # type: ignore[call-arg]
+
+
+def test_numbers_that_float32_does_not_hold_are_refused() -> None:
+    with pytest.raises(InputError, match=r"y has 1e\+39 in row 1 .*beyond 1e\+18"):
+        BertRegressor().fit(["a", "b"], [1.0, 1e39])
