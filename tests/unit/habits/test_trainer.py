@@ -31,6 +31,8 @@ from bertkit.habits.trainer_schedules import SCHEDULES
 from finetune_data import labelled_texts
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = labelled_texts(12, seed=5)
 #: Losses and gradients of another library sum in another order.
 NEAR = {"rel": 1e-4, "abs": 1e-5}

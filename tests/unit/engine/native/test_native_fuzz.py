@@ -12,6 +12,8 @@ from bertkit.engine.native import library
 from bertkit.engine.native.library import FOLDER, NEUTRAL, VARIANT
 from native_helpers import INSTRUCTION_SETS
 
+pytestmark = pytest.mark.slow
+
 FUZZER = Path(__file__).parents[3] / "native" / "fuzz.c"
 SANITIZERS = {
     "none": (),

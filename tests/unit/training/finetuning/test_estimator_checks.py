@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bertkit import BertClassifier, BertConfig, BertModel, BertRegressor, BertTagger, BertTokenizer, BertVectorizer
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["good", "bad", "the", "film"]
 QUICK: dict[str, Any] = {"learning_rate": 1e-2, "epochs": 1, "batch_size": 128, "max_length": 16}
 
