@@ -13,6 +13,8 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.tokens.span_files import read_marked
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the good film", "not a bad scene", "good  good\tbad"]
 FILES = {"spans": "a.jsonl", "doccano": "a.jsonl", "prodigy": "a.jsonl", "label-studio": "a.json", "brat": "folder"}
 

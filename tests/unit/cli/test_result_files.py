@@ -26,6 +26,8 @@ from bertkit.cli import main
 from bertkit.cli.duplicates import histogram
 from pipeline_helpers import Command, save_tiny
 
+pytestmark = pytest.mark.slow
+
 #: Ids with zeros in front, text that looks like a formula, and a column with the name of one of ours.
 TABLE = 'id,text,note,score\n007,the good film,=1+1,high\n008,the bad film,+49,low\n009,not a good scene,"a;b",low\n'
 ENDINGS = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl")

@@ -21,6 +21,8 @@ from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError
 from bertkit.setfit import Trainer, TrainerCallback, TrainingArguments, get_templated_dataset, sample_dataset
 from finetune_data import labelled_texts, no_pictures, tiny_start, write_splits
 
+pytestmark = pytest.mark.slow
+
 ROWS = labelled_texts(24, seed=3)
 TEXTS, LABELS = [text for text, _ in ROWS], [label for _, label in ROWS]
 TRAIN = {"text": TEXTS[:12], "label": LABELS[:12]}

@@ -33,6 +33,8 @@ from bertkit.habit_table import habits
 from bertkit.habits.trainer_data import collate_with
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film is good", "a great and very bad scene of it", "dull"]
 THREE = {"id2label": {0: "a", 1: "b", 2: "c"}}
 

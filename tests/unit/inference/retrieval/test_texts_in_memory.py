@@ -19,6 +19,8 @@ from bertkit.inference.retrieval.text_vectors import TextEncoder
 from bertkit.metrics.clusters import v_measure
 from pipeline_helpers import save_tiny
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the film is good", "a great film", "a dull scene", "the end of it", "not very bad"]
 FRAME = pd.DataFrame({"id": [11, 12, 13, 14, 15], "text": TEXTS, "stars": [5, 5, 1, 3, 3]})
 SUBJECTS = {

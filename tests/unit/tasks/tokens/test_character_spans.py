@@ -34,6 +34,8 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"spans": "x.jsonl", "doccano": "x.jsonl", "prodigy": "x.jsonl", "label-studio": "x.json", "brat": "x"}
 TEXT = "Ann Lee flew to Rome."
 MARKS = (Mark(0, 7, "PER"), Mark(16, 20, "LOC"))

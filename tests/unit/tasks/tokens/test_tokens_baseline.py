@@ -19,6 +19,8 @@ from bertkit.tasks.tokens.baseline import WordFeatureTagger, best_path, feature_
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask
 from bertkit.tasks.workflow import workflow_of
 
+pytestmark = pytest.mark.slow
+
 TASK = TokenTask("ner", ("LOC", "PER"))
 SYLLABLES = ("ba", "ko", "mi", "ru", "ta", "zo")
 

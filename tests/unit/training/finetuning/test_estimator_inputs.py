@@ -19,6 +19,8 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.model.losses import class_loss
 from finetune_data import labelled_texts, start_with_words, tiny_start
 
+pytestmark = pytest.mark.slow
+
 pandas = pytest.importorskip("pandas")
 ROWS = labelled_texts(48, seed=1)
 TEXTS = [text for text, _ in ROWS]

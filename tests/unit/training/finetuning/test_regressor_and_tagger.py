@@ -16,6 +16,8 @@ from bertkit import BertRegressor, BertTagger, pipeline
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from finetune_data import BAD, GOOD, labelled_texts, tiny_start
 
+pytestmark = pytest.mark.slow
+
 ROWS = labelled_texts(96, seed=2)
 TEXTS = [text for text, _ in ROWS]
 WORDS = [text.split() for text in TEXTS]
