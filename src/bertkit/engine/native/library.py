@@ -138,10 +138,12 @@ def check(functions: ctypes.CDLL, function: Callable[..., int], *arguments: obje
     """
     error = NativeErrorText()
     status = function(*arguments, ctypes.addressof(error))
+    if status == OK:
+        return
     if status == NO_MEMORY:
         raise ResourceError(f"{error.text.decode()}: use shorter texts, a smaller model or fewer threads")
     name = functions.bertkit_status_name(status).decode()
-    assert status == OK, f"{name}: {error.text.decode(errors='replace')}"
+    raise AssertionError(f"{name}: {error.text.decode(errors='replace')}")
 
 
 def native_library() -> NativeLibrary | None:

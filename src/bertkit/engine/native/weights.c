@@ -51,7 +51,7 @@ bertkit_status bertkit_builder_new(
     bertkit_builder *made = calloc(1, sizeof *made);
     Encoder *e = calloc(1, sizeof *e);
     if (e) {
-        e->kernels = kernels;
+        e->kernels = kernels, e->part_steps = part_steps_here();
         e->num_layers = shape->num_layers, e->num_stored = shape->num_stored;
         e->width = shape->width, e->heads = shape->heads, e->inner = shape->inner;
         e->activation = shape->activation, e->eps = shape->eps, e->gated = shape->gated != 0;
@@ -147,7 +147,7 @@ bertkit_status bertkit_builder_set_matrix(
     FORWARD(check_matrix(e, layer, which, matrix, error));
     Matrix made = {.kind = matrix->kind, .outputs = matrix->outputs, .inputs = matrix->inputs, .unit = 1.0f};
     size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, 4);
-    made.part_steps = part_steps_here();
+    made.part_steps = e->part_steps;
     if (made.kind != BERTKIT_I8) made.unit = matrix->unit;
     /* Vectors of three-byte weights are read with what stands behind them. */
     made.panels = zeros(&e->memory, columns * rows * WEIGHT_SIZE[made.kind] + 64, 1);

@@ -19,6 +19,7 @@ struct Workspace;
 
 struct bertkit_encoder {
     const Kernels *kernels;
+    int part_steps;       /* what pays on this processor, see part_steps_here */
     int num_layers, num_stored, width, heads, inner, activation;
     float eps;
     int gated;

@@ -36,14 +36,15 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
 
     def compiled(folder: Path) -> tuple[Path, str | None]:
         variants = {name: flags for name, flags in INSTRUCTION_SETS.items() if flags}
-        for name in list(variants):
-            target = folder / f"{name}.so"
-            failure = library.compile_library(compiler, target, {name: variants[name]}, FLAGS)
-            if failure is not None and "unrecognized" in failure:
-                del variants[name]
-            else:
-                assert failure is None, failure
-        return folder / "encoder.so", library.compile_library(compiler, folder / "encoder.so", variants, FLAGS)
+        target = folder / "encoder.so"
+        failure = library.compile_library(compiler, target, variants, FLAGS)
+        if failure is not None and "unrecognized" in failure:  # of some variant, which it does not name
+            alone = {
+                name: library.compile_library(compiler, target, {name: variants[name]}, FLAGS) for name in variants
+            }
+            variants = {name: variants[name] for name, fault in alone.items() if "unrecognized" not in (fault or "")}
+            failure = library.compile_library(compiler, target, variants, FLAGS)
+        return target, failure
 
     @cache
     def made(name: str) -> NativeLibrary:
