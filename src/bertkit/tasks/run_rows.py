@@ -169,7 +169,8 @@ def score_set(
     remarks = workflow.diagnose(given)
     if values and interval is None:
         remarks = [*remarks, no_interval(workflow.task.main_metric, values, len(given.examples))]
-    table, classes = workflow.table(given), workflow.classes(given)
+    classes = workflow.classes(given)
+    table = workflow.table(given) if classes is None else classes.render()
     by_class = None if classes is None else classes.to_dict()
     return Scored(workflow.score(given), rows, files, given.decision, values, interval, table, by_class, remarks)
 

@@ -299,9 +299,8 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
         return None
 
     def table(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> str:
-        """More than the metrics for people, such as the scores by class: lines of text, or nothing."""
-        classes = self.classes(given)
-        return "" if classes is None else classes.render()
+        """More than the metrics for people, where :meth:`classes` is not what they want: lines of text, or nothing."""
+        return ""
 
     def files(self, given: Predicted[ExampleT, EncodedT, OutputsT], split: str) -> dict[str, str]:
         """Further files of a scored split, content by name, such as predictions in an official format."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from bertkit.metrics.class_scores import ClassScores, Found
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -179,18 +179,13 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return np.diff(ends[given.encoded.pieces.boundaries])
 
     def main_metric_of(self, given: TagsPredicted, draws: Draws) -> Drawn | None:
-        main = self.task.main_metric
-        if main not in ("f1", "precision", "recall"):
-            return None
-        found = [
-            entity_scores([tags], [example.tags]).micro if example.words else Found(0, 0, 0)
-            for example, tags in zip(given.examples, self._tags(given), strict=True)
-        ]
-        counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
-        return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
+        metric = _metric_of_counts(self.task.main_metric, self._tags(given), [row.tags for row in given.examples])
+        return None if metric is None else np.array([metric(draw) for draw in draws])
 
     def diagnose(self, given: TagsPredicted) -> list[str]:
-        if any(tag != OUTSIDE for tags in self._tags(given) for tag in tags):
+        right = [example.tags for example in given.examples]
+        marked = [any(tag != OUTSIDE for tags in side for tag in tags) for side in (self._tags(given), right)]
+        if marked != [False, True]:
             return []
         return ["NO ENTITY: no word is marked; train for more epochs, or with a smaller batch size (--batch-size)"]
 
@@ -241,15 +236,19 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def row_scores(self, rows: Sequence[Mapping[str, Any]]) -> RowScores:
         gold, predicted = ([tuple(row[name]) for row in rows] for name in ("gold", "predicted"))
-        words = [tuple(row["words"]) for row in rows]
         only, main = replace(self.task, metrics=(self.task.main_metric,)), self.task.main_metric
+
+        def of_tags(some: Ints) -> float:
+            return score_tags(only, *([side[row] for row in some] for side in (predicted, gold)))[main]
+
+        words = [tuple(row["words"]) for row in rows]
         return RowScores(
             keys=list(zip(words, gold, strict=True)),
             shown=[row["text"] for row in rows],
             gold=_entities_of(words, gold),
             predicted=_entities_of(words, predicted),
             right=np.array([a == b for a, b in zip(gold, predicted, strict=True)]),
-            metric=lambda some: score_tags(only, *([side[row] for row in some] for side in (predicted, gold)))[main],
+            metric=_metric_of_counts(main, predicted, gold) or of_tags,
         )
 
     def draw(self, folder: Path, name: str = "dev", prefix: str = "") -> dict[str, Figure]:
@@ -286,6 +285,20 @@ def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.ND
     right_P = x_PC[np.arange(len(x_PC)), np.where(targets, labels_P, 0)]
     losses = np.where(targets, np.log(np.exp(x_PC).sum(axis=1)) - right_P, 0.0)
     return losses, targets
+
+
+def _metric_of_counts(
+    name: str, predicted: Sequence[Sequence[str]], right: Sequence[Sequence[str]]
+) -> Callable[[Ints], float] | None:
+    """A metric of some sentences, whose entities are counted once; None for a metric that needs more than counts."""
+    if name not in ("f1", "precision", "recall"):
+        return None
+    found = [
+        entity_scores([ours], [theirs]).micro if theirs else Found(0, 0, 0)
+        for ours, theirs in zip(predicted, right, strict=True)
+    ]
+    counts = np.array(found, dtype=np.int64)
+    return lambda some: float(getattr(Found(*counts[some].sum(axis=0).tolist()), name))
 
 
 def _entities_of(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> list[str]:
