@@ -23,7 +23,7 @@ from bertkit.training.finetuning.estimator_targets import (
     read_targets,
     read_weights,
 )
-from bertkit.training.finetuning.text_estimator import OfTexts, Saved, examples_of
+from bertkit.training.finetuning.text_estimator import OfTexts, Saved, counted_rows, examples_of
 
 if TYPE_CHECKING:
     from bertkit.tasks import TextTask
@@ -92,12 +92,12 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
             batch_size=batch_size,
             max_length=max_length,
             freeze_encoder=freeze_encoder,
+            pooling=pooling,
             seed=seed,
             random_state=random_state,
             device=device,
             verbose=verbose,
         )
-        self.pooling = pooling
         self.class_weight = class_weight
         self.few_shot = few_shot
 
@@ -127,10 +127,8 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
         if weights is not None:
             if self.few_shot:
                 raise InputError("few_shot takes no sample_weight and no weights of labels; leave one of them out")
-            kept = np.flatnonzero(weights)
+            kept, texts, pairs = counted_rows(weights, texts, pairs)
             weights, targets = weights[kept], targets.select(kept)
-            texts = [texts[row] for row in kept]
-            pairs = None if pairs is None else [pairs[row] for row in kept]
         _check_classes(targets)
         self.classes_, self.label_form_, self.pairs_ = targets.classes, targets.form, pairs is not None
         self._train(examples_of(texts, pairs, targets.of_rows()), weights)
@@ -223,7 +221,7 @@ class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
             )
         method = {} if isinstance(self.few_shot, bool) else {"few_shot_method": self.few_shot}
         balanced = "balanced" if self.class_weight == "balanced" else "none"
-        return {"pooling": self.pooling, "class_weights": balanced, "few_shot": bool(self.few_shot), **method}
+        return {**super()._settings(), "class_weights": balanced, "few_shot": bool(self.few_shot), **method}
 
     def _task(self) -> TextTask:
         from bertkit.tasks import Columns, TextTask

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from bertkit.system.device import Device
-from bertkit.system.model_sources import INCLUDED
 from bertkit.tasks.reading.listed_texts import Texts, check_not_empty, texts_and_pairs
 from bertkit.training.finetuning.estimator_targets import read_scores, read_weights
-from bertkit.training.finetuning.text_estimator import OfTexts, examples_of
+from bertkit.training.finetuning.text_estimator import OfTexts, counted_rows, examples_of
 
 if TYPE_CHECKING:
     from bertkit.tasks import TextTask
@@ -45,35 +42,6 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
 
     file = "regressor.json"
 
-    def __init__(
-        self,
-        model: str | Path = INCLUDED,
-        *,
-        learning_rate: float | None = None,
-        epochs: int | None = None,
-        batch_size: int = 32,
-        max_length: int | None = None,
-        freeze_encoder: bool = False,
-        pooling: Literal["cls", "mean", "max"] | None = None,
-        seed: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-        device: Device = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            model,
-            learning_rate=learning_rate,
-            epochs=epochs,
-            batch_size=batch_size,
-            max_length=max_length,
-            freeze_encoder=freeze_encoder,
-            seed=seed,
-            random_state=random_state,
-            device=device,
-            verbose=verbose,
-        )
-        self.pooling = pooling
-
     def fit(
         self, X: Texts, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, **others: object
     ) -> BertRegressor:
@@ -94,14 +62,12 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
         texts, pairs = texts_and_pairs(X)
         check_not_empty(texts, pairs)
         scores, weights = read_scores(y, len(texts), type(self).__name__), read_weights(sample_weight, len(texts))
-        kept = np.arange(len(texts)) if weights is None else np.flatnonzero(weights)
+        kept, texts, pairs = counted_rows(weights, texts, pairs)
         scores, weights = scores[kept], None if weights is None else weights[kept]
         mean = float(np.average(scores, weights=weights))
         scale = float(np.sqrt(np.average((scores - mean) ** 2, weights=weights))) or 1.0
         self.pairs_ = pairs is not None
-        seconds = None if pairs is None else [pairs[row] for row in kept]
-        scaled = ((scores - mean) / scale).tolist()
-        self._train(examples_of([texts[row] for row in kept], seconds, scaled), weights)
+        self._train(examples_of(texts, pairs, ((scores - mean) / scale).tolist()), weights)
         self._scale_back(mean, scale)
         return self
 
@@ -125,9 +91,6 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
         with torch.no_grad():
             cast(torch.Tensor, last.weight).mul_(scale)
             cast(torch.Tensor, last.bias).mul_(scale).add_(mean)
-
-    def _settings(self) -> dict[str, Any]:
-        return {"pooling": self.pooling}
 
     def _task(self) -> TextTask:
         from bertkit.tasks import Columns, TextTask

@@ -301,6 +301,38 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
 class OfTexts(TextEstimator):
     """Base class of estimators that read texts, or pairs of texts, and have one output or more for each."""
 
+    def __init__(
+        self,
+        model: str | Path = INCLUDED,
+        *,
+        learning_rate: float | None = None,
+        epochs: int | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        freeze_encoder: bool = False,
+        pooling: Literal["cls", "mean", "max"] | None = None,
+        seed: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+        device: Device = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            model,
+            learning_rate=learning_rate,
+            epochs=epochs,
+            batch_size=batch_size,
+            max_length=max_length,
+            freeze_encoder=freeze_encoder,
+            seed=seed,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.pooling = pooling
+
+    def _settings(self) -> dict[str, Any]:
+        return {"pooling": self.pooling}
+
     def _logits(self, X: Texts) -> npt.NDArray[np.float32]:
         """Outputs of the fitted model, float32 ``(n, C)``."""
         check_is_fitted(self, "model_")
@@ -332,3 +364,13 @@ def examples_of(
     seconds = [None] * len(texts) if pairs is None else pairs
     given = enumerate(zip(texts, seconds, labels, strict=True))
     return [Example(text, second, label, row) for row, (text, second, label) in given]
+
+
+def counted_rows(
+    weights: npt.NDArray[np.float64] | None, texts: list[str], pairs: list[str] | None
+) -> tuple[npt.NDArray[np.intp], list[str], list[str] | None]:
+    """Numbers, texts and second texts of the rows that have a weight; None: all."""
+    if weights is None:
+        return np.arange(len(texts)), texts, pairs
+    kept = np.flatnonzero(weights)
+    return kept, [texts[row] for row in kept], None if pairs is None else [pairs[row] for row in kept]
