@@ -77,16 +77,11 @@ _NAMES = {
     "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
     "bertkit.training.finetuning.finetune": "finetune",
     "bertkit.training.finetuning.several_heads": "finetune_heads",
-    "bertkit.habits.sentences.input_example": "InputExample",
-    "bertkit.habits.sentences.rerankers": "CrossEncoder",
-    "bertkit.habits.sentences.sentence_trainer": """
-        CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
-        SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
+    "bertkit.sentence_transformers": """
+        CrossEncoder CrossEncoderTrainer CrossEncoderTrainingArguments InputExample SentenceTransformer
+        SentenceTransformerTrainer SentenceTransformerTrainingArguments SimilarityFunction SparseEncoder
+        SparseEncoderTrainer SparseEncoderTrainingArguments datasets evaluation losses models readers util
     """,
-    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
-    "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer",
-    "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
-    "bertkit.sentence_transformers": "datasets evaluation losses models readers util",
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",
@@ -122,16 +117,14 @@ def __getattr__(name: str) -> Any:
         return import_module(f"bertkit.{name}")
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
-        if not name.startswith("_"):
-            from bertkit.system.lazy_names import refuse_habit
+        # Imported here, so that `import bertkit` stays quick.
+        from bertkit.system.lazy_names import habit_of, unknown_name
 
-            refuse_habit("bertkit", "import", name)
-            plain = name.removeprefix("TF").removeprefix("Flax")
-            if plain != name and plain in __all__:
-                raise ImportError(
-                    f"bertkit has no {name!r}; write from bertkit import {plain} (PyTorch)", name="bertkit"
-                )
-        raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
+        instead = None if name.startswith("_") else habit_of("import", name)
+        plain = name.removeprefix("TF").removeprefix("Flax")
+        if instead is None and plain != name and plain in __all__:
+            instead = f"from bertkit import {plain} (PyTorch)"
+        raise unknown_name("bertkit", name, instead)
     from bertkit.errors import needs_bertkit
 
     with needs_bertkit(f"bertkit.{name}"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from opcode import opname
 from typing import Any
 
 from bertkit.errors import needs_bertkit
@@ -24,8 +25,7 @@ def lazy_names(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in module_of:
-            refuse_habit(package, entry, name)
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise unknown_name(package, name, habit_of(entry, name))
         with needs_bertkit(f"{package}.{name}"):
             value = getattr(import_module(module_of[name]), name)
         setattr(sys.modules[package], name, value)
@@ -34,11 +34,22 @@ def lazy_names(
     return load, sorted([*module_of, *modules])
 
 
-def refuse_habit(package: str, entry: str, name: str) -> None:
-    """ImportError with what to write for a name of another library that the table of habits answers.
-
-    An AttributeError would be replaced by Python's own words about the import.
-    """
+def habit_of(entry: str, name: str) -> str | None:
+    """What to write for a name of another library, by the table of habits; None: it does not have the name."""
     habit = habits().get((entry, name))
-    if habit is not None:
-        raise ImportError(f"{package} has no {name!r}; write {habit.ours}", name=package)
+    return None if habit is None else habit.ours
+
+
+def unknown_name(package: str, name: str, instead: str | None) -> AttributeError | ImportError:
+    """The error that a module's ``__getattr__`` raises; instead: what to write for the name, if that is known.
+
+    With such advice, ``from package import name`` gets an ImportError: Python replaces an AttributeError by its own
+    words about the import. Elsewhere it is an AttributeError, so that ``hasattr`` says False.
+    """
+    if instead is None:
+        return AttributeError(f"module {package!r} has no attribute {name!r}")
+    message = f"{package} has no {name!r}; write {instead}"
+    caller = sys._getframe(2)
+    if opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
+        return ImportError(message, name=package)
+    return AttributeError(message, name=name)

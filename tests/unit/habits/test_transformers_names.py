@@ -355,6 +355,8 @@ def test_ids_of_a_generation_config_must_be_the_models() -> None:
 def test_names_of_tensorflow_and_flax_say_the_name_here() -> None:
     for name, ours in (("TFRobertaModel", "RobertaModel"), ("FlaxAutoModel", "AutoModel")):
         with pytest.raises(ImportError, match=rf"write from bertkit import {ours} \(PyTorch\)"):
+            exec(f"from bertkit import {name}")
+        with pytest.raises(AttributeError, match=rf"write from bertkit import {ours} \(PyTorch\)"):
             getattr(bertkit, name)
     with pytest.raises(AttributeError):
         _ = bertkit.TFNothing
