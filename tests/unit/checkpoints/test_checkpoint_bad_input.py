@@ -315,7 +315,7 @@ def test_links_inside_the_folder_and_in_the_hub_cache_are_fine(folder: Path) -> 
 def test_too_large_for_half_precision(folder: Path) -> None:
     poison("bert.pooler.dense.weight", 1e6)(folder)
     assert BertForPreTraining.from_pretrained(folder)
-    with pytest.raises(CheckpointError, match=r"not finite in torch\.float16"):
+    with pytest.raises(CheckpointError, match=r"not finite in float16"):
         BertForPreTraining.from_pretrained(folder, dtype=torch.float16)
 
 

@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bertkit import BertConfig, BertForMaskedLM, BertModel, CheckpointError
-from bertkit.checkpoints.apply import to_ours
+from bertkit.checkpoints.apply import DTYPES, to_ours
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import BERT
+from bertkit.checkpoints.read_values import as_bfloat16
 from bertkit.checkpoints.safetensors_format import first_not_finite
 from bertkit.system import untrusted_files
 
@@ -49,6 +50,27 @@ def check(state: dict[str, Tensor], folder: Path) -> None:
 
 def test_values_are_those_of_the_file(folder: Path) -> None:
     check(read(folder), folder)
+
+
+@pytest.mark.parametrize("of", DTYPES)
+@pytest.mark.parametrize("to", DTYPES)
+def test_types_are_converted_as_torch_does(of: str, to: str, tmp_path: Path) -> None:
+    """Values between two numbers of the narrower type, halfway between them, and below the smallest."""
+    exact = torch.cat([torch.randn(5000, generator=torch.Generator().manual_seed(0)) * 3, torch.tensor([0.0, 1e-7])])
+    halfway = 1 + torch.arange(64) * 2.0**-9
+    values = torch.cat([exact, halfway, -halfway]).to(DTYPES[of])
+    state = BertModel(CONFIG).to(DTYPES[of])
+    with torch.no_grad():
+        state.embeddings.word_embeddings.weight.view(-1)[: len(values)] = values
+    state.save_pretrained(tmp_path)
+    found = read(tmp_path, DTYPES[to])["embeddings.word_embeddings.weight"].view(-1)[: len(values)]
+    assert torch.equal(found, values.to(DTYPES[to]))
+
+
+def test_nan_stays_nan_as_bfloat16() -> None:
+    odd = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
+    assert first_not_finite(as_bfloat16(odd[:1]).view(np.uint8), "BF16") == 0
+    assert torch.from_numpy(as_bfloat16(odd)).view(torch.bfloat16).isnan().all()
 
 
 def test_without_maps_all_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
