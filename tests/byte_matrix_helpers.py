@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from bertkit.engine.native.native_encoder import ByteMatrix, Layer, Shape
 from bertkit.model.kernels.byte_linear import ByteLinear
+from bertkit.weights.parts import ByteMatrix, Layer, Shape
 from native_helpers import Array, Product, Weights, query_factor
 
 #: Inputs that stay in float32: few, and in wide matrices more than the library takes at once.

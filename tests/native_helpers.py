@@ -12,15 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, WeightType, variants_here
-from bertkit.engine.native.native_encoder import (
-    Activation,
-    ByteMatrix,
-    FloatMatrix,
-    Layer,
-    NativeEncoder,
-    Shape,
-)
+from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, variants_here
+from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.weights.parts import Activation, ByteMatrix, FloatMatrix, Layer, Shape, WeightType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Rows to rows.

@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
+from bertkit.errors import ConfigError
 from bertkit.ragged import Floats
 
 #: A neighbour ties with the nearest one if its cosine in float32 is less than this below that of the nearest.
@@ -61,6 +62,16 @@ def closeness(found_BD: Floats, expected_BD: Floats) -> Closeness:
         near_neighbour=float((lost < TIE).mean()),
         same_neighbour=float((nearest == right).mean()),
     )
+
+
+def check_precision(found_BD: Floats, expected_BD: Floats, precision: str) -> None:
+    """Refuse (ConfigError) faster arithmetic for a model whose text vectors it changes."""
+    found = closeness(found_BD, expected_BD)
+    if found.cosine_mean < NEAR_ENOUGH.cosine_mean or found.cosine_p1 < NEAR_ENOUGH.cosine_p1:
+        raise ConfigError(
+            f"precision {precision!r} changes this model's answers too much: {found}, where cosines of "
+            f"{NEAR_ENOUGH.cosine_mean} and {NEAR_ENOUGH.cosine_p1} are the least; use 'auto'"
+        )
 
 
 def _unit(x_BD: Floats) -> Floats:

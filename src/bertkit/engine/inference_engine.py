@@ -17,10 +17,12 @@ from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import AnyConfig, counterpart
 from bertkit.config.config_file import config_path
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
+from bertkit.engine.native.native_backend import NativeBackend, why_not_native
 from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit
 from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
+from bertkit.system.device import is_cpu
 
 ResultT = TypeVar("ResultT")
 #: From a pack and its outputs to one result per row, in the order of the pack.
@@ -95,10 +97,13 @@ class InferenceEngine:
             return cls(StaticBackend.load(found, model_class, device, dtype, precision, threads))
         if is_export(path):
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
-        with needs_bertkit(f"{path}, which is not an exported model (see 'bertkit export'),"):
+        path, chosen = path.absolute(), counterpart(model_class, config_path(path))
+        reason = why_not_native(path, chosen) if is_cpu(device) else f"it computes on the CPU, not on {device}"
+        if reason is None and str(dtype) in ("None", "float32", "torch.float32"):
+            return cls(NativeBackend(path, chosen, precision, threads))
+        with needs_bertkit(f"{path}, which the compiled encoder does not compute ({reason}),"):
             from bertkit.engine.torch_backend import TorchBackend
 
-        chosen = counterpart(model_class, config_path(path))
         return cls(TorchBackend.load(path, chosen, device, dtype, precision, threads))
 
     @property
@@ -113,8 +118,23 @@ class InferenceEngine:
 
     @property
     def model(self) -> Network:
-        """The model object that computes; InputError for an exported model, which has none."""
-        return self.backend.model
+        """The model object; InputError for an exported model, which has none.
+
+        That of a checkpoint which the C library computes is loaded when it is first asked for, and computes from then
+        on, because it may be changed.
+        """
+        return self._with_model().model
+
+    def _with_model(self) -> Backend:
+        """The back-end, made anew from its checkpoint if it has no model object, but could have one."""
+        backend = self.backend
+        if isinstance(backend, NativeBackend):
+            with needs_bertkit("a model object"):
+                from bertkit.engine.torch_backend import TorchBackend
+
+            given = (backend.path, backend.model_class, "cpu", None, backend.precision, backend.threads)
+            self.backend = backend = TorchBackend.load(*given)
+        return backend
 
     @property
     def device(self) -> str:
@@ -189,7 +209,7 @@ class InferenceEngine:
             pool.shutdown(cancel_futures=True)
 
     def _compute(self, pack: Pack, wanted: Wanted, read: Read[ResultT]) -> Sequence[ResultT]:
-        values = self.backend.compute(pack, wanted)
+        values = (self._with_model() if wanted.layers else self.backend).compute(pack, wanted)
         for name, array in values.items():
             if not np.isfinite(array).all():  # results of such a model look like any others
                 raise CheckpointError(

@@ -32,6 +32,10 @@ class WindowSize:
 TEXTS = WindowSize(items=2048, first=64, characters=8_000_000)
 #: Of items that are many rows each, or rows of full length: questions, tagged sentences.
 QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
+#: Tokens computed at once on a CPU: so few that what is between the layers stays in its cache.
+MAX_TOKENS_PER_BATCH = 1024
+#: Threads work on packs of their own where the share of each is so many times the longest row, or ``SMALLEST_PACK``.
+LEAST_WORK = 8
 #: Tokens of the smallest packs for several workers: each pack reads all weights.
 SMALLEST_PACK = 64
 
@@ -115,3 +119,13 @@ def _in_items(advance: Callable[[int], None], num_items: int, num_rows: int) -> 
         advance(done * num_items // num_rows - before * num_items // num_rows)
 
     return advance_rows
+
+
+def threads_for(lengths: Ints, threads: int) -> int:
+    """As many threads as there may be, if each has far more to do than the longest row; else 1.
+
+    Threads that share a pack wait for each other in every layer; those that work on their own wait once, for whichever
+    has the last pack.
+    """
+    least = LEAST_WORK * threads * max(int(lengths.max()), SMALLEST_PACK)
+    return 1 if threads == 1 or lengths.sum() < least else threads

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from threading import local
 from typing import Any, Self
@@ -17,10 +17,12 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
-from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, check_closeness, fuse
+from bertkit.engine.closeness import check_precision
+from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, fuse, mean_vectors
 from bertkit.engine.module_views import Watch, eval_view
-from bertkit.engine.native.library import WeightType, native_library, why_not
-from bertkit.engine.rows import SMALLEST_PACK
+from bertkit.engine.native.library import native_library, why_not
+from bertkit.engine.native.packed_model import WEIGHT_TYPES
+from bertkit.engine.rows import MAX_TOKENS_PER_BATCH, threads_for
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
@@ -34,23 +36,12 @@ from bertkit.ragged import Floats, Ints
 from bertkit.system.console import say
 from bertkit.system.device import find_device
 from bertkit.system.fork_locks import ForkSafeLock
-from bertkit.system.processor import find_processor
+from bertkit.weights.parts import WeightType
 
-#: Tokens computed at once, on a CPU so few that they stay in its cache, and on other devices.
-MAX_TOKENS_PER_BATCH = 1024
+#: Tokens computed at once on other devices than a CPU.
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
-#: Threads work on packs of their own where the share of each is so many times the longest row, or ``SMALLEST_PACK``.
-LEAST_WORK = 8
-#: What the library keeps weights as on a CPU; with "auto" in 32 bits those that stay in its cache.
-WEIGHT_TYPES: dict[Precision, WeightType] = {
-    "auto": "float24",
-    "int8": "float24",  # of the matrices that are not in 8 bits
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-}
 
 
 class TorchBackend:
@@ -59,49 +50,45 @@ class TorchBackend:
     On a CPU in float32 its layers are computed by the C library, where there is one: see
     :mod:`bertkit.engine.fused_modules`. Autocasting by the caller has no effect.
 
-    model: what is run, and followed if it changes; or what loads it. Of a model that nobody else has, the weights of
-        the layers are let go once the library has packed them, and loaded again if :attr:`model` is asked for.
-    max_pack: tokens of a pack at most; None: what suits the device.
+    model: what is run, and followed if it changes. max_pack: tokens of a pack at most; None: what suits the device.
     """
 
     def __init__(
         self,
-        model: ConfiguredModel | Callable[[], ConfiguredModel],
+        model: ConfiguredModel,
         precision: Precision = "auto",
         threads: int | None = None,
         max_pack: int | None = None,
     ) -> None:
         check_options(precision, threads)
+        self.model = model
         self.precision = precision
         self.threads = threads
         self.max_pack = max_pack
-        self._load = model if not isinstance(model, ConfiguredModel) else None
-        self._shared = self._load is None
-        self._lock = ForkSafeLock(self._load_again)
+        self._lock = ForkSafeLock()
         self._now = local()
         self._fused: Fused | None = None
         self._refused: str | None = None
-        self._read(model if isinstance(model, ConfiguredModel) else model())
-        facts = None if self._model is None else self._model.quantization
+        self._read()
+        facts = model.quantization
         if facts is not None and self._place.type == "cpu" and (slow := slow_here(facts, native_library())):
             say(slow)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it was made of, for copies and other processes, which make the library's copy of the weights anew."""
-        model = self._model if self._shared else self._load
-        return {"model": model, "precision": self.precision, "threads": self.threads, "max_pack": self.max_pack}
+        return {name: getattr(self, name) for name in ("model", "precision", "threads", "max_pack")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _read(self, model: ConfiguredModel) -> None:
+    def _read(self) -> None:
         """Note what does not change until the model is moved to another device or type."""
-        self._model: ConfiguredModel | None = model
+        model = self.model
         self.config: BertConfig = model.config
         self.model_class = type(model).__name__
         self._place, self._dtype = model.device, model.dtype
         self._projects_to_words = isinstance(model, HeadModel) and model.reads == "words"
-        self.weight_type = self._choose(model)
+        self.weight_type = self._choose()
 
     @classmethod
     def of(
@@ -131,36 +118,26 @@ class TorchBackend:
         cls, path: Path, model_class: str, device: Any, dtype: Any, precision: Precision, threads: int | None
     ) -> Self:
         check_options(precision, threads)
-        place = find_device(device)
-        load = partial(class_named(model_class).from_pretrained, path.absolute(), device=place, dtype=dtype)
-        made = cls(load, precision, threads)
-        if made.weight_type is None and place.type == "cpu":
+        known = class_named(model_class)
+        made = cls(known.from_pretrained(path, device=find_device(device), dtype=dtype), precision, threads)
+        if made.weight_type is None and made.place.type == "cpu":
             made.model.prepack()
         return made
 
     @property
-    def model(self) -> ConfiguredModel:
-        """The model object. Its caller may change it, so from now on it is kept, and followed."""
-        with self._lock:
-            model = self._model or self._loaded()
-            if not self._shared:
-                self._model, self._shared, self._fused = model, True, None
-                self.weight_type = self._choose(model)
-            return model
-
-    @property
     def place(self) -> torch.device:
-        return self._model.device if self._shared and self._model is not None else self._place
+        return self.model.device
 
     @property
     def dtype(self) -> str:
         return str(self._dtype)
 
-    def _choose(self, model: ConfiguredModel) -> WeightType | None:
+    def _choose(self) -> WeightType | None:
         """What the library keeps the weights in; None: torch computes the layers.
 
-        A model that somebody else holds stays in memory beside the library's copy, which "fp32" would make as large.
+        The model stays in memory beside the library's copy, which "fp32" would make as large.
         """
+        model = self.model
         fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(model)
         library = native_library() if fusable else None
         in_bytes = has_bytes(model)
@@ -174,25 +151,23 @@ class TorchBackend:
                 raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
             if self.precision == "bf16" and not library.bf16:
                 raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
-        if library is None or (self.precision == "fp32" and self._shared):
+        if library is None or self.precision == "fp32":
             return None
-        if self.precision == "auto" and not in_bytes and not self._shared and _stays_in_cache(model):
-            return "float32"
         return WEIGHT_TYPES[self.precision]
 
     def _network(self, batch: Batch) -> ConfiguredModel:
         """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
-        model = self._model
-        if self._shared and model is not None and (self._follow(model) or self.weight_type is None):
-            return eval_view(model)
+        if self._follow() or self.weight_type is None:
+            return eval_view(self.model)
         fused = self._fused  # once: another thread may replace it
         return fused.view if fused is not None and fused.is_current() else self._fuse(batch)
 
-    def _follow(self, model: ConfiguredModel) -> bool:
+    def _follow(self) -> bool:
         """Notice another device or type. Returns whether the model is in training mode, in which torch computes."""
+        model = self.model
         if (model.device, model.dtype) != (self._place, self._dtype):
             self._fused = None
-            self._read(model)
+            self._read()
         return model.training
 
     def _fuse(self, batch: Batch) -> ConfiguredModel:
@@ -201,34 +176,22 @@ class TorchBackend:
                 return self._fused.view  # made by another thread
             if self._refused is not None:
                 raise ConfigError(self._refused)
-            model, library = self._model or self._loaded(), native_library()
+            model, library = self.model, native_library()
             if self.weight_type is None or not can_fuse(model):
                 return eval_view(model)
             assert library is not None
             now = self._now  # not self, which would hold itself by its view
-            watch = Watch(model) if self._shared else None
-            judged = self.precision in ("fp16", "bf16") and self._fused is None
-            release = not self._shared and not judged
-            view = fuse(model, library, self.weight_type, lambda: getattr(now, "threads", 1), release=release)
-            if judged:
+            watch = Watch(model)
+            view = fuse(model, library, self.weight_type, lambda: getattr(now, "threads", 1))
+            if self.precision in ("fp16", "bf16") and self._fused is None:
+                vectors = mean_vectors(view, batch), mean_vectors(eval_view(model), batch)
                 try:
-                    check_closeness(eval_view(model), view, batch, self.precision)
+                    check_precision(*vectors, self.precision)
                 except ConfigError as error:
                     self._refused = str(error)
                     raise
             self._fused = Fused(view, watch, FusedModel.of(view))
-            if not self._shared:
-                self._model = None
             return view
-
-    def _load_again(self) -> None:
-        """In a forked child: another thread may have let go of some weights."""
-        if not self._shared:
-            self._model = None
-
-    def _loaded(self) -> ConfiguredModel:
-        assert self._load is not None, "a model that was not loaded here is never let go"
-        return self._load()
 
     @property
     def max_tokens(self) -> int:
@@ -244,8 +207,7 @@ class TorchBackend:
 
     def _without_torch(self, pack: Pack, wanted: Wanted) -> Floats | None:
         """The hidden vectors of an encoder that the library computes alone; None: torch has to, or says why not."""
-        model = self._model
-        if wanted.outputs != ("last_hidden_state",) or (self._shared and model is not None and self._follow(model)):
+        if wanted.outputs != ("last_hidden_state",) or self._follow():
             return None
         fused = self._fused
         if fused is None or fused.parts is None or not fused.is_current():
@@ -276,10 +238,7 @@ class TorchBackend:
         that work on their own wait once, for whichever has the last pack.
         """
         threads = self.threads or torch.get_num_threads()
-        least = LEAST_WORK * threads * max(int(lengths.max()), SMALLEST_PACK)
-        if self.place.type != "cpu" or threads == 1 or lengths.sum() < least:
-            return 1
-        return threads if len(self._openmp) else 1
+        return threads_for(lengths, threads) if self.place.type == "cpu" and len(self._openmp) else 1
 
     def in_thread(self, alone: bool) -> AbstractContextManager[None]:
         """Keeps the computation to the calling thread, or to the number that was asked for."""
@@ -332,14 +291,6 @@ class TorchBackend:
     @cached_property
     def _openmp(self) -> ThreadpoolController:
         return ThreadpoolController().select(user_api="openmp")
-
-
-def _stays_in_cache(model: ConfiguredModel) -> bool:
-    """Whether all 32 bits of the layers' weights may stay in half of the processor's cache: fewer are slower there."""
-    encoder = model if isinstance(model, BertModel) else model.bert
-    assert isinstance(encoder, BertModel), "only asked of models that the library can compute"
-    size = sum(weight.nbytes for weight in encoder.encoder.parameters())
-    return size <= (find_processor().cache or 0) // 2
 
 
 def batch_of(pack: Pack, wanted: Wanted) -> Batch:

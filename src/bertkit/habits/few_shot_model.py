@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bertkit.checkpoints.fit import own_pooling
 from bertkit.checkpoints.setfit_head import HEAD, FittedHead, read_head
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import write_decision
@@ -22,7 +23,6 @@ from bertkit.habit_table import remedy, without_meaning
 from bertkit.habits.linear_heads import fitted, unfitted
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.probabilities import sigmoid, softmax
-from bertkit.model.loading import own_pooling
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Ints, Ragged
 from bertkit.system.console import quiet

@@ -8,26 +8,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypedDict, TypeVar, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.apply import DTYPES, to_ours, to_theirs
-from bertkit.checkpoints.cross_encoder import saved_activation
-from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import check_vocabulary, find_weights
+from bertkit.checkpoints.fit import LABELS, Pooling, fit_checkpoint, requested
 from bertkit.checkpoints.int8_folder import is_int8
-from bertkit.checkpoints.match import Match, Status, match, saved_as
-from bertkit.checkpoints.names import TABLES, class_spec
+from bertkit.checkpoints.match import Match, Status
+from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder
-from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
-from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.habit_table import has_no_effect, remedy
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import class_name, spec_of
@@ -38,11 +34,6 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
-#: What asks for a head of labels.
-LABELS = ("num_labels", "id2label", "label2id")
-ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
-#: What a sequence classifier may read.
-Pooling = Literal["cls", "mean", "max"]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -103,31 +94,13 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     path = resolve(name_or_path, revision=options.get("revision"))
     if is_int8(path):
         return _load_int8(cls, path, name, float_type(options), options)
-    weights = find_weights(path)
-    dtype = float_type(options, weights.tensors)
-    file_config = BertConfig.from_json_file(config_path(path))
-    config = requested(file_config, options)
-    new_head, pooling = wants_new_head(file_config, config, options), options.get("pooling")
-    if name == "BertForSequenceClassification":
-        config = config.replace(
-            pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head),
-            activation_fn=saved_activation(weights.folder) or config.activation_fn,
-        )
-    elif pooling is not None:
-        raise InputError(f"{name} has no option pooling; only sequence classifiers have")
-    elif not config.family.head_layer:
-        config = config.replace(pooling="cls")
-    spec = class_spec(name, config.model_type, config.pooling)
-    check_vocabulary(weights.folder, config)
-    names = TABLES[config.model_type]
-    table = match(weights.tensors, config, spec, names, labels=bool(labels or options.get("config")), new_head=new_head)
-    if table.problems:
-        own = saved_as(weights.tensors, file_config, any_specs(file_config), names)
-        raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
-    has_no_pooler = not spec.heads and not table.has_pooler
+    fitted = fit_checkpoint(path, name, options)
+    dtype = float_type(options, fitted.weights.tensors)
+    config, table = fitted.config, fitted.match
+    has_no_pooler = not table.spec.heads and not table.has_pooler
     with no_weights():
         model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
-    return with_values(model, table, weights.tensors, dtype, options)
+    return with_values(model, table, fitted.weights.tensors, dtype, options)
 
 
 def with_values(
@@ -197,50 +170,6 @@ def float_type(options: LoadOptions, tensors: Mapping[str, TensorInfo] | None = 
     if found not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         raise InputError(f"dtype must be float32, float16, bfloat16, float64 or auto, got {dtype!r}")
     return found
-
-
-def requested(config: ConfigT, options: LoadOptions) -> ConfigT:
-    """The config of the file, or the one given in its place, with the fields asked for.
-
-    Its labels keep their names if only their number is given. InputError for a config of another family.
-    """
-    given = options.get("config")
-    if given is not None and (type(given), given.model_type) != (type(config), config.model_type):
-        kind = given.model_type if isinstance(given, BertConfig | EncoderDecoderConfig) else type(given).__name__
-        raise InputError(f"config= is of the {kind} family, and the checkpoint is a {config.model_type}")
-    config = config if given is None else given  # type: ignore[assignment]  # of the same class
-    fields = {*(name for name, _ in config), *LABELS} - {"pooling"}
-    changes = {name: value for name, value in options.items() if name in fields and value is not None}
-    if changes.get("num_labels") == config.num_labels and "id2label" not in changes and "label2id" not in changes:
-        del changes["num_labels"]
-    return config.replace(**changes) if changes else config
-
-
-def wants_new_head(file_config: ConfigT, config: ConfigT, options: LoadOptions) -> bool:
-    """Whether the heads are to be initialized whatever the file has."""
-    other = file_config.num_labels != config.num_labels
-    return bool(options.get("new_head") or (options.get("ignore_mismatched_sizes") and other))
-
-
-def own_pooling(folder: Path) -> Pooling | None:
-    """How a folder of sentence-transformers pools, as far as a classifier can: of several modes it has one."""
-    modes: tuple[Pooling, ...] = ("mean", "max", "cls")
-    return next((mode for mode in modes if mode in saved_pooling(folder)), None)
-
-
-def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
-    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`."""
-    if wanted not in (None, "cls", "mean", "max"):
-        raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
-    trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
-    if not trained or new_head:
-        return wanted or own_pooling(folder) or (config.pooling if config.family.head_layer else "cls")
-    if wanted not in (None, config.pooling):
-        raise ConfigError(
-            f"the checkpoint's classifier was trained with pooling={config.pooling!r}, got {wanted!r}; leave pooling "
-            "out, or ask for a new classifier with new_head=True"
-        )
-    return config.pooling
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:

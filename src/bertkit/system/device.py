@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertkit.errors import ConfigError, counted
@@ -29,6 +32,24 @@ def check_device(device: Device) -> None:
             f"no device {str(device)!r}: without torch there are exported models only, which run on the CPU; use "
             "'cpu', or leave it out"
         ) from None
+
+
+def is_cpu(device: Device) -> bool:
+    """Whether :func:`find_device` gives the CPU, without importing torch where the machine has no NVIDIA driver."""
+    name = str(device)
+    if name in ("cpu", "-1"):
+        return True
+    return name in ("None", "auto") and not (_has_driver() and find_spec("torch") and find_device(None).type != "cpu")
+
+
+@cache
+def _has_driver() -> bool:
+    """Whether the system has the library of NVIDIA's driver; it is not asked for its devices, which a fork forbids."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def find_device(device: Device, default: str = "auto") -> torch.device:

@@ -235,7 +235,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> AnyConfig:
         """:meth:`read_shape` of the start checkpoint, with the pooling that :meth:`new_model` will have."""
-        from bertkit.model.loading import pooling_of
+        from bertkit.checkpoints.fit import pooling_of
 
         file = self.read_shape(start)
         if not isinstance(file, BertConfig):

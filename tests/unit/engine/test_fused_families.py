@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,13 @@ import torch
 
 from bertkit import BertModel
 from bertkit.batch import pack
-from bertkit.engine.backend import Pack, Wanted
+from bertkit.engine.backend import Pack, Wanted, WordPooling
 from bertkit.engine.native.library import native_library
+from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.engine.torch_backend import TorchBackend
 from bertkit.errors import InputError
-from family_helpers import SHAPES, V, odd, pair
+from bertkit.weights.head_weights import KINDS
+from family_helpers import CASES, SHAPES, V, odd, pair
 from parity_measures import ENGINE_LIMITS
 
 #: What a family's own parts are; the others differ from BERT in values alone.
@@ -38,7 +39,7 @@ def test_the_library_computes_what_the_modules_do(shape: str, sizes: str, tmp_pa
     assert isinstance(model, BertModel)
     wanted = [Wanted(("last_hidden_state",), pooling) for pooling in (None, ("cls",), ("mean",))]
     backends = [
-        (precision, TorchBackend(lambda: copy.deepcopy(model), precision, threads))
+        (precision, NativeBackend(tmp_path, "BertModel", precision, threads))
         for precision in ENGINE_LIMITS for threads in (1, 2)
     ]  # fmt: skip
     for lengths in BATCHES:
@@ -51,7 +52,6 @@ def test_the_library_computes_what_the_modules_do(shape: str, sizes: str, tmp_pa
                 found = backend.compute(given, asked)["last_hidden_state"]
                 right = expected if asked.pooling is None else given.pool(expected, asked.pooling)
                 assert np.abs(found - right).max() <= ENGINE_LIMITS[precision] * max(1.0, np.abs(right).max())
-            assert backend.weight_type is not None, "torch computed it"
 
 
 @pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
@@ -59,7 +59,7 @@ def test_the_library_computes_what_the_modules_do(shape: str, sizes: str, tmp_pa
 def test_without_torch_around_it_the_library_gives_the_same_bits(shape: str, tmp_path: Path) -> None:
     _, model = pair(shape, "BertModel", tmp_path, max_position_embeddings=400)
     assert isinstance(model, BertModel)
-    backend = TorchBackend(lambda: copy.deepcopy(model))
+    backend = TorchBackend(model)
     asked = [Wanted(("last_hidden_state",), pooling) for pooling in (None, ("cls",))]
     assert backend._without_torch(rows_of((5,)), asked[0]) is None  # it is not packed yet
     for lengths in BATCHES:
@@ -80,6 +80,34 @@ def test_without_torch_around_it_the_library_gives_the_same_bits(shape: str, tmp
     for outside in range(2):
         with pytest.raises(InputError, match=f"input_ids has {ids[4]}, outside 0"):
             backend.compute(Pack(ids, np.zeros(7, np.int64), (3, 4)), asked[outside])
+
+
+@pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
+@pytest.mark.parametrize(("shape", "head"), [(shape, head) for shape, head in CASES if head in KINDS])
+def test_heads_without_torch(shape: str, head: str, tmp_path: Path) -> None:
+    """Every head of every family, at all tokens and at some, beside torch's modules in float32."""
+    _, model = pair(shape, head, tmp_path, max_position_embeddings=400)
+    native, modules = NativeBackend(tmp_path, head, "fp32", 2), TorchBackend(model, "fp32")
+    outputs = {"BertForQuestionAnswering": ("end_logits", "start_logits"), "BertModel": ("last_hidden_state",)}
+    asked = [Wanted(outputs.get(head, ("logits",)))]
+    if head == "BertModel" and model.pooler is not None:
+        asked.append(Wanted(("pooler_output",)))
+    if head == "BertForMaskedLM":
+        pooled = [WordPooling("max"), WordPooling("sum", 2)]
+        asked += [Wanted(("logits",), only_at=3), *(Wanted(("word_weights",), words=each) for each in pooled)]
+    for lengths in BATCHES:
+        given = rows_of(lengths)
+        for wanted in asked:
+            found, right = native.compute(given, wanted), modules.compute(given, wanted)
+            assert found.keys() == right.keys()
+            for name, values in found.items():
+                assert values.shape == right[name].shape
+                assert values.dtype == np.float32
+                np.testing.assert_allclose(values, right[name], atol=2e-5, rtol=2e-5)
+    encoder = native.encoder()
+    vectors = encoder.compute(given, Wanted(("last_hidden_state",), ("mean",)))["last_hidden_state"]
+    right = modules.encoder().compute(given, Wanted(("last_hidden_state",), ("mean",)))["last_hidden_state"]
+    np.testing.assert_allclose(vectors, right, atol=2e-5, rtol=2e-5)
 
 
 def test_another_window_is_left_to_torch(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import torch
 from bertkit import BertForSequenceClassification, BertModel, BertTokenizer, pipeline
 from bertkit.engine import torch_backend
 from bertkit.engine.module_views import eval_view
+from bertkit.engine.native.library import native_library
+from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.engine.torch_backend import TorchBackend
 from pipeline_helpers import save_tiny
 
@@ -32,7 +34,8 @@ def threads() -> Iterator[None]:
 @pytest.fixture
 def embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch_backend, "MAX_TOKENS_PER_BATCH", 64)
-    return pipeline("feature-extraction", model=save_tiny(tmp_path), device="cpu")
+    path = save_tiny(tmp_path)
+    return pipeline("feature-extraction", model=BertModel.from_pretrained(path), tokenizer=path, device="cpu")
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
@@ -53,6 +56,17 @@ def test_threads_work_on_their_own_where_each_has_much_to_do(
     lengths: list[int], expected: int, embed: Any, threads: None
 ) -> None:
     assert embed.engine.backend.num_threads(np.array(lengths)) == expected
+
+
+@pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
+def test_a_checkpoint_without_torch_has_as_many_threads(tmp_path: Path, threads: None) -> None:
+    path = save_tiny(tmp_path)
+    pipe = pipeline("feature-extraction", model=path, device="cpu")
+    assert isinstance(pipe.engine.backend, NativeBackend)
+    assert [pipe.engine.backend.num_threads(np.array([10] * rows)) for rows in (102, 103)] == [1, 2]
+    many = pipe(TEXTS, pooling="mean")
+    one = pipeline("feature-extraction", model=path, device="cpu", threads=1)(TEXTS, pooling="mean")
+    np.testing.assert_array_equal(np.stack(many), np.stack(one))
 
 
 def test_results_do_not_depend_on_the_number_of_threads(

@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Rises with every change that a caller can notice; a loader compares it with bertkit_api_version(). */
-#define BERTKIT_API_VERSION 3
+#define BERTKIT_API_VERSION 4
 
 /* ---- Status ---- */
 
@@ -162,6 +162,10 @@ BERTKIT_API bertkit_status bertkit_builder_new(
 /* Packs a matrix; its arrays may be freed then. NULL, STRUCT_SIZE, RANGE, SHAPE, ALIGNMENT, NO_KIND, TWICE, NO_MEMORY. */
 BERTKIT_API bertkit_status bertkit_builder_set_matrix(
     bertkit_builder *builder, int32_t layer, int32_t which, const bertkit_matrix *matrix, bertkit_error *error);
+/* Packs a matrix of any sizes besides the layers', for bertkit_multiply: a layer of a head, or one before the encoder.
+ * At most 16; `number` counts from 0. NULL, STRUCT_SIZE, RANGE, ALIGNMENT, NO_KIND, NO_MEMORY. */
+BERTKIT_API bertkit_status bertkit_builder_add_matrix(
+    bertkit_builder *builder, const bertkit_matrix *matrix, int32_t *number, bertkit_error *error);
 /* Scale and shift, [width] each, of a stored layer, or with layer -1 after the top layer. A gated layer may be without
  * BERTKIT_NORM_FFN, the one before attention: it then reads rows as they are. NULL, RANGE, TWICE, NO_MEMORY. */
 BERTKIT_API bertkit_status bertkit_builder_set_norm(
@@ -209,6 +213,13 @@ typedef struct {
  * `result` is as it was. Re-entrant. */
 BERTKIT_API bertkit_status bertkit_encode(
     const bertkit_encoder *encoder, const bertkit_batch *batch, float *result, int32_t threads, bertkit_error *error);
+
+/* activation(x W^T + b), [num_rows][outputs], with a matrix that was added and rows x [num_rows][inputs], in the caller's
+ * thread; `activation` 0: none. A row's result does not depend on the others. NULL, RANGE, ALIGNMENT, OVERFLOW,
+ * NO_MEMORY; on an error `result` is as it was. Re-entrant. */
+BERTKIT_API bertkit_status bertkit_multiply(
+    const bertkit_encoder *encoder, int32_t number, const float *rows, int32_t num_rows, int32_t activation,
+    float *result, bertkit_error *error);
 
 /* Rows of a table: floats, or bytes in multiples of row_scale[row] * column_scale[column]. */
 typedef struct {

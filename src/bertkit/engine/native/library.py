@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from bertkit.engine.native.library_cache import UnavailableError, find_library, keep_library, private_folder
 from bertkit.errors import ResourceError
@@ -26,6 +26,7 @@ from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import cache_root
 from bertkit.system.processor import SWITCH, level, own_products
+from bertkit.weights.parts import WeightType
 
 FOLDER = Path(__file__).parent
 DRAFT = "build"
@@ -48,13 +49,12 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "plain": ("-DBERTKIT_PLAIN_C",),
     }
 }
-WeightType = Literal["float32", "float24", "float16", "bfloat16"]
 #: As the library numbers them; 4: in 8 bits.
 KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
 #: For this very processor, whatever that has; and the oracle of all others.
 NATIVE, PLAIN = "native", "plain"
 #: The present version of ``bertkit.h``.
-VERSION = 3
+VERSION = 4
 SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
 
 _P = c_void_p
@@ -68,12 +68,14 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_find_variant": (c_int32, (c_char_p, _P, _P)),
     "bertkit_builder_new": (c_int32, (_P, c_int32, _P, _P)),
     "bertkit_builder_set_matrix": (c_int32, (_P, c_int32, c_int32, _P, _P)),
+    "bertkit_builder_add_matrix": (c_int32, (_P, _P, _P, _P)),
     "bertkit_builder_set_norm": (c_int32, (_P, c_int32, c_int32, _P, _P, _P)),
     "bertkit_builder_set_attention": (c_int32, (_P, c_int32, c_int32, c_int32, c_int32, _P, _P, _P)),
     "bertkit_builder_seal": (c_int32, (_P, _P, _P)),
     "bertkit_builder_free": (None, (_P,)),
     "bertkit_encoder_free": (None, (_P,)),
     "bertkit_encode": (c_int32, (_P, _P, _P, c_int32, _P)),
+    "bertkit_multiply": (c_int32, (_P, c_int32, _P, c_int32, c_int32, _P, _P)),
     "bertkit_embed": (c_int32, (c_int32, c_int32, _P, _P, c_int32, c_int32, c_float, _P, _P, _P, _P)),
 }
 OK, NO_MEMORY, NO_ROW = 0, 30, 50

@@ -7,91 +7,16 @@ import math
 import weakref
 from collections.abc import Iterable, Sequence
 from ctypes import c_float, c_int32, c_int64, c_size_t, c_void_p
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.engine.native.library import KINDS, NO_ROW, NativeErrorText, NativeLibrary, WeightType, check
+from bertkit.engine.native.library import KINDS, NO_ROW, NativeErrorText, NativeLibrary, check
 from bertkit.ragged import Floats, Ids, Ints
+from bertkit.weights.parts import ACTIVATIONS, ByteTable, FloatMatrix, Layer, Matrix, Norm, Positions, Shape, Table
 
-Activation = Literal["gelu", "gelu_new", "relu"]
-#: As the library numbers them.
-ACTIVATIONS: dict[Activation, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
 BYTES_KIND = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes and settings of an encoder.
-
-    order: the number of the stored layer at each depth, at least one.
-    gated: layers normalize what they read, not what they return, and have a gated feed-forward block.
-    """
-
-    order: tuple[int, ...]
-    width: int
-    heads: int
-    inner: int
-    activation: Activation
-    eps: float
-    gated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FloatMatrix:
-    """``y = x W^T + b``, with sums in float32.
-
-    weight: ``(out, in)``, float32; of float16 in multiples of ``unit``; of bfloat16 the bits as int16.
-    bias: float32 ``(out,)``.
-    kept_as: the type in which the weights are kept. float24: float32 without the last 8 of its 24 significant bits.
-    """
-
-    weight: NDArray[Any]
-    bias: Floats
-    kept_as: WeightType = "float32"
-    unit: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ByteMatrix:
-    """A matrix like :class:`FloatMatrix`, with weights in 8 bits; see
-    :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
-
-    weight: int8 ``(out, in)``, in multiples of ``scale``, ``(out,)``.
-    smooth, shift: ``(in,)``.
-    apart: int32 ``(k,)``, inputs that are not rounded, with float32 weights ``(k, out)``.
-    narrow: every weight is -63 ... 63; if not, they may be anything that int8 holds.
-    """
-
-    weight: NDArray[np.int8]
-    scale: Floats
-    bias: Floats
-    smooth: Floats
-    shift: Floats | None
-    apart: Ids
-    apart_weights: Floats
-    narrow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Weights of one layer.
-
-    matrices: of query, key and value together, of attention's output, and both of the feed-forward block.
-    norms: scale and shift after attention, and after the feed-forward block; of a gated layer those before the
-        feed-forward block and before attention, None: it reads rows as they are.
-    half: tokens that are seen on each side; None: all.
-    base: which of the tables of rotary angles it reads; None: none.
-    distances: keys and queries of distances, ``(E, D)`` each, either may be None; None: scores know of none.
-    """
-
-    matrices: tuple[FloatMatrix | ByteMatrix, ...]
-    norms: tuple[tuple[Floats, Floats] | None, ...]
-    half: int | None = None
-    base: int | None = None
-    distances: tuple[Floats | None, Floats | None] | None = None
 
 
 class _Shape(ctypes.Structure):
@@ -135,45 +60,24 @@ _BATCH_SIZE = ctypes.sizeof(_Batch)
 
 
 class PositionTables:
-    """What attention knows of positions in texts of at most ``most`` tokens.
+    """:class:`~bertkit.weights.parts.Positions` as the library takes them."""
 
-    angles: of each base of rotary positions, float32 ``(most, H)``: cosines of a token's angles, then sines.
-    bias: float32 ``(N, 2 * most - 1)``, what a score gets for the distance of its key from its query; None: nothing.
-    rows: int32 ``(2 * most - 1,)``, the row of a table for the distance of a query from its key, ascending; or None.
-    """
-
-    def __init__(
-        self, most: int, angles: Sequence[Floats] = (), bias: Floats | None = None, rows: Ids | None = None
-    ) -> None:
-        self.most = most
+    def __init__(self, positions: Positions) -> None:
+        self.most, bias = positions.most, positions.bias
         # The library reads exponents of two.
-        arrays = [*angles, None if bias is None else bias * np.float32(math.log2(math.e)), rows]
+        arrays = [*positions.angles, None if bias is None else bias * np.float32(math.log2(math.e)), positions.rows]
         self._kept = [None if array is None else np.ascontiguousarray(array) for array in arrays]
         places = [None if array is None else array.ctypes.data for array in self._kept]
-        first, second = (*places[: len(angles)], None, None)[:2]
+        first, second = (*places[: len(positions.angles)], None, None)[:2]
         size = ctypes.sizeof(_Positions)
-        self._passed = _Positions(size, most, (first, second), places[-2], places[-1])
+        self._passed = _Positions(size, self.most, (first, second), places[-2], places[-1])
         self.address = ctypes.addressof(self._passed)
-
-
-@dataclass(frozen=True, slots=True)
-class ByteTable:
-    """Rows in 8 bits: int8 ``(rows, D)`` in multiples of ``row_scale[row] * column_scale[column]``, float32."""
-
-    rows: NDArray[np.int8]
-    row_scale: Floats
-    column_scale: Floats
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 class NativeEmbeddings:
     """Rows of tables, added up and normalized; tables are read where they are, so changes of their values are seen."""
 
-    def __init__(
-        self, library: NativeLibrary, tables: Sequence[Floats | ByteTable], norm: tuple[Floats, Floats], eps: float
-    ) -> None:
+    def __init__(self, library: NativeLibrary, tables: Sequence[Table], norm: Norm, eps: float) -> None:
         self._library = library
         self._kept = (tables, norm)
         self.width = len(norm[0])
@@ -202,7 +106,7 @@ class NativeEmbeddings:
         return None if status else out
 
 
-def _table(table: Floats | ByteTable) -> _Table:
+def _table(table: Table) -> _Table:
     if isinstance(table, ByteTable):
         scales = table.row_scale.ctypes.data, table.column_scale.ctypes.data
         return _Table(table.rows.ctypes.data, *scales, len(table))
@@ -210,14 +114,18 @@ def _table(table: Floats | ByteTable) -> _Table:
 
 
 class NativeEncoder:
-    """The layers of an encoder, packed for this processor. Any number of threads may call it at once."""
+    """The layers of an encoder, packed for this processor. Any number of threads may call it at once.
+
+    added: further matrices, of a head for example, for :meth:`multiply`.
+    """
 
     def __init__(
         self,
         library: NativeLibrary,
         shape: Shape,
         layers: Iterable[Layer],
-        final_norm: tuple[Floats, Floats] | None = None,
+        final_norm: Norm | None = None,
+        added: Sequence[Matrix] = (),
     ) -> None:
         self.width = shape.width
         self._functions = functions = library.functions
@@ -232,6 +140,7 @@ class NativeEncoder:
         for number, layer in enumerate(layers):
             self._set_layer(number, layer)
         self._set_norm(-1, 0, final_norm)
+        self._outputs = [self._add_matrix(matrix) for matrix in added]
         handle = ctypes.c_void_p()
         self._check("bertkit_builder_seal", ctypes.addressof(self._builder), ctypes.addressof(handle))
         owner.detach()
@@ -257,7 +166,15 @@ class NativeEncoder:
         scores = (window, base, num_rows, _address(keys), _address(queries))
         self._check("bertkit_builder_set_attention", self._builder, number, *scores)
 
-    def _set_norm(self, layer: int, place: int, norm: tuple[Floats, Floats] | None) -> None:
+    def _add_matrix(self, matrix: Matrix) -> int:
+        """Returns the number of its outputs."""
+        passed, kept = _passed_matrix(matrix)
+        number = c_int32()
+        self._check("bertkit_builder_add_matrix", self._builder, ctypes.addressof(passed), ctypes.addressof(number))
+        del kept
+        return len(matrix.bias)
+
+    def _set_norm(self, layer: int, place: int, norm: Norm | None) -> None:
         if norm is not None:
             self._check("bertkit_builder_set_norm", self._builder, layer, place, *map(_address, norm))
 
@@ -290,12 +207,20 @@ class NativeEncoder:
         self._check("bertkit_encode", self._handle, ctypes.addressof(batch), out.ctypes.data, threads)
         return out
 
+    def multiply(self, number: int, x: Floats, activation: str | None = None) -> Floats:
+        """``activation(x W^T + b)`` with an added matrix, from rows ``(R, in)`` to ``(R, out)``, in this thread."""
+        x = np.ascontiguousarray(x, np.float32)
+        out = np.empty((len(x), self._outputs[number]), np.float32)
+        kind = 0 if activation is None else ACTIVATIONS[activation]
+        self._check("bertkit_multiply", self._handle, number, x.ctypes.data, len(x), kind, out.ctypes.data)
+        return out
+
 
 def _free_builder(functions: ctypes.CDLL, builder: ctypes.c_void_p) -> None:
     functions.bertkit_builder_free(builder)
 
 
-def _passed_matrix(matrix: FloatMatrix | ByteMatrix) -> tuple[_Matrix, object]:
+def _passed_matrix(matrix: Matrix) -> tuple[_Matrix, object]:
     """What the library takes, and the arrays behind it, which must be kept until the call is over."""
     outputs, inputs = matrix.weight.shape
     weight = np.ascontiguousarray(matrix.weight)

@@ -15,8 +15,9 @@ import numpy as np
 
 from bertkit.engine.native.library import NativeLibrary, load
 from bertkit.engine.native.library_cache import UnavailableError
-from bertkit.engine.native.native_encoder import ByteMatrix, FloatMatrix, Layer, NativeEncoder, Shape
+from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.ragged import Floats
+from bertkit.weights.parts import ByteMatrix, FloatMatrix, Layer, Shape
 
 WIDTH, HEADS, INNER, LENGTHS = 32, 2, 48, (5, 1, 19)
 #: The largest error of numbers around 1, by the kind of weights: about ten times what it is where all is right.

@@ -14,6 +14,8 @@
 /* No encoder is wider; products of two sizes fit 32 bits. */
 #define MOST_WIDTH 16384
 #define MOST_LAYERS 4096
+/* Of a matrix that is added; more than any vocabulary has words. */
+#define MOST_OUTPUTS (1 << 24)
 
 static const char *const MATRIX_NAMES[] = {"BERTKIT_QKV", "BERTKIT_OUT", "BERTKIT_UP", "BERTKIT_DOWN"};
 static const char *const NORM_NAMES[] = {"BERTKIT_NORM_ATTENTION", "BERTKIT_NORM_FFN"};
@@ -99,26 +101,38 @@ static bertkit_status check_bytes(const bertkit_matrix *m, bertkit_error *error)
     return BERTKIT_OK;
 }
 
-static bertkit_status check_matrix(
-    const Encoder *e, int32_t layer, int32_t which, const bertkit_matrix *m, bertkit_error *error) {
-    int outputs, inputs;
+/* What a matrix needs wherever it is. */
+static bertkit_status check_kind(const Encoder *e, const bertkit_matrix *m, bertkit_error *error) {
     FORWARD(check_pointer(m, sizeof(void *), "matrix", error));
     FORWARD(check_size(m->struct_size, sizeof *m, "matrix", error));
-    FORWARD(check_range(layer, 0, e->num_stored - 1, "layer", error));
-    FORWARD(check_range(which, 0, BERTKIT_NUM_MATRICES - 1, "which", error));
     FORWARD(check_range(m->kind, 0, BERTKIT_NUM_KINDS - 1, "matrix.kind", error));
     REQUIRE(
         e->kernels->kinds >> m->kind & 1, BERTKIT_NO_KIND, "variant %s does not multiply weights of kind %d",
         e->kernels->name, m->kind);
+    return BERTKIT_OK;
+}
+
+/* Of a matrix whose sizes are right. */
+static bertkit_status check_arrays(const bertkit_matrix *m, bertkit_error *error) {
+    size_t alignment = m->kind == BERTKIT_I8 ? 1 : WEIGHT_SIZE[m->kind] == 2 ? 2 : 4;
+    FORWARD(check_pointer(m->weights, alignment, "matrix.weights", error));
+    FORWARD(check_pointer(m->bias, sizeof(float), "matrix.bias", error));
+    return m->kind == BERTKIT_I8 ? check_bytes(m, error) : BERTKIT_OK;
+}
+
+static bertkit_status check_matrix(
+    const Encoder *e, int32_t layer, int32_t which, const bertkit_matrix *m, bertkit_error *error) {
+    int outputs, inputs;
+    FORWARD(check_kind(e, m, error));
+    FORWARD(check_range(layer, 0, e->num_stored - 1, "layer", error));
+    FORWARD(check_range(which, 0, BERTKIT_NUM_MATRICES - 1, "which", error));
     sizes_of(e, which, &outputs, &inputs);
     REQUIRE(
         m->outputs == outputs && m->inputs == inputs, BERTKIT_SHAPE, "%s of layer %d has shape (%d, %d), expected (%d, %d)",
         MATRIX_NAMES[which], layer, m->outputs, m->inputs, outputs, inputs);
-    size_t alignment = m->kind == BERTKIT_I8 ? 1 : WEIGHT_SIZE[m->kind] == 2 ? 2 : 4;
-    FORWARD(check_pointer(m->weights, alignment, "matrix.weights", error));
-    FORWARD(check_pointer(m->bias, sizeof(float), "matrix.bias", error));
+    FORWARD(check_arrays(m, error));
     REQUIRE(!e->layers[layer].matrices[which].panels, BERTKIT_TWICE, "%s of layer %d is set", MATRIX_NAMES[which], layer);
-    return m->kind == BERTKIT_I8 ? check_bytes(m, error) : BERTKIT_OK;
+    return BERTKIT_OK;
 }
 
 /* Of I8, what belongs to a matrix besides its weights. */
@@ -140,22 +154,43 @@ static int copy_scales(Encoder *e, Matrix *m, const bertkit_matrix *given) {
     return 1;
 }
 
+/* A packed copy; 0: no memory. */
+static int pack_matrix(Encoder *e, const bertkit_matrix *given, Matrix *packed) {
+    Matrix made = {.kind = given->kind, .outputs = given->outputs, .inputs = given->inputs, .unit = 1.0f};
+    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, 4);
+    made.part_steps = e->part_steps;
+    if (made.kind != BERTKIT_I8) made.unit = given->unit;
+    /* Vectors of three-byte weights are read with what stands behind them. */
+    made.panels = zeros(&e->memory, columns * rows * WEIGHT_SIZE[made.kind] + 64, 1);
+    made.bias = filled_up(e, given->bias, made.outputs);
+    if (!made.panels || !made.bias || (made.kind == BERTKIT_I8 && !copy_scales(e, &made, given))) return 0;
+    e->kernels->pack_weights(&made, given->weights);
+    *packed = made;
+    return 1;
+}
+
 bertkit_status bertkit_builder_set_matrix(
     bertkit_builder *builder, int32_t layer, int32_t which, const bertkit_matrix *matrix, bertkit_error *error) {
     FORWARD(check_pointer(builder, sizeof(void *), "builder", error));
     Encoder *e = builder->encoder;
     FORWARD(check_matrix(e, layer, which, matrix, error));
-    Matrix made = {.kind = matrix->kind, .outputs = matrix->outputs, .inputs = matrix->inputs, .unit = 1.0f};
-    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, 4);
-    made.part_steps = e->part_steps;
-    if (made.kind != BERTKIT_I8) made.unit = matrix->unit;
-    /* Vectors of three-byte weights are read with what stands behind them. */
-    made.panels = zeros(&e->memory, columns * rows * WEIGHT_SIZE[made.kind] + 64, 1);
-    made.bias = filled_up(e, matrix->bias, made.outputs);
-    int complete = made.panels && made.bias && (made.kind != BERTKIT_I8 || copy_scales(e, &made, matrix));
-    REQUIRE(complete, BERTKIT_NO_MEMORY, "no memory for %s of layer %d", MATRIX_NAMES[which], layer);
-    e->kernels->pack_weights(&made, matrix->weights);
-    e->layers[layer].matrices[which] = made;
+    int packed = pack_matrix(e, matrix, &e->layers[layer].matrices[which]);
+    REQUIRE(packed, BERTKIT_NO_MEMORY, "no memory for %s of layer %d", MATRIX_NAMES[which], layer);
+    return BERTKIT_OK;
+}
+
+bertkit_status bertkit_builder_add_matrix(
+    bertkit_builder *builder, const bertkit_matrix *matrix, int32_t *number, bertkit_error *error) {
+    FORWARD(check_pointer(builder, sizeof(void *), "builder", error));
+    FORWARD(check_pointer(number, sizeof *number, "number", error));
+    Encoder *e = builder->encoder;
+    FORWARD(check_kind(e, matrix, error));
+    FORWARD(check_range(matrix->outputs, 1, MOST_OUTPUTS, "matrix.outputs", error));
+    FORWARD(check_range(matrix->inputs, 1, 4 * MOST_WIDTH, "matrix.inputs", error));
+    FORWARD(check_arrays(matrix, error));
+    FORWARD(check_range(e->num_added, 0, MOST_ADDED - 1, "the number of matrices that were added", error));
+    REQUIRE(pack_matrix(e, matrix, &e->added[e->num_added]), BERTKIT_NO_MEMORY, "no memory for matrix %d", e->num_added);
+    *number = e->num_added++;
     return BERTKIT_OK;
 }
 

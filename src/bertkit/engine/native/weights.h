@@ -6,6 +6,8 @@
 #include "kernels/table.h"
 #include "memory.h"
 
+#define MOST_ADDED 16
+
 typedef struct {
     Matrix matrices[BERTKIT_NUM_MATRICES];
     float *norm[BERTKIT_NUM_NORMS][2]; /* scale and shift; NULL: rows are read as they are */
@@ -28,6 +30,8 @@ struct bertkit_encoder {
     Layer *layers;
     int rotary_tables;    /* bit 1 << table of those that layers ask for */
     int has_distances;
+    Matrix added[MOST_ADDED]; /* see bertkit_builder_add_matrix */
+    int num_added;
     Block *memory;        /* of all of these */
     struct Workspace *idle; /* see workspace.h */
     int num_idle;

@@ -8,6 +8,7 @@ from typing import TypeVar, Unpack
 from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.explain import explain
+from bertkit.checkpoints.fit import LABELS, requested, wants_new_head
 from bertkit.checkpoints.huggingface import WEIGHTS, find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
@@ -19,15 +20,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.model.adapters import has_own_adapters, plain_state, save_adapters
 from bertkit.model.class_specs import spec_of
 from bertkit.model.configured_model import ConfiguredModel, no_weights
-from bertkit.model.loading import (
-    LABELS,
-    LoadOptions,
-    float_type,
-    refuse_unknown,
-    requested,
-    wants_new_head,
-    with_values,
-)
+from bertkit.model.loading import LoadOptions, float_type, refuse_unknown, with_values
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path

@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 
+from bertkit.checkpoints.fit import own_pooling
 from bertkit.config.any_config import AnyConfig, is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
@@ -19,7 +20,6 @@ from bertkit.errors import ConfigError, DataError, MissingExtraError, counted
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means
-from bertkit.model.loading import own_pooling
 from bertkit.system.atomic_files import sha256_file, write_atomically
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import ByteMatrix, FloatMatrix, Layer, NativeEncoder, Shape
+from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.weights.parts import ByteMatrix, FloatMatrix, Layer, Shape
 from byte_matrix_helpers import byte_layers, byte_product, in_bytes
 from native_helpers import (
     Array,

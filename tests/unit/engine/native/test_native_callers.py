@@ -24,8 +24,9 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary, load
-from bertkit.engine.native.native_encoder import FloatMatrix, Layer, NativeEncoder
+from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.errors import ResourceError
+from bertkit.weights.parts import FloatMatrix, Layer
 from native_helpers import Array, native_encoder, random_rows, random_weights, shape_of
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import Activation, ByteMatrix, FloatMatrix, Layer, NativeEncoder, Shape
+from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.weights.parts import Activation, ByteMatrix, FloatMatrix, Layer, Shape
 from byte_matrix_helpers import byte_layers
 from native_helpers import ACTIVATIONS, Array, native_layers, random_rows, random_weights, shape_of, with_matrix
 

@@ -10,8 +10,9 @@ from bertkit import BertConfig, BertModel
 from bertkit.batch import Batch, Layout
 from bertkit.engine.fused_modules import FusedEmbeddings
 from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import ByteTable, NativeEmbeddings
+from bertkit.engine.native.native_encoder import NativeEmbeddings
 from bertkit.errors import InputError
+from bertkit.weights.parts import ByteTable
 from native_helpers import Array, normalized
 
 pytestmark = pytest.mark.slow
@@ -94,7 +95,7 @@ def test_the_model_says_what_is_wrong_with_an_id(native: NativeLibrary) -> None:
         max_position_embeddings=12,
     )  # fmt: skip
     plain = BertModel(config).eval().embeddings
-    fused = FusedEmbeddings(plain, native)
+    fused = FusedEmbeddings(plain, config, native)
 
     def batch(token: int = 5, position: int = 1, segment: int = 0) -> Batch:
         rows = ([7, token], [0, position], [0, segment])

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.engine.native.library import NativeLibrary, WeightType
-from bertkit.engine.native.native_encoder import Activation
+from bertkit.engine.native.library import NativeLibrary
+from bertkit.weights.parts import Activation, WeightType
 from native_helpers import (
     ACTIVATIONS,
     TOLERANCES,
@@ -166,7 +166,8 @@ def test_large_and_small_numbers(any_library: NativeLibrary) -> None:
 
 def test_weights_beyond_the_range_of_float16(any_library: NativeLibrary) -> None:
     """They are multiples of a unit; subnormal ones come out right as well."""
-    from bertkit.engine.native.native_encoder import FloatMatrix, NativeEncoder
+    from bertkit.engine.native.native_encoder import NativeEncoder
+    from bertkit.weights.parts import FloatMatrix
     from native_helpers import native_layers, with_matrix
 
     shape = shape_of(26, 2, 30, order=(0,))

@@ -1,0 +1,252 @@
+"""A checkpoint as the back-end of the engine, computed by the C library alone: no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from bertkit.checkpoints.int8_folder import slow_here
+from bertkit.config.any_config import read_any_config
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.config_file import config_path
+from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
+from bertkit.engine.closeness import check_precision
+from bertkit.engine.native.library import NativeLibrary, native_library, why_not
+from bertkit.engine.native.packed_model import WEIGHT_TYPES, PackedEmbeddings, PackedEncoder, first_tokens
+from bertkit.engine.rows import MAX_TOKENS_PER_BATCH, threads_for
+from bertkit.errors import ConfigError, InputError
+from bertkit.ragged import Floats, Ids, Ints
+from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
+from bertkit.system.processor import find_processor
+from bertkit.weights.checkpoint_weights import ModelWeights, why_not_computed
+from bertkit.weights.encoder_weights import normalized
+from bertkit.weights.head_weights import Dense, HeadWeights, words_of
+from bertkit.weights.parts import ACTIVATIONS, WeightType
+
+#: Tokens whose scores of all words are in memory at once: 16 MB for a vocabulary of 30,000 words.
+_BLOCK = 128
+#: By table, the field of the config that says how many rows it has.
+_FIELDS = {
+    "input_ids": "vocab_size",
+    "position_ids": "max_position_embeddings",
+    "token_type_ids": "type_vocab_size",
+}
+
+
+class NativeBackend:
+    """Embeddings, layers and head of a checkpoint, packed for this processor when it is loaded.
+
+    precision, threads: as in :meth:`bertkit.engine.inference_engine.InferenceEngine.of`; threads None: as many as torch
+        uses where it is imported, as OMP_NUM_THREADS says, or as there are cores.
+    """
+
+    place = "cpu"
+    dtype = "float32"
+    max_tokens = MAX_TOKENS_PER_BATCH
+
+    def __init__(self, path: Path, model_class: str, precision: Precision, threads: int | None) -> None:
+        check_options(precision, threads)
+        self.path, self.model_class, self.precision, self.threads = path, model_class, precision, threads
+        library = native_library()
+        if library is None:
+            raise ConfigError(f"the compiled encoder is not available: {why_not()}")
+        weights = ModelWeights.from_checkpoint(path, model_class)
+        _check_kept(weights, precision, library)
+        self.config: BertConfig = weights.config
+        self.weight_type = _weight_type(weights, precision)
+        self._now = local()
+        self._lock = ForkSafeLock()
+        self._head = weights.head
+        projection = weights.encoder.projection("float32")
+        self._projects = projection is not None
+        layers = () if self._head is None else self._head.layers
+        added = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
+        self._embeddings = PackedEmbeddings(weights.encoder, library)
+        self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
+        #: Until the first rows came, the same in float32, by which faster arithmetic is judged.
+        self._exact = PackedEncoder(weights.encoder, library, "float32") if precision in ("fp16", "bf16") else None
+        self._refused: str | None = None
+        if weights.facts is not None and (slow := slow_here(weights.facts, library)):
+            say(slow)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made of, for copies and other processes, which load it anew."""
+        return {name: getattr(self, name) for name in ("path", "model_class", "precision", "threads")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def model(self) -> Network:
+        """None here; where one is asked for, the engine takes torch's back-end."""
+        raise AssertionError("the C library has no model object")
+
+    def compute(self, pack: Pack, wanted: Wanted) -> Values:
+        assert not wanted.layers, "only the top layer is available"
+        x_TD = self._embedded(pack)
+        if self._exact is not None:
+            self._judge(x_TD, pack)
+        if wanted.outputs == ("last_hidden_state",):
+            return {"last_hidden_state": self._vectors(x_TD, pack, wanted)}
+        head = self._head
+        assert head is not None, "an encoder without a pooler has vectors of tokens only"
+        if wanted.words is not None:
+            return {"word_weights": self._word_weights(head, self._hidden(x_TD, pack), pack, wanted.words)}
+        found = self._through(head, self._read(head, x_TD, pack, wanted.only_at))
+        if head.words is not None:
+            return {head.outputs[0]: words_of(found, head.words)}
+        if len(head.outputs) > 1:
+            return {name: found[:, head.outputs.index(name)] for name in wanted.outputs}
+        return {head.outputs[0]: found}
+
+    def _embedded(self, pack: Pack) -> Floats:
+        """What the layers read, ``(T, D)``; InputError for a number that is not in its table, or a row without any."""
+        if 0 in pack.lengths:
+            raise InputError(f"row {pack.lengths.index(0)} of {len(pack.lengths)} that are computed together is empty")
+        x_TE = self._embeddings.compute(pack.ids, pack.positions, pack.token_type_ids)
+        if x_TE is None:
+            outside = self._embeddings.outside(pack)
+            assert outside is not None
+            name, wrong = outside
+            hint = " Truncate the text, or use a model with more positions." if name == "position_ids" else ""
+            last = self._embeddings.sizes[name] - 1
+            raise InputError(f"{name} has {wrong}, outside 0 ... {last} ({_FIELDS[name]} of the model).{hint}")
+        return self._encoder.native.multiply(0, x_TE) if self._projects else x_TE
+
+    def _hidden(self, x_TD: Floats, pack: Pack, chosen: tuple[Ids, Ids] | tuple[None, None] = (None, None)) -> Floats:
+        """The top layer at all rows, or at those chosen."""
+        return self._encoder.compute(x_TD, pack.boundaries, *chosen, threads=self._threads_now())
+
+    def _vectors(self, x_TD: Floats, pack: Pack, wanted: Wanted) -> Floats:
+        if wanted.first_token:
+            return self._hidden(x_TD, pack, first_tokens(pack))
+        hidden_TD = self._hidden(x_TD, pack)
+        return hidden_TD if wanted.pooling is None else pack.pool(hidden_TD, wanted.pooling, wanted.skipped)
+
+    def _read(self, head: HeadWeights, x_TD: Floats, pack: Pack, only_at: int | None) -> Floats:
+        """What a head reads: vectors of tokens, all or those with an id, or a vector of each row."""
+        if head.reads == "first":
+            return self._hidden(x_TD, pack, first_tokens(pack))
+        if head.reads != "tokens":
+            return pack.pool(self._hidden(x_TD, pack), (head.reads,))
+        if only_at is None:
+            return self._hidden(x_TD, pack)
+        rows = np.flatnonzero(pack.ids == only_at).astype(np.int32)
+        starts = np.searchsorted(rows, pack.boundaries).astype(np.int32)
+        return self._hidden(x_TD, pack, (rows, starts))
+
+    def _through(self, head: HeadWeights, x: Floats) -> Floats:
+        """The layers of a head, one after another."""
+        for number, layer in enumerate(head.layers, start=int(self._projects)):
+            x = self._layer(layer, number, x)
+        return x
+
+    def _layer(self, layer: Dense, number: int, x: Floats) -> Floats:
+        own = layer.activation if layer.activation in ACTIVATIONS else None
+        found = self._encoder.native.multiply(number, x, own)
+        if layer.activation == "tanh":
+            np.tanh(found, out=found)
+        return found if layer.norm is None else normalized(found, layer.norm, self.config.layer_norm_eps)
+
+    def _word_weights(self, head: HeadWeights, x_TD: Floats, pack: Pack, how: WordPooling) -> Floats:
+        """The weight of each word in each row, ``(B, V)``; see :func:`bertkit.model.word_weights.word_weights`."""
+        assert head.words is not None
+        found_BV = np.zeros((len(pack.lengths), len(head.words.table)), np.float32)
+        combine = np.maximum if how.pooling == "max" else np.add
+        for start in range(0, len(x_TD), _BLOCK):
+            values = words_of(self._through(head, x_TD[start : start + _BLOCK]), head.words)
+            np.maximum(values, 0, out=values)
+            if how.pooling == "sum":
+                _logarithms(values, how.logs)
+            for found_V, (first, end) in zip(found_BV, pack.spans(), strict=True):
+                own = values[max(first - start, 0) : max(end - start, 0)]
+                if len(own):
+                    combine(found_V, combine.reduce(own, axis=0), out=found_V)
+        if how.pooling == "max":  # the logarithm grows with the logit, so that one of the highest is enough
+            _logarithms(found_BV, how.logs)
+        return found_BV
+
+    def _judge(self, x_TD: Floats, pack: Pack) -> None:
+        """Refuse (ConfigError) a precision that changes the vectors of the first rows too much."""
+        with self._lock:
+            exact = self._exact
+            if self._refused is not None:
+                raise ConfigError(self._refused)
+            if exact is None:
+                return  # judged by another thread
+            fast, slow = (pack.pool(each.compute(x_TD, pack.boundaries), ("mean",)) for each in (self._encoder, exact))
+            try:
+                check_precision(fast, slow, self.precision)
+            except ConfigError as error:
+                self._refused = str(error)
+                raise
+            self._exact = None
+
+    def num_threads(self, lengths: Ints) -> int:
+        """As many as there are, if each has far more to do than the longest row."""
+        return threads_for(lengths, self.threads or _usual_threads())
+
+    def in_thread(self, alone: bool) -> AbstractContextManager[None]:
+        """Keeps the computation to the calling thread, or to the number that was asked for."""
+        return self._with_threads(self.threads or _usual_threads() if alone else 1)
+
+    @contextmanager
+    def _with_threads(self, number: int) -> Iterator[None]:
+        self._now.threads = number
+        yield
+
+    def _threads_now(self) -> int:
+        return getattr(self._now, "threads", 1)
+
+    def encoder(self) -> NativeBackend:
+        """The same weights without the head."""
+        if self.model_class == "BertModel":
+            return self
+        made = object.__new__(NativeBackend)
+        vars(made).update({**vars(self), "model_class": "BertModel", "_head": None})
+        return made
+
+
+def why_not_native(path: Path, model_class: str) -> str | None:
+    """Why the C library does not compute a checkpoint as a class of ours; None: it does."""
+    config = read_any_config(config_path(path))
+    if not isinstance(config, BertConfig):
+        return "it is an encoder-decoder"
+    return why_not_computed(config, model_class) or why_not()
+
+
+def _check_kept(weights: ModelWeights, precision: Precision, library: NativeLibrary) -> None:
+    """Refuse (ConfigError) a precision that the folder or the processor does not have."""
+    in_bytes = weights.facts is not None
+    if in_bytes and precision not in ("auto", "int8"):
+        raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {precision!r}")
+    if precision == "int8" and not in_bytes:
+        raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
+    if precision == "bf16" and not library.bf16:
+        raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
+
+
+def _weight_type(weights: ModelWeights, precision: Precision) -> WeightType:
+    """With "auto" all 32 bits where the layers may stay in half of the processor's cache: fewer are slower there."""
+    small = weights.encoder.nbytes <= (find_processor().cache or 0) // 2
+    return "float32" if precision == "auto" and weights.facts is None and small else WEIGHT_TYPES[precision]
+
+
+def _usual_threads() -> int:
+    if (torch := sys.modules.get("torch")) is not None:
+        return int(torch.get_num_threads())
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isascii() and given.isdecimal() and int(given) > 0 else find_processor().cores
+
+
+def _logarithms(values: Floats, number: int) -> None:
+    for _ in range(number):
+        np.log1p(values, out=values)
