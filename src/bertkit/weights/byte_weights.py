@@ -56,14 +56,13 @@ def read_byte_weights(folder: Path, wanted: str) -> tuple[BertConfig, Arrays, Qu
 
 
 def _values(info: TensorInfo) -> NDArray[Any]:
-    if info.dtype not in _TYPES:
-        raise CheckpointError(f"{info.file}: {info.name} is of the type {info.dtype}; quantize the model again")
     content = tensor_bytes(info)
     if first_not_finite(content, info.dtype) is not None:
         raise CheckpointError(
             f"{info.file}: {info.name} has values that are not finite; the file is damaged, quantize again"
         )
-    return content.view(_TYPES[info.dtype]).reshape(info.shape)
+    # Of another type the bytes, which fit nowhere.
+    return content.view(_TYPES[info.dtype]).reshape(info.shape) if info.dtype in _TYPES else content
 
 
 def _differing(arrays: Arrays, config: BertConfig, model_class: str) -> Iterator[str]:
