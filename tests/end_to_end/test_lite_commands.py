@@ -1,5 +1,5 @@
-"""Commands and ``pipeline()`` without torch, pyarrow, scipy and scikit-learn: on exported models they say what they
-say with them on the models themselves, and everything else says which package to install.
+"""Commands and ``pipeline()`` without torch, pyarrow, scipy and scikit-learn: on checkpoints and on exported models
+they say what they say with them, and everything else says which package to install.
 
 ``lite_command.py`` hides the packages; an environment that lacks them is made in ``test_wheels.py``.
 """
@@ -17,6 +17,7 @@ import pytest
 
 import bertkit
 from bertkit.cli import NAMES, main
+from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import NOT_IN_LITE
 from bertkit.export.onnx_export import export_onnx, load_for_export
 from pipeline_helpers import save_tiny
@@ -24,6 +25,8 @@ from sentence_folders import dense, pooling, sentence_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
+NO_LIBRARY = f"there is no compiled encoder: {why_not()}"
+needs_library = pytest.mark.skipif(native_library() is None, reason=NO_LIBRARY)
 TESTS = Path(__file__).resolve().parents[1]
 RUNS = TESTS / "compatibility" / "first_release" / "finetuned"
 DATA = TESTS / "compatibility" / "first_release" / "data"
@@ -117,22 +120,45 @@ USES: list[tuple[str, str, list[str]]] = [
     ("predict", "ner", [str(DATA / "ner" / "dev.conll")]),
     ("predict", "squad", [str(DATA / "squad" / "dev.json")]),
     ("predict", "swag", [str(DATA / "swag" / "val.csv")]),
+    ("duplicates", "encoder", [str(DATA / "corpus.txt"), "--threshold", "0.95", "--truncate"]),
 ]
 
 
+@pytest.mark.parametrize("is_export", [False, True])
 @pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
-def test_commands_on_exports(
+def test_commands_on_checkpoints_and_exports(
     lite: Lite, folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], command: str, name: str,
-    arguments: list[str],
+    arguments: list[str], is_export: bool,
 ) -> None:  # fmt: skip
+    """Of a checkpoint the C library says the same to the last digit, whether torch is there or not."""
     model, exported = folders[name]
+    if not is_export and native_library() is None:
+        pytest.skip(NO_LIBRARY)
     assert main([command, *arguments, "--model", str(model), "--json", "--device", "cpu", "--precision", "fp32"]) == 0
     said = capsys.readouterr()
     expected = [json.loads(line) for line in said.out.splitlines()]
-    done = lite(command, *arguments, "--model", exported, "--json", "--threads", 1)
-    assert (done.returncode, done.stderr) == (0, said.err)
     assert expected
-    near([json.loads(line) for line in done.stdout.splitlines()], expected)
+    how = ["--model", exported] if is_export else ["--model", model, "--precision", "fp32"]
+    done = lite(command, *arguments, *how, "--json", "--threads", 1)
+    assert (done.returncode, done.stderr) == (0, said.err)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if is_export:
+        near(found, expected)
+    else:
+        assert found == expected
+
+
+@needs_library
+def test_an_index_is_built_and_searched(
+    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(DATA / "corpus.txt"), "--model", str(folders["masked"][0]), "--pooling", "mean", "--truncate"]
+    assert lite("search", "build", tmp_path / "lite", *given).returncode == 0
+    assert main(["search", "build", str(tmp_path / "torch"), *given, "--device", "cpu"]) == 0
+    capsys.readouterr()
+    found = lite("search", "query", tmp_path / "lite", "a film", "--json")
+    assert main(["search", "query", str(tmp_path / "torch"), "a film", "--json", "--device", "cpu"]) == 0
+    assert found.stdout == capsys.readouterr().out
 
 
 def test_predict_resumes_and_writes_tables(lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
@@ -167,10 +193,8 @@ TRAINING = {
     "generate": ["A text.", "--model", "encoder"],
     "export": ["encoder"],
     "quantize": ["encoder", "--calibrate", str(DATA / "corpus.txt")],
-    "search": ["build", "index", str(DATA / "corpus.txt"), "--model", "encoder"],
-    "cluster": [str(DATA / "corpus.txt"), "--model", "encoder"],
-    "topics": [str(DATA / "corpus.txt"), "--model", "encoder"],
-    "duplicates": [str(DATA / "corpus.txt"), "--model", "encoder"],
+    "cluster": [str(DATA / "corpus.txt"), "--model", "encoder", "--truncate"],
+    "topics": [str(DATA / "corpus.txt"), "--model", "encoder", "--truncate"],
     "label": [str(DATA / "corpus.txt"), "--labels", "good, bad"],
     "analyze": ["A text.", "--model", "encoder"],
     "distill": ["vectors", "--teacher", "encoder", "--data", str(DATA / "corpus.txt")],
@@ -180,7 +204,7 @@ TRAINING = {
     "ablate": ["masking"],
 }
 #: Those of them that write nothing, or only where it is asked for.
-WITHOUT_OUT = set("evaluate benchmark generate search cluster topics duplicates analyze visualize word-vectors".split())
+WITHOUT_OUT = set("evaluate benchmark generate cluster topics analyze visualize word-vectors".split())
 
 
 @pytest.mark.parametrize("command", TRAINING)
@@ -198,7 +222,7 @@ def test_other_commands_say_what_to_install(
 
 def test_every_command_is_spoken_of() -> None:
     """Those that work, those that say what to install, and those that look at files only."""
-    assert {*TRAINING, *(command for command, *_ in USES), "compare", "doctor", "inspect"} == set(NAMES)
+    assert {*TRAINING, *(command for command, *_ in USES), "compare", "doctor", "inspect", "search"} == set(NAMES)
 
 
 def test_runs_are_compared(lite: Lite) -> None:
@@ -209,14 +233,15 @@ def test_runs_are_compared(lite: Lite) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["embed", "a", "--model", "encoder"], "not an exported model (see 'bertkit export'), needs 'torch'"),
+        (["embed", "a", "--model", "one-way"], "does not compute (attention is left-to-right), needs 'torch'"),
         (["embed", "a", "--model", "encoder-onnx", "--out", "x.parquet"], "a .parquet file needs 'pyarrow'"),
     ],
 )
-def test_what_an_export_does_not_help_with(
-    lite: Lite, folders: dict[str, tuple[Path, Path]], arguments: list[str], told: str
+def test_what_needs_the_whole_package(
+    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, arguments: list[str], told: str
 ) -> None:
-    places = {"encoder": folders["encoder"][0], "encoder-onnx": folders["encoder"][1]}
+    one_way = save_tiny(tmp_path / "one-way", attention_direction="left-to-right")
+    places = {"one-way": one_way, "encoder-onnx": folders["encoder"][1]}
     done = lite(*(places.get(part, part) for part in arguments))
     assert (done.returncode, "Traceback" in done.stderr) == (5, False)
     assert told in done.stderr
@@ -243,7 +268,7 @@ for name in bertkit.__all__:
         getattr(bertkit, name)
         print(name)
     except bertkit.MissingExtraError as error:
-        assert str(error).startswith(f"bertkit.{name} needs "), error
+        assert f".{name} needs " in str(error), error
         assert str(error).endswith("Run: pip install bertkit"), error
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=TESTS)

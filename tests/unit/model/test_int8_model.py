@@ -17,9 +17,9 @@ from torch import Tensor
 from bertkit import BertForSequenceClassification, BertModel, pipeline
 from bertkit.checkpoints.int8_folder import FACTS, PLAIN_LANES
 from bertkit.engine import torch_backend
-from bertkit.engine.native import native_backend
 from bertkit.engine.closeness import Closeness
 from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.native import native_backend
 from bertkit.engine.native.library import native_library
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.quantization import quantize as module
@@ -162,8 +162,8 @@ def test_it_says_when_it_will_be_slow(
     pipeline("text-classification", folder, device="cpu")
     library = native_library()
     assert (library is None or library.lanes == PLAIN_LANES) == ("slow" in capsys.readouterr().err)
-    for module in (native_backend, torch_backend):
-        monkeypatch.setattr(module, "native_library", lambda: None)
+    for each in (native_backend, torch_backend):
+        monkeypatch.setattr(each, "native_library", lambda: None)
     monkeypatch.setattr(native_backend, "why_not", lambda: "no C compiler was found")
     assert len(pipeline("text-classification", folder, device="cpu")(TEXTS[:5])) == 5
     assert capsys.readouterr().err.count("a model in 8 bits is slow without the compiled encoder") == 1

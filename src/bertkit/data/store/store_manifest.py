@@ -14,10 +14,8 @@ that lengths can be read alone and ids are simple to decode. Any Parquet reader 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -30,6 +28,7 @@ from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
 from bertkit.system.folder_manifest import FolderKind, StrictModel
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
@@ -121,25 +120,6 @@ def read_manifest(folder: Path) -> StoreManifest:
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
         raise DataError(f"{folder / MANIFEST} is damaged: its counts are not the sums over its shards")
     return manifest
-
-
-#: Fields of a vocabulary that change no id: which names are public, and offsets. ``added`` says how the mask is found.
-_WITHOUT_IDS = ("names", "blank_before_mask", "trim_offsets")
-
-
-def tokenizer_digest(tokenizer: PreTrainedTokenizer) -> str:
-    """SHA-256 of everything that determines the ids of a text: equal for a tokenizer and its saved copy."""
-    vocabulary = tokenizer._vocabulary
-    parts = {
-        **{each.name: getattr(vocabulary, each.name) for each in fields(vocabulary) if each.compare},
-        "vocab": sorted(tokenizer.vocab.items(), key=lambda item: item[1]),
-        "added": [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
-    }
-    for name in _WITHOUT_IDS:
-        parts.pop(name, None)
-    if (table := parts.get("charsmap")) is not None:  # SentencePiece's table of replacements: bytes
-        parts["charsmap"] = hashlib.sha256(table).hexdigest()
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def id_type_for(num_tokens: int) -> IdType:

@@ -29,7 +29,6 @@ from bertkit.data.store.store_manifest import (
     numbers_of,
     read_manifest,
     schema_for,
-    tokenizer_digest,
 )
 from bertkit.errors import DataError, InputError, counted
 from bertkit.ragged import Ids, Ints
@@ -38,6 +37,7 @@ from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 
 #: Memory for decoded ids: about 500 million of them in uint16.
 CACHE_BYTES = 1 << 30

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertkit.config.sentence_config import QUERY
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.errors import ConfigError, TextError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipelines import pipeline
@@ -19,6 +18,7 @@ from bertkit.ragged import Flags, Floats
 from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
+from bertkit.tokenization.digest import tokenizer_digest
 
 #: What vectors depend on, besides the text; equal for two encoders that give the same.
 Facts = dict[str, str | int | None]

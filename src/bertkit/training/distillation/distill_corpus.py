@@ -24,7 +24,6 @@ from torch import nn
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, counted
 from bertkit.inference.protocol import model_hash
@@ -34,6 +33,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.training.distillation.distill_run import (
     MODEL,
     RUN,

@@ -19,7 +19,6 @@ from bertkit.batch import collate
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.errors import ConfigError
 from bertkit.model.auto import AutoModel
 from bertkit.model.models import BertModel
@@ -30,6 +29,7 @@ from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import AnyWorkflow
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.training.distillation.distill_run import MODEL
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.taught_networks import TaughtStates

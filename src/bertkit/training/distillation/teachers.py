@@ -18,7 +18,6 @@ import numpy.typing as npt
 from bertkit.checkpoints.safetensors_format import write_arrays
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.engine.backend import Check
 from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.protocol import model_hash
@@ -35,6 +34,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.registry import Task
 from bertkit.tasks.taught_workflow import TaughtWorkflow
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.training.finetuning.feature_cache import read_features
 
 #: Texts whose outputs are written together: at most so many are computed again after a kill.

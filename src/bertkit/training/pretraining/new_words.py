@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import BertkitError, DataError, counted
 from bertkit.system.console import say
 from bertkit.tokenization import AutoTokenizer, BertTokenizer, WordpieceTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 
 _unused = re.compile(r"\[unused\d+\]")
 

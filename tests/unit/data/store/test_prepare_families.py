@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bertkit.data.store.prepare import prepare
-from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.store_report import inspect_store
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import DataError, InputError
 from bertkit.tokenization import AutoTokenizer, BertTokenizer, XLMRobertaTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 from store_families import BLANKS, DOCUMENTS, MASKED, oracle, store_of, tokenizer_of, write_corpus
 from tokenizer_families import UNIGRAM
 

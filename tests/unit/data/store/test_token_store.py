@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.data.store.store_manifest import MANIFEST, PROGRESS, Counts, id_type_for, tokenizer_digest
+from bertkit.data.store.store_manifest import MANIFEST, PROGRESS, Counts, id_type_for
 from bertkit.data.store.store_writer import StoreWriter, TokenizedChunk
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.digest import tokenizer_digest
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 Documents = list[list[list[int]]]
