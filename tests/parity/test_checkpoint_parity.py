@@ -140,7 +140,7 @@ def test_control_a_wrong_name_table_breaks_parity(
     reference.save_pretrained(tmp_path)
     table = _exchange(BERT, *swapped)
     assert table != BERT
-    monkeypatch.setattr("bertkit.model.loading.TABLES", {"bert": table})
+    monkeypatch.setattr("bertkit.checkpoints.fit.TABLES", {"bert": table})
     ours = bertkit.BertModel.from_pretrained(tmp_path)
     assert not ours.load_report.problems
     with pytest.raises(AssertionError):
