@@ -77,7 +77,7 @@ def classify(
                 f"{'--pairs' if pairs else '--function'}"
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
-    rows = (read_pair_rows if pairs else read_rows)(text, reading)
+    rows = (read_pair_rows if pairs else read_rows)(text, reading, None if zero_shot.labels else model)
 
     def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
         return run(_with_words(row.asked for row in given))

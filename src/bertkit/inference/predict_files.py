@@ -18,6 +18,7 @@ from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.row_files import Done, Row, RowFile, claimed, own_name, row_file
+from bertkit.inference.run_files import text_places
 from bertkit.inference.runs import Run
 from bertkit.system.atomic_files import make_folder, sha256_file, write_atomically
 from bertkit.system.console import Progress, say
@@ -27,7 +28,7 @@ from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.lines import check_file
-from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
+from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
 
 #: Columns of which none is named.
 UNNAMED = Columns(text=())
@@ -83,7 +84,7 @@ def predict_file(
             **{name: value for name, value in given.items() if value},
         }
         with _unfinished(partial, note, identity) as done:
-            taken, parts = _predicted(loaded, source, places, done.rows)
+            taken, parts = _predicted(loaded, source, columns, done.rows)
             file = row_file(out, partial, taken, done, excel=excel)
             with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done.rows) as shown:
                 for part in parts:
@@ -103,16 +104,17 @@ def predict_file(
 def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Samples, Iterator[Row]]:
     """The column names that are taken, and the rows that :func:`predict_file` writes, one by one."""
     check_file(source)
-    taken, parts = _predicted(run, source, columns_of(run, columns), 0)
+    taken, parts = _predicted(run, source, columns, 0)
     return taken, (row for part in parts for row in part)
 
 
-def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> tuple[Samples, Iterator[list[Row]]]:
+def _predicted(run: Run, source: Path, given: Columns, done: int) -> tuple[Samples, Iterator[list[Row]]]:
     """The column names that are taken, and the rows window by window, without the first ``done``."""
+    columns = columns_of(run, given)
     if columns is None:
         examples = run.workflow.read_file(source, "test")
         return {}, (answers for _, answers in run.answered(islice(examples, done, None)))
-    taken, texts = read_texts(source, columns)
+    taken, texts = read_texts(source, columns, inferred=not given.text)
     answered = run.answered(islice(texts, done, None), lambda row: Example(row.text, row.pair))
     return taken, (list(map(joined, window, answers, repeat(taken))) for window, answers in answered)
 
@@ -137,19 +139,10 @@ def _plain(value: Any) -> Json:
 
 
 def columns_of(run: Run, given: Columns) -> Columns | None:
-    """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names."""
+    """Where the texts are, see :func:`bertkit.inference.run_files.text_places`; None for a kind that reads others."""
     if not run.workflow.reads_texts:
         return None
-    known = Columns(text=USUAL) if run.task is None else run.task.columns
-    return Columns(
-        text=given.text or known.text,
-        text_pair=given.text_pair or (() if given.text else known.text_pair),
-        headerless=() if given.text else known.headerless,
-        quoting=given.quoting or known.quoting,
-        delimiter=given.delimiter or known.delimiter,
-        sheet=given.sheet,
-        encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
-    )
+    return text_places(run.task, given)
 
 
 @contextmanager

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RUN_SETTINGS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed, read_json
+from bertkit.tasks.reading.text_rows import USUAL
 from bertkit.tasks.registry import Task, task_from_dict
 
 SETTINGS, METRICS, SEARCH, BOOTSTRAP = RUN_SETTINGS, "metrics.json", "search.json", "bootstrap.json"
@@ -42,6 +44,21 @@ def read_task(folder: Path) -> Task | None:
         return task_from_dict(settings["task"]) if settings else None
     except CheckpointError as error:
         raise CheckpointError(f"{folder / SETTINGS}: {error}") from None
+
+
+def text_places(task: Task | None, given: Columns) -> Columns:
+    """Where the texts of a file are: as given, else as in the data of a run's task, else in columns of usual names."""
+    known = getattr(task, "columns", None)
+    known = known if isinstance(known, Columns) else Columns(USUAL)
+    return Columns(
+        text=given.text or known.text,
+        text_pair=given.text_pair or (() if given.text else known.text_pair),
+        headerless=() if given.text else known.headerless,
+        quoting=given.quoting or known.quoting,
+        delimiter=given.delimiter or known.delimiter,
+        sheet=given.sheet,
+        encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
+    )
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
+from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, records
+from bertkit.tasks.reading.tables import JsonTable, column_of, find_column, open_table, records
 
 #: Columns that are looked for where none is named.
 USUAL = ("text", "sentence")
@@ -50,14 +51,24 @@ class FileRow(NamedTuple):
         return self.text if self.pair is None else (self.text, self.pair)
 
 
-def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRow]]:
-    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""
+def read_texts(source: Path, columns: Columns, *, inferred: bool = False) -> tuple[Samples, Iterator[FileRow]]:
+    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
+
+    inferred: nobody has asked for ``columns.text``, which are those of the data that a model was trained on:
+        :data:`USUAL` may be taken for them. Where the names differ, it is said which column is read.
+    """
     check_file(source)
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
     table = open_table(source, columns, BadRows())
-    names = [find_column(source, table.columns, columns.text or USUAL, "text", "choose one with --text")]
+    wanted = (*columns.text, *USUAL) if inferred else columns.text or USUAL
+    names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
+    if inferred and names[0] not in USUAL:
+        say_once(f"{source}: column {names[0]!r} is read, as in training; choose another with --text")
+    elif inferred and columns.text and column_of(table.columns, columns.text) is None:
+        known = f"{columns.text[0]!r}, which was read in training"
+        say_once(f"{source}: column {names[0]!r} is read; there is no column {known}. Choose another with --text")
     if columns.text_pair:
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
