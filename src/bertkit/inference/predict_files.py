@@ -194,8 +194,11 @@ def tell_marked(done: Done, max_length: int) -> None:
             f"WARNING: {done.truncated:,} of {done.rows:,} inputs {were} longer than {max_length:,} tokens and {were} "
             "truncated as in training; their rows say truncated"
         )
-    if done.empty:
-        say(
-            f"WARNING: {done.empty:,} of {counted(done.rows, 'text')} {'is' if done.empty == 1 else 'are'} empty; "
-            "their rows say empty, and what is predicted for them means nothing"
-        )
+    tell_empty(done.empty, done.rows)
+
+
+def tell_empty(empty: int, total: int) -> None:
+    """Say on stderr how many of the rows have no text."""
+    if empty:
+        verb, whose = ("has", "its row says") if empty == 1 else ("have", "their rows say")
+        say(f"WARNING: {empty:,} of {counted(total, 'row')} {verb} no text and no label; {whose} empty")

@@ -354,7 +354,7 @@ def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float 
     if isinstance(shares, dict):
         predicted = row[own_name("predicted", taken)]
         get = shares.get  # of very many labels only the likeliest have theirs
-        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)
+        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)  # of None: None
         cells[own_name("probability", taken)] = chosen
         cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
     elif shares is not None:

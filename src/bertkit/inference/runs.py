@@ -201,7 +201,8 @@ def predict_run(
 
     ``truncation`` says how a text longer than in training is cut, if not as there; ``"error"`` refuses it. A text gives
     ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
-    probability), ``truncated``; and ``empty``, true, for a text without anything but white space.
+    probability), ``truncated``. A text of nothing but white space has no label, as in training: ``predicted`` and the
+    probabilities are None, and ``empty`` is true.
     """
     if isinstance(texts, str):
         raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")

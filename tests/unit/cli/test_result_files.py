@@ -255,7 +255,7 @@ def test_what_cannot_be_written_is_refused_before_a_model_is_opened(
 
 def test_nothing_is_left_of_a_file_that_could_not_be_finished(models: Any, command: Command) -> None:
     model = models(BertForSequenceClassification, num_labels=2)
-    Path("in.csv").write_text('text\ngood\n""\n', encoding="utf-8")
+    Path("in.csv").write_text(f"text\ngood\n{'good ' * 100}\n", encoding="utf-8")
     code, _, error = command("classify", "--file", "in.csv", "--model", model, "--out", "a.xlsx")
     assert (code, "in.csv:3" in error) == (3, True)
     assert sorted(path.name for path in Path().iterdir()) == ["in.csv"]

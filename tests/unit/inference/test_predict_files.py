@@ -28,7 +28,7 @@ from bertkit.inference.predict_files import predict_file
 from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
-from bertkit.tasks import Columns
+from bertkit.tasks import Columns, get_task
 from pipeline_helpers import save_tiny
 from training_helpers import read_rows
 
@@ -141,9 +141,18 @@ def test_long_and_empty_texts_are_told_and_marked(
     rows = predicted(model, source)
     assert [row["truncated"] for row in rows] == [False, True, False, False]
     assert [row.get("empty", False) for row in rows] == [False, False, True, True]
+    assert [row["predicted"] is None for row in rows] == [False, False, True, True]
+    assert rows[2]["probabilities"] == {"LABEL_0": None, "LABEL_1": None}
     told = capsys.readouterr().err
     assert "1 of 4 inputs was longer than 64 tokens and was truncated" in told
-    assert "2 of 4 texts are empty" in told
+    assert "2 of 4 rows have no text and no label" in told
+
+
+def test_half_of_a_pair_gets_no_label_unless_the_task_allows_it(model: Path) -> None:
+    pairs = [("good", "film"), ("good", ""), ("", "film")]
+    assert [row["predicted"] is None for row in predict_run(model, pairs)] == [False, True, True]
+    run = open_run(model, get_task("qqp"))
+    assert [row["predicted"] is None for row in predict_run(run, pairs)] == [False, False, True]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_text(model: Path, tmp_path: Path) -> None:
