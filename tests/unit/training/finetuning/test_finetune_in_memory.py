@@ -68,11 +68,15 @@ def _without(value: Any, names: set[str]) -> Any:
     return [_without(part, names) for part in value] if isinstance(value, list) else value
 
 
-def test_the_call_is_the_command(start: Path, file: Path, tmp_path: Path) -> None:
-    called, typed = tmp_path / "called" / "run", tmp_path / "typed" / "run"
-    finetune("csv", data=file, text="body", label="stars", model=start, out=called, **QUICK)
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_the_call_is_the_command(has_dev: bool, start: Path, file: Path, tmp_path: Path) -> None:
+    called, typed, dev = tmp_path / "called" / "run", tmp_path / "typed" / "run", tmp_path / "more.csv"
+    pd.DataFrame(labelled_texts(8, 2), columns=["body", "stars"]).to_csv(dev, index=False)
+    given = dev if has_dev else None
+    made = finetune("csv", data=file, dev=given, text="body", label="stars", model=start, out=called, **QUICK)
+    assert made.protocol["data"]["dev_file"] == (dev.name if has_dev else file.name)
     line = f"finetune csv --data {file} --text body --label stars --model {start} --out {typed} {OPTIONS} --device cpu"
-    assert main(line.split()) == 0
+    assert main([*line.split(), *(["--dev", str(dev)] if has_dev else [])]) == 0
     ours, theirs = _files(called), _files(typed)
     assert ours.keys() == theirs.keys()
     assert {"finetune.json", "metrics.json", "model.safetensors", "predictions-dev.jsonl"} <= ours.keys()
