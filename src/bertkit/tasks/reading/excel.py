@@ -27,9 +27,10 @@ class ExcelTable:
     """A sheet of an Excel workbook: the one that ``layout`` names, else the first one that is not empty.
 
     The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an
-    empty one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells. A row that
-    has the columns that ``layout`` names is the header in any case. Cells are read as the text that a CSV file would
-    hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Cells behind the
+    empty one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells, as most
+    rows below it have. A row that has the columns that ``layout`` names is the header in any case. Cells are read as
+    the text that a CSV file would hold, formulas as the values that were saved with them, and rows have the numbers
+    that Excel shows. Of merged cells the first one has the value, which is said. Cells behind the
     last column with a name are not looked at.
 
     Attributes:
@@ -39,6 +40,7 @@ class ExcelTable:
     def __init__(self, path: Path, layout: Columns = _ANY) -> None:
         self.path = path
         self._wanted, self._sheet, self._others = layout.sheet, "", 0
+        self._merged: list[tuple[str, int, int, int]] = []
         must_be_readable(path)
         _check_sizes(path)
         first = list(islice(self._cells(), HEAD_ROWS))
@@ -55,6 +57,7 @@ class ExcelTable:
         used = [place for place, name in enumerate(names) if name]
         self.columns = tuple(names[place] for place in used)
         self._places = dict(zip(self.columns, used, strict=True))
+        self._width = max(used, default=0) + 1
         if self.note:
             say_once(
                 f"{path}: {self.note}" + ("" if layout.sheet or not self._others else "; choose another with --sheet")
@@ -63,9 +66,20 @@ class ExcelTable:
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`; empty rows are passed over."""
         places = [self._places[name] for name in names]
-        for row, values in self._cells(max(self._places.values(), default=0) + 1):
+        for row, values in self._cells(self._width):
             if row > self.header_row:
                 yield row, tuple(_text(values[place]) if place < len(values) else "" for place in places)
+        self._tell_merged()
+
+    def _tell_merged(self) -> None:
+        """Say which cells below the header are merged."""
+        ranges = [name for name, column, _, last in self._merged if last > self.header_row and column <= self._width]
+        if ranges:
+            more = f" and {counted(len(ranges) - 1, 'other range')}" if len(ranges) > 1 else ""
+            say_once(
+                f"{self.path}: the cells {ranges[0]}{more} are merged: the value stands in the first cell, the others "
+                "are read as empty. To give each row its value, unmerge them in Excel and fill them"
+            )
 
     def _cells(self, width: int | None = None) -> Iterator[tuple[int, list[Any]]]:
         """Number and cells of each row of the sheet that has any, of the first ``width`` columns."""
@@ -85,11 +99,13 @@ class ExcelTable:
                 for sheet in self._chosen(reader.wb.worksheets):
                     place, row = f"sheet {sheet.title!r}", 0
                     self._sheet = sheet.title
-                    for row, values in SheetRows(sheet).rows(width):
+                    rows = SheetRows(sheet)
+                    for row, values in rows.rows(width):
                         if any(value is not None for value in values):
                             found = True
                             yield row, values
                     if found:
+                        self._merged = rows.merged
                         return
             finally:
                 reader.archive.close()
@@ -130,6 +146,9 @@ def _find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) ->
         above = max(map(len, filled[place:after]))
         below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
         if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
+            return place
+        wide = sum(len(cells) > above for cells in filled[below + 1 :])
+        if not wide or 2 * wide < len(filled) - below - 1:  # rows of the header at `place`, one of which has a remark
             return place
         place = below
 

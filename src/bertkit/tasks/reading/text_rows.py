@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,8 +62,8 @@ def read_texts(source: Path, columns: Columns, *, inferred: bool = False) -> tup
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
-    table = open_table(source, columns, BadRows())
     wanted = (*columns.text, *USUAL) if inferred else columns.text or USUAL
+    table = open_table(source, replace(columns, text=wanted), BadRows())
     names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
     if inferred and names[0] not in USUAL:
         say_once(f"{source}: column {names[0]!r} is read, as in training; choose another with --text")
