@@ -99,6 +99,7 @@ def encoding_of(path: Path, head: bytes, given: str | None) -> str:
         return "utf-16"
     if given is not None:
         return "utf-8" if codecs.lookup(given).name == "utf-8-sig" else given  # which has no mark to leave out
+    _refuse_known(path, head[:HEAD])
     if (found := _utf16_in(head[:HEAD])) is not None:
         words = " ".join(head[: HEAD // 2 * 2].decode(found, "ignore").split()[:3])
         say_once(
@@ -106,7 +107,7 @@ def encoding_of(path: Path, head: bytes, given: str | None) -> str:
             "the encoding (--encoding)"
         )
         return found
-    _check_text(path, head[:HEAD])
+    _refuse_controls(path, head[:HEAD])
     return "utf-8"
 
 
@@ -131,11 +132,14 @@ def _utf16_in(head: bytes) -> str | None:
     return None
 
 
-def _check_text(path: Path, head: bytes) -> None:
+def _refuse_known(path: Path, head: bytes) -> None:
     binary = b"\0" in head or _CONTROLS.search(head) or any(byte > 127 for byte in head)
     for magic, (what, advice) in _MAGIC.items():
         if binary and head.startswith(magic):
             raise DataError(f"{path}: this is {what}, not text. {advice}")
+
+
+def _refuse_controls(path: Path, head: bytes) -> None:
     controls = len(_CONTROLS.findall(head))
     if controls > max(_MANY_CONTROLS, _SHARE * len(head)):
         first = _CONTROLS.search(head)
