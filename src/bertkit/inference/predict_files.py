@@ -126,7 +126,7 @@ def joined(row: FileRow, answer: Mapping[str, Any], taken: Collection[str]) -> R
 
 
 def _plain(value: Any) -> Json:
-    """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like."""
+    """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like, bytes in hex."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | bool | int):
@@ -135,6 +135,8 @@ def _plain(value: Any) -> Json:
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, bytes):
+        return value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 4096
+_MOST_INT64 = 2**63 - 1
 OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 Row = dict[str, Json]
 #: Cells by column, as many of each as there are rows.
@@ -244,7 +245,8 @@ class ParquetFile(TableFile):
         import pyarrow as pa
 
         try:
-            return pa.array(cells)
+            wide = any(type(cell) is int and cell > _MOST_INT64 for cell in cells)
+            return pa.array(cells, pa.uint64() if wide else None)
         except (pa.ArrowException, OverflowError) as error:
             raise DataError(f"column {name!r}: {error}: {_MISFIT}") from None
 

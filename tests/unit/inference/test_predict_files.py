@@ -76,6 +76,27 @@ def test_values_that_json_does_not_have(model: Path, tmp_path: Path) -> None:
     assert [row["day"] for row in rows] == ["2019-04-14", "2019-04-15"]
 
 
+def test_columns_of_odd_types(model: Path, tmp_path: Path) -> None:
+    """Numbers beyond those of Python's neighbours, and text that is said to be bytes, as Spark writes it."""
+    source = tmp_path / "in.parquet"
+    count = 5000  # more than one part
+    large = pa.array([*range(count - 2), 2**63 + 5, 2**64 - 1], pa.uint64())
+    raw = pa.array([b"ok", b"\xff\x00"] * (count // 2))
+    kinds = pa.array(["a", "b"] * (count // 2)).dictionary_encode()
+    pq.write_table(pa.table({"text": pa.array([b"good"] * count), "n": large, "raw": raw, "kind": kinds}), source)
+    predict_file(model, source, tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert found["n"] == large.to_pylist()
+    assert found["raw"][:2] == ["ok", "ff00"]
+    assert found["kind"][:2] == ["a", "b"]
+    assert set(found["text"]) == {"good"}
+    rows = predicted(model, source)
+    assert (rows[-1]["n"], rows[-1]["raw"]) == (2**64 - 1, "ff00")
+    pq.write_table(pa.table({"text": pa.array([b"good", b"\xff"])}), source)
+    with pytest.raises(DataError, match=r"in\.parquet:2: column 'text' holds b'\\xff', expected a text"):
+        predicted(model, source, "other.jsonl")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_keep_the_columns_too(model: Path, tmp_path: Path, suffix: str) -> None:
     source, out = tmp_path / "in.csv", tmp_path / f"out{suffix}"

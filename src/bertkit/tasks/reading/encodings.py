@@ -85,6 +85,12 @@ def open_binary(path: Path) -> BinaryIO:
         raise DataError(f"cannot open {path}: {error.strerror or error}") from None
 
 
+def has_mark(path: Path) -> bool:
+    """Whether a file begins with a byte order mark."""
+    with open_binary(path) as stream:
+        return stream.read(4).startswith((_UTF8_MARK, *_UTF16_MARKS, *_UTF32_MARKS))
+
+
 def encoding_of(path: Path, head: bytes, given: str | None) -> str:
     """By the first bytes of a file: a mark, what was ``given``, UTF-16 by its bytes, else UTF-8.
 

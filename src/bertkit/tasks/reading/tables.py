@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
@@ -22,6 +22,9 @@ from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
 from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Line and cells of a row; Parquet may hold anything.
 Values = tuple[int, tuple[Any, ...]]
@@ -333,6 +336,21 @@ def _explain(error: Exception) -> str:
     )
 
 
+def _cells(column: pa.Array) -> list[Any]:
+    """Values of a column; bytes that are UTF-8 are text, as some programs write it."""
+    cells: list[Any] = column.to_pylist()
+    if "binary" not in str(column.type):
+        return cells
+    return [_text_of(cell) if isinstance(cell, bytes) else cell for cell in cells]
+
+
+def _text_of(cell: bytes) -> str | bytes:
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return cell
+
+
 class ParquetTable:
     """A Parquet file; rows are counted from 1."""
 
@@ -355,7 +373,7 @@ class ParquetTable:
         row = 0
         try:
             for batch in self._file.iter_batches(batch_size=4096, columns=list(names)):
-                columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
+                columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in names]
                 for values in zip(*columns, strict=True):
                     row += 1
                     yield row, values
