@@ -264,7 +264,7 @@ class ParquetFile(TableFile):
         import pyarrow.parquet as pq
 
         try:
-            schema = pa.unify_schemas([part.schema for part in self._parts()], promote_options="permissive")
+            schema = self._schema()
             with (
                 new_file(self.out) as draft,
                 draft.open("wb") as file,  # Arrow's paths are UTF-8
@@ -272,7 +272,7 @@ class ParquetFile(TableFile):
             ):
                 waiting = [schema.empty_table()]
                 for part in self._parts():
-                    waiting.append(part)
+                    waiting.append(_widened(part, schema))
                     if sum(map(len, waiting)) >= ROW_GROUP:
                         writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
                         del waiting[1:]
@@ -281,12 +281,32 @@ class ParquetFile(TableFile):
         except pa.ArrowException as error:
             raise DataError(f"{error}: {_MISFIT}") from None
 
+    def _schema(self) -> pa.Schema:
+        """That of all parts; a column with a number over that of int64 is of uint64, which Arrow does not choose."""
+        import pyarrow as pa
+
+        schemas = [part.schema for part in self._parts()]
+        wide = {each.name for schema in schemas for each in schema if each.type == pa.uint64()}
+        fields = pa.unify_schemas(schemas, promote_options="permissive")
+        return pa.schema([each.with_type(pa.uint64()) if each.name in wide else each for each in fields])
+
     def _parts(self) -> Iterator[pa.Table]:
         import pyarrow as pa
 
         with self.partial.open("rb") as file:
             while file.tell() < self.done.size:
                 yield pa.ipc.open_stream(file).read_all()
+
+
+def _widened(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With columns of int64 as uint64 where the schema has that."""
+    import pyarrow as pa
+
+    for place, own in enumerate(part.schema):
+        wanted = schema.field(own.name)
+        if wanted.type == pa.uint64() and own.type == pa.int64():
+            part = part.set_column(place, wanted, part.column(place).cast(wanted.type))
+    return part
 
 
 _CLASSES: Mapping[str, type[RowFile]] = {
