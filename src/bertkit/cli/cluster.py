@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, rows_of, trained_places
+from bertkit.cli.common_options import Computing, LongestText, Model, Truncate, rows_of
 from bertkit.cli.embed import Pool
 from bertkit.cli.results import ResultFile, beside
 from bertkit.cli.task_options import TextColumns
@@ -157,15 +157,16 @@ def finish(rows: TextRows, found: Clustering, results: ResultFile, common: Compu
 def text_rows(file: Path, columns: TextColumns, model: str | None = None) -> TextRows:
     """The texts of a file or of standard input, one or more; the empty ones are counted and left out.
 
-    model: as of :func:`bertkit.cli.common_options.read_texts`.
+    model: where nothing is said, a table is read in the columns that it was trained on, if that is known.
     """
+    from bertkit.inference.run_files import trained_places
     from bertkit.tasks.examples import place_of
 
     if columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     from_stdin = str(file) == STANDARD_STREAM
     name, short = ("standard input", "-") if from_stdin else (str(file), str(file))
-    trained = trained_places(file, model, columns)
+    trained = None if model is None else trained_places(file, model, columns.places)
     taken, given = rows_of(file, columns, trained, inferred=trained is not None)
     every = list(given)
     rows = [row for row in every if row.text.strip()]

@@ -207,10 +207,7 @@ class Computing(Common):
 
 
 def read_texts(texts: tuple[str, ...], source: Source, model: str | None = None) -> list[str] | Placed[str]:
-    """The texts of a command: its arguments, those of a file, or the lines of standard input (the last two lazily).
-
-    model: the columns of a file are by default those that it was trained on, if that is known.
-    """
+    """The texts of a command: its arguments, or lazily of a file or standard input; ``model`` may know the columns."""
     rows = read_rows(texts, source, model)
     return list(texts) if _are_arguments(texts) else rows.map(lambda row: row.text)
 
@@ -224,20 +221,18 @@ def read_rows(texts: tuple[str, ...], source: Source, model: str | None = None) 
     """The texts of :func:`read_texts`, each with its row; arguments have line 0 and no columns."""
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
-    trained = None if source.file is None else trained_places(source.file, model, source.columns)
-    places = replace(trained or source.columns.places, text_pair=())
-    return _rows(texts, source, places, inferred=trained is not None)
+    places, inferred = _places(source, model)
+    return _rows(texts, source, replace(places, text_pair=()), inferred=inferred)
 
 
 def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = None) -> Placed[FileRow]:
     """The pairs of :func:`read_pairs`, each with its row."""
     from bertkit.tasks.reading.text_rows import USUAL_PAIRS
 
-    trained = None if source.file is None else trained_places(source.file, model, source.columns)
-    places = trained or source.columns.places
+    places, inferred = _places(source, model)
     firsts, seconds = zip(*USUAL_PAIRS, strict=True)
-    text, pair = places.text or firsts, places.text_pair or seconds
-    rows = _rows(texts, source, replace(places, text=text, text_pair=pair), inferred=trained is not None)
+    places = replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds)
+    rows = _rows(texts, source, places, inferred=inferred)
     if not _are_arguments(texts):
         return rows.map(lambda row: _halved(row, source))
     if len(texts) % 2:
@@ -246,18 +241,13 @@ def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = N
     return Placed(((0, first._replace(pair=second.text)) for first, second in zip(rows, rows, strict=True)), str)
 
 
-def trained_places(file: Path, model: str | None, given: TextColumns) -> Columns | None:
-    """Where the texts of a table are as in the data of the run that is the model; None if nothing says so."""
-    from bertkit.tasks.reading.splits import kind_of
+def _places(source: Source, model: str | None) -> tuple[Columns, bool]:
+    """Where texts are; and whether as in the data of the run that is the model, not as was said."""
+    from bertkit.inference.run_files import trained_places
 
-    if model is None or given.text or kind_of(file) is None:
-        return None
-    from bertkit.config.config_file import checkpoint_folder
-    from bertkit.inference.run_files import read_task, text_places
-    from bertkit.system.model_sources import resolve
-
-    task = read_task(checkpoint_folder(resolve(model)))
-    return None if task is None else text_places(task, given.places)
+    given = source.columns.places
+    trained = None if source.file is None or model is None else trained_places(source.file, model, given)
+    return trained or given, trained is not None
 
 
 def _halved(row: FileRow, source: Source) -> FileRow:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date, time
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.excel import CellText
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
 
@@ -137,6 +139,8 @@ def _plain(value: Any) -> Json:
         return [_plain(part) for part in value]
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, date | time):
+        return CellText.of(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

@@ -20,10 +20,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
-from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, tell_cut
+from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, excel_value, tell_cut
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.reading.excel import CellText
 from bertkit.tasks.reading.text_rows import Samples
 from bertkit.tasks.run_rows import to_jsonl
 
@@ -207,12 +208,15 @@ class ExcelCsvFile(DelimitedFile):
 
 
 class WorkbookFile(TableFile):
-    """Excel's .xlsx; unfinished JSON lines, a list of cells each. Numbers of the input are text, as it wrote them."""
+    """Excel's .xlsx; unfinished JSON lines, a list of cells each.
+
+    Numbers, dates and truth values of the input are such again where its format has them (Excel, Parquet, JSON).
+    """
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         columns = [
-            [None if value is None else str(value) for value in cells] if name in self.taken else cells
-            for name, cells in self._cells(rows).items()
+            [excel_value(value.value if isinstance(value, CellText) else value) for value in cells]
+            for cells in self._cells(rows).values()
         ]
         lines = (json.dumps(row) for row in zip(*columns, strict=True))
         return "".join(f"{line}\n" for line in lines).encode("ascii")

@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RUN_SETTINGS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed, read_json
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.text_rows import USUAL
 from bertkit.tasks.registry import Task, task_from_dict
 
@@ -59,6 +62,14 @@ def text_places(task: Task | None, given: Columns) -> Columns:
         sheet=given.sheet,
         encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
+
+
+def trained_places(file: Path, model: str | Path, given: Columns) -> Columns | None:
+    """Where the texts of a table are as in the data of the run that is the model; None if nothing says so."""
+    if given.text or kind_of(file) is None:
+        return None
+    task = read_task(checkpoint_folder(resolve(model)))
+    return None if task is None else text_places(task, given)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

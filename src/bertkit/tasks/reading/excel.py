@@ -23,6 +23,21 @@ _OLD = b"\xd0\xcf\x11\xe0"
 _ANY = Columns(())
 
 
+class CellText(str):
+    """The text of a cell, as a CSV file would hold it, with the number, date or truth value that the cell has."""
+
+    value: float | date | time
+
+    @staticmethod
+    def of(value: Any) -> str:
+        """The text of any cell; one without a value beside it where the cell has text."""
+        if isinstance(value, str) or not isinstance(value, int | float | date | time):
+            return _text(value)
+        made = CellText(_text(value))
+        made.value = value
+        return made
+
+
 class ExcelTable:
     """A sheet of an Excel workbook: the one that ``layout`` names, else the first one that is not empty.
 
@@ -68,7 +83,7 @@ class ExcelTable:
         places = [self._places[name] for name in names]
         for row, values in self._cells(self._width):
             if row > self.header_row:
-                yield row, tuple(_text(values[place]) if place < len(values) else "" for place in places)
+                yield row, tuple(CellText.of(values[place]) if place < len(values) else "" for place in places)
         self._tell_merged()
 
     def _tell_merged(self) -> None:
