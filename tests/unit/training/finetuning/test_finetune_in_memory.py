@@ -14,6 +14,7 @@ import pytest
 from bertkit import FinetuneConfig, finetune
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
+from bertkit.inference.evaluate import evaluate_run
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.several_heads import finetune_heads
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
@@ -95,6 +96,23 @@ def test_rows_in_memory_train_as_the_file(start: Path, file: Path, frame: pd.Dat
     assert [frame["body"].iloc[row["row"]] for row in rows] == [row["text"] for row in rows]
     assert a.protocol["data"]["data_sha256"] == b.protocol["data"]["data_sha256"]
     assert (a.protocol["data"]["train_file"], b.protocol["data"]["train_file"]) == ("f.csv", "<data>")
+
+
+def test_rows_in_memory_are_evaluated_as_a_file(start: Path, file: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = finetune("csv", data=frame, out=run, model=start, text="body", label="stars", **QUICK)
+    again = evaluate_run("csv", frame, run)
+    assert (again.split, again.scores) == ("dev", pytest.approx(trained.scores))  # the rows that were held out
+    new = pd.DataFrame(labelled_texts(20, 9), columns=["body", "stars"])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    expected = evaluate_run("csv", tmp_path / "new.csv", run)
+    for data in (new, new.to_dict("records"), new.to_dict("list"), {"test": new}):
+        split = "test" if isinstance(data, dict) and "test" in data else "dev"
+        found = evaluate_run("csv", data, run, split)
+        assert (found.scores, found.num_rows) == (expected.scores, 20)
+        assert found.protocol["data_sha256"] == expected.protocol["data_sha256"]
+    assert len(list(run.glob("evaluation-data-????????.json"))) == 1
+    assert expected.protocol["file"] == "new.csv"
 
 
 def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
