@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.excel import CellText
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
+from bertkit.tasks.tokens.span_files import is_brat
 
 #: Columns of which none is named.
 UNNAMED = Columns(text=())
@@ -63,14 +65,14 @@ def predict_file(
     part by part. Truncated and empty texts are counted on stderr and marked in their rows.
 
     source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
-        compressed; of another kind of task a file as it was trained on.
+        compressed; of another kind of task a file as it was trained on, or a folder of brat.
     out: ``.csv``, ``.tsv``, ``.parquet``, ``.xlsx``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
     columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     excel: a ``.csv`` file for an Excel whose decimals have a comma.
     """
     source, out = Path(source), Path(out)
-    check_file(source)
+    _check(source)
     make_folder(out.parent)
     partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
     with claimed(out):
@@ -78,7 +80,7 @@ def predict_file(
         places = columns_of(loaded, columns)
         given = {"encoding": columns.encoding, "sheet": columns.sheet, "precision": precision, "excel": excel}
         identity = {
-            "input_sha256": sha256_file(source),
+            "input_sha256": _hash_of(source),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
             "decision": loaded.decision,
@@ -103,9 +105,22 @@ def predict_file(
     return done.rows
 
 
+def _check(source: Path) -> None:
+    """DataError for what is neither a file nor a folder that is read as one."""
+    if not is_brat(source):
+        check_file(source)
+
+
+def _hash_of(source: Path) -> str:
+    if source.is_file():
+        return sha256_file(source)
+    parts = (f"{path.name} {sha256_file(path)}\n" for path in sorted(source.iterdir()) if path.is_file())
+    return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Samples, Iterator[Row]]:
     """The column names that are taken, and the rows that :func:`predict_file` writes, one by one."""
-    check_file(source)
+    _check(source)
     taken, parts = _predicted(run, source, columns, 0)
     return taken, (row for part in parts for row in part)
 
@@ -115,7 +130,13 @@ def _predicted(run: Run, source: Path, given: Columns, done: int) -> tuple[Sampl
     columns = columns_of(run, given)
     if columns is None:
         examples = run.workflow.read_file(source, "test")
-        return {}, (answers for _, answers in run.answered(islice(examples, done, None)))
+        parts = run.answered(islice(examples, done, None))
+        if source.is_dir():  # of whose files each is a text
+            return {}, (
+                [{"file": Path(each.source).name, **answer} for each, answer in zip(window, answers, strict=True)]
+                for window, answers in parts
+            )
+        return {}, (answers for _, answers in parts)
     taken, texts = read_texts(source, columns, inferred=not given.text)
     answered = run.answered(islice(texts, done, None), lambda row: Example(row.text, row.pair))
     return taken, (list(map(joined, window, answers, repeat(taken))) for window, answers in answered)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertkit import BertForSequenceClassification
+from bertkit import BertForSequenceClassification, BertForTokenClassification
 from bertkit.cli import main
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import ConfigError, DataError, InputError
@@ -28,7 +28,8 @@ from bertkit.inference.predict_files import predict_file
 from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
-from bertkit.tasks import Columns, get_task
+from bertkit.tasks import Columns, get_task, ner_task
+from bertkit.tasks.registry import task_to_dict
 from pipeline_helpers import save_tiny
 from training_helpers import read_rows
 
@@ -74,6 +75,25 @@ def test_values_that_json_does_not_have(model: Path, tmp_path: Path) -> None:
     rows = predicted(model, source)
     assert [row["x"] for row in rows] == [0.5, None]
     assert [row["day"] for row in rows] == ["2019-04-14", "2019-04-15"]
+
+
+def test_a_folder_of_brat(tmp_path: Path) -> None:
+    labels = {0: "O", 1: "B-PER", 2: "I-PER"}
+    run, source = save_tiny(tmp_path / "m", BertForTokenClassification, id2label=labels), tmp_path / "texts"
+    source.mkdir()
+    for name, text in (("one", "the good film"), ("two", "not a bad scene")):
+        (source / f"{name}.txt").write_text(text)
+        (source / f"{name}.ann").write_text("T1\tPER 0 3\tthe\n" if name == "one" else "")
+    settings = {"task": task_to_dict(ner_task(source)), "config": {}, "data": "x"}
+    (run / "finetune.json").write_text(json.dumps(settings))
+    assert [(row["file"], row["text"]) for row in predicted(run, source)] == [
+        ("one.txt", "the good film"),
+        ("two.txt", "not a bad scene"),
+    ]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("text")
+    with pytest.raises(DataError, match="is not a file; give one of the files in it"):
+        predicted(run, tmp_path / "other", "b.jsonl")
 
 
 def test_columns_of_odd_types(model: Path, tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.system.console import say_once
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, MAX_UNPACKED, seekable
 from bertkit.tasks.reading.splits import must_be_readable
+from bertkit.tasks.reading.titles import HEAD_ROWS, find_header, note_on
 
 _CHUNK = 1 << 20
-#: Rows with cells among which the header is.
-HEAD_ROWS = 20
 #: How a workbook of Excel 2003 and older begins, and one with a password.
 _OLD = b"\xd0\xcf\x11\xe0"
 _ANY = Columns(())
@@ -41,11 +40,9 @@ class CellText(str):
 class ExcelTable:
     """A sheet of an Excel workbook: the one that ``layout`` names, else the first one that is not empty.
 
-    The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an
-    empty one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells, as most
-    rows below it have. A row that has the columns that ``layout`` names is the header in any case. Cells are read as
-    the text that a CSV file would hold, formulas as the values that were saved with them, and rows have the numbers
-    that Excel shows. Of merged cells the first one has the value, which is said. Cells behind the
+    The header is found as :mod:`bertkit.tasks.reading.titles` says. Cells are read as the text that a CSV file would
+    hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Of merged cells
+    the first one has the value, which is said. Cells behind the
     last column with a name are not looked at.
 
     Attributes:
@@ -62,11 +59,9 @@ class ExcelTable:
         if not first:
             which = "" if layout.sheet is None else f" in sheet {self._sheet!r}"
             raise DataError(f"{path} is empty{which}: expected a sheet with a header and rows")
-        self.header_row, header = first[_find_header(first, (*layout.text, *layout.label))]
-        titles = sum(row < self.header_row for row, _ in first)
+        self.header_row, header = first[find_header(first, (*layout.text, *layout.label))]
         parts = [f"sheet {self._sheet!r} is read, of {self._others + 1}"] if self._others else []
-        if titles:
-            parts.append(f"the header is row {self.header_row}; {counted(titles, 'row')} above it taken for a title")
+        parts += note_on(self.header_row, [row for row, _ in first])
         self.note = ", ".join(parts)
         names = [_text(value).strip() for value in header]
         used = [place for place, name in enumerate(names) if name]
@@ -145,27 +140,6 @@ class ExcelTable:
                 f"{shorten(names, limit=20)}"
             )
         return [sheets[numbers[0]]]
-
-
-def _find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> int:
-    """Which of the first rows with cells is the header, by the rule of :class:`ExcelTable`."""
-    names = [{_text(value).strip().casefold() for value in values} for _, values in rows]
-    wanted = {name.casefold() for name in named if name}
-    if wanted and any(wanted & found for found in names):
-        return max(range(len(rows)), key=lambda place: (len(wanted & names[place]), -place))
-    filled = [[value for value in values if value is not None and _text(value).strip()] for _, values in rows]
-    place = 0
-    while True:
-        gaps = [n for n in range(place, len(rows) - 1) if rows[n][0] + 1 < rows[n + 1][0]]  # rows above an empty one
-        after = place + 1 if len(filled[place]) == 1 else gaps[0] + 1 if gaps else len(rows)
-        above = max(map(len, filled[place:after]))
-        below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
-        if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
-            return place
-        wide = sum(len(cells) > above for cells in filled[below + 1 :])
-        if not wide or 2 * wide < len(filled) - below - 1:  # rows of the header at `place`, one of which has a remark
-            return place
-        place = below
 
 
 def _check_kind(path: Path, stream: BinaryIO) -> None:
