@@ -51,7 +51,8 @@ def classify(
 
     Prints one line per text: label, probability, text. The label is the model's
     decision; for multi-label models, all labels that it assigns. Rows of a file
-    without text get none. To label whole files and tables, see: bertkit predict --help
+    without text get none. To label whole files and tables, see:
+    bertkit predict --help
 
     With --labels, the model need not have been trained on these labels. It is a
     natural language inference model, any encoder, or a masked language model.
