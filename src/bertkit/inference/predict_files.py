@@ -137,7 +137,7 @@ def _predicted(run: Run, source: Path, given: Columns, done: int) -> tuple[Sampl
                 for window, answers in parts
             )
         return {}, (answers for _, answers in parts)
-    taken, texts = read_texts(source, columns, inferred=not given.text)
+    taken, texts = read_texts(source, columns, inferred=not given.text, may_lack=True)
     answered = run.answered(islice(texts, done, None), lambda row: Example(row.text, row.pair))
     return taken, (list(map(joined, window, answers, repeat(taken))) for window, answers in answered)
 

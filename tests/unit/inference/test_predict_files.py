@@ -189,6 +189,16 @@ def test_long_and_empty_texts_are_told_and_marked(
     assert "2 of 4 rows have no text and no label" in told
 
 
+def test_a_row_that_lacks_its_text_gets_no_label(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"other": 1}\n', encoding="utf-8")
+    pq.write_table(pa.table({"text": ["good", None], "n": [1, 2]}), tmp_path / "in.parquet")
+    for name in ("in.jsonl", "in.parquet"):
+        rows = predicted(model, tmp_path / name, f"{name}.out.jsonl")
+        assert [row["predicted"] is None for row in rows] == [False, True, True][: len(rows)]
+        assert rows[1]["text"] == ""
+        assert rows[1]["empty"]
+
+
 def test_half_of_a_pair_gets_no_label_unless_the_task_allows_it(model: Path) -> None:
     pairs = [("good", "film"), ("good", ""), ("", "film")]
     assert [row["predicted"] is None for row in predict_run(model, pairs)] == [False, True, True]
