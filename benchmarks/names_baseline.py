@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from machine import about, block, publish
+from machine import about, block, minilm_folder, publish
 
 if TYPE_CHECKING:
     from bertkit.tasks.tokens.task import TaggedExample
@@ -42,9 +42,16 @@ def main() -> None:
     for seed in range(args.seeds):
         order = np.random.default_rng(seed).permutation(len(rows)).tolist()
         train, dev = ([rows[number] for number in part] for part in (order[: args.train], order[args.train :]))
-        for name, score in run(task, train, dev, args.model).items():
+        model = str(minilm_folder()) if args.model == "minilm" else args.model
+        for name, score in run(task, train, dev, model).items():
             found.setdefault(name, []).append(score)
-    report = {"about": about(args.threads), "data": args.data.name, "train": args.train, "runs": found}
+    report = {
+        "about": about(args.threads),
+        "data": args.data.name,
+        "train": args.train,
+        "model": args.model,
+        "runs": found,
+    }
     publish(render(report, len(rows) - args.train), report, args.out)
 
 
@@ -54,7 +61,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--train", type=int, default=900, help="training sentences")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--model", help="a model to fine-tune on the same sentences")
+    parser.add_argument(
+        "--model", help="a model to fine-tune on the same sentences; minilm: the one of the others here"
+    )
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -118,7 +127,8 @@ def render(report: dict[str, Any], num_dev: int) -> list[str]:
     for name, scores in report["runs"].items():
         cells = [*(f"{score:.4f}" for score in scores), f"**{statistics.fmean(scores):.4f}**"]
         lines.append(f"| {SYSTEMS[name]} | {' | '.join(cells)} |")
-    return [*lines, "", "Command: `python benchmarks/names_baseline.py --data DATA`"]
+    model = "" if report["model"] is None else f" --model {report['model']}"
+    return [*lines, "", f"Command: `python benchmarks/names_baseline.py --data DATA{model}`"]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,12 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: the command has ours), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
 #: parameter of those for scikit-learn), a class or function (a keyword of it); with a dot at the end: an attribute.
+#: ``hub``: a keyword of all that load a model or tokenizer, :data:`LOADERS`.
 TABLE = Path(__file__).with_suffix(".txt")
+LOADERS = (
+    *("from_pretrained", "tokenizer", "pipeline", "SentenceTransformer", "CrossEncoder", "SparseEncoder"),
+    *("SetFitModel", "model_kwargs", "tokenizer_kwargs"),
+)
 
 
 class Habit(NamedTuple):
@@ -46,12 +51,17 @@ def habits() -> dict[tuple[str, str], Habit]:
     return found
 
 
+def habit_of(entry: str, name: str) -> Habit | None:
+    """The row of a name at an entry; None without."""
+    return habits().get((entry, name)) or (habits().get(("hub", name)) if entry in LOADERS else None)
+
+
 def remedy(entry: str, name: str, known: Iterable[str]) -> str:
     """What to write instead of ``name``: what the table says, else the nearest of ``known`` by spelling, else nothing.
 
     The result follows the name in a message: ``; write batch_size=`` or `` (did you mean 'x'?)``.
     """
-    habit = habits().get((entry, name))
+    habit = habit_of(entry, name)
     if habit is not None and habit.meaning == "otherwise":
         return f"; write {habit.ours}"
     return did_you_mean(name, known)
@@ -65,8 +75,8 @@ def without_meaning(entry: str) -> frozenset[str]:
 
 def has_no_effect(entry: str, name: str, value: object) -> bool:
     """Whether a keyword of an entry is accepted and ignored: always, or because None or False leave it out."""
-    left_out = value is None or value is False
-    return name in without_meaning(entry) or (left_out and (entry, name) in habits())
+    habit = habit_of(entry, name)
+    return habit is not None and (habit.meaning == "nothing" or value is None or value is False)
 
 
 def refuse_others(entry: str, given: Mapping[str, object], known: Iterable[str] = ()) -> None:

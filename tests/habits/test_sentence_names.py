@@ -229,6 +229,17 @@ def test_a_loss_is_as_the_other_library_computes_it(folder: Path) -> None:
         args = SentenceTransformerTrainingArguments(per_device_train_batch_size=8)
         trainer = SentenceTransformerTrainer(model, args, eval_dataset=rows, loss=getattr(losses, name)(model))
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-4)
+    labels = [1, 0, 1, 0, 0, 1, 1, 0]
+    for name in ("ContrastiveLoss", "OnlineContrastiveLoss"):
+        with torch.inference_mode():
+            expected = float(getattr(home_losses, name)(theirs)(features[:2], torch.tensor(labels)))
+        pairs = {"a": rows["a"], "p": rows["p"], "label": labels}
+        trainer = SentenceTransformerTrainer(model, args, eval_dataset=pairs, loss=getattr(losses, name)(model))
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-4)
+    scored = {**pairs, "label": [1, 0.5, *labels[2:]]}
+    trainer = SentenceTransformerTrainer(model, args, scored, loss=losses.ContrastiveLoss(model))
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\): ContrastiveLoss reads the labels 1 and 0, got 0.5"):
+        trainer.train()
 
 
 def ranked() -> dict[str, list[Any]]:

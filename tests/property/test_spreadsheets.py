@@ -6,22 +6,27 @@ import csv
 import re
 import tracemalloc
 import zipfile
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError
 from bertkit.inference import row_files, workbook
+from bertkit.inference.predict_files import joined
 from bertkit.inference.row_files import write_rows
 from bertkit.inference.workbook import MAX_CHARACTERS, MAX_COLUMNS, Workbook, cell_text
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.reading.text_rows import read_texts
 
 #: What a spreadsheet would change if it could: formulas, numbers, dates, markup, controls, halves of pairs.
 TRAPS = ["=1+1", "+49 30", "-x", "@a", "007", "1e5", "3/4", "12345678901234567890", "<b>&amp;", "_x0041_", "a_x000D_b"]
@@ -99,11 +104,37 @@ def test_a_csv_for_excel_holds_what_was_written(rows: list[tuple[str, str, Json]
             assert cells[2] == ("" if number is None else str(number))
 
 
-def test_numbers_of_the_input_are_text_and_ours_are_numbers(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("id;text\n007;good\n", encoding="utf-8")
-    rows = [{"id": 7, "score": 0.25, "rank": 1, "huge": 10**20, "none": float("inf")}]
-    write_rows(rows, tmp_path / "out.xlsx", {"id": {}})
-    assert cells_of(tmp_path / "out.xlsx")[1] == ["7", 0.25, 1, str(10**20), "inf"]
+def test_text_of_the_input_is_text_and_numbers_are_numbers(tmp_path: Path) -> None:
+    rows = [{"id": "007", "n": 7, "score": 0.25, "rank": 1, "huge": 10**20, "none": float("inf")}]
+    write_rows(rows, tmp_path / "out.xlsx", {"id": {}, "n": {}})
+    assert cells_of(tmp_path / "out.xlsx")[1] == ["007", 7, 0.25, 1, str(10**20), "inf"]
+
+
+def test_cells_of_a_workbook_and_of_parquet_are_written_again(tmp_path: Path) -> None:
+    """Numbers, dates and truth values as such, and what Excel could not hold as text."""
+    day, moment, hour = date(2024, 2, 29), datetime(2024, 2, 29, 6, 30, 15), time(6, 30)
+    cells = {"text": "good", "id": "007", "trap": "=1+1", "n": 3, "x": 0.25, "yes": True}
+    cells |= {"day": day, "moment": moment, "hour": hour}
+    book = openpyxl.Workbook()
+    book.active.append(list(cells))
+    book.active.append(list(cells.values()))
+    book.active["C2"].data_type = "s"
+    book.save(tmp_path / "in.xlsx")
+    odd = {"old": date(1899, 5, 1), "zone": datetime(2024, 1, 2, tzinfo=UTC), "large": 10**17}
+    pq.write_table(pa.table({name: [value] for name, value in (cells | odd).items()}), tmp_path / "in.parquet")
+    for name in ("in.xlsx", "in.parquet"):
+        taken, rows = read_texts(tmp_path / name, Columns(()))
+        out = tmp_path / f"{name}.xlsx"
+        write_rows((joined(row, {"label": "x"}, taken) for row in rows), out, taken)
+        found = dict(zip(*cells_of(out), strict=True))
+        assert {key: found[key] for key in cells} == {**cells, "day": datetime(2024, 2, 29)}
+        assert found["label"] == "x"
+    assert [found[key] for key in odd] == ["1899-05-01", "2024-01-02T00:00:00+00:00", str(10**17)]
+    taken, rows = read_texts(tmp_path / "in.xlsx", Columns(()))
+    write_rows((joined(row, {}, taken) for row in rows), tmp_path / "out.csv", taken)
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == (
+        "good,007,=1+1,3,0.25,True,2024-02-29T00:00:00,2024-02-29T06:30:15,06:30:00"
+    )
 
 
 @pytest.mark.parametrize("ending", [".xlsx", ".csv"])

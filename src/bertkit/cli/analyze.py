@@ -78,7 +78,7 @@ def analyze(
     def run(rows: Iterator[FileRow]) -> Iterator[dict[str, Any]]:
         return analyzer(row.asked for row in rows)  # type: ignore[return-value]  # lazy, as its input
 
-    for row, found in with_texts((read_pair_rows if pairs else read_rows)(text, source), run):
+    for row, found in with_texts((read_pair_rows if pairs else read_rows)(text, source, model), run):
         if common.json:
             write_json({**facts_of(row), "heads": found})
             continue

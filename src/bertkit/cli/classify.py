@@ -25,6 +25,7 @@ from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, TextError, plural
 
 if TYPE_CHECKING:
+    from bertkit.cli.placed import Placed
     from bertkit.tasks.reading.text_rows import FileRow
 
 #: From texts to the labels of each, the best first.
@@ -49,8 +50,9 @@ def classify(
     """Label texts, with probabilities.
 
     Prints one line per text: label, probability, text. The label is the model's
-    decision; for multi-label models, all labels that it assigns. To label whole
-    files and tables, see: bertkit predict --help
+    decision; for multi-label models, all labels that it assigns. Rows of a file
+    without text get none. To label whole files and tables, see:
+    bertkit predict --help
 
     With --labels, the model need not have been trained on these labels. It is a
     natural language inference model, any encoder, or a masked language model.
@@ -77,29 +79,34 @@ def classify(
                 f"{'--pairs' if pairs else '--function'}"
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
-    rows = (read_pair_rows if pairs else read_rows)(text, reading)
+    rows = (read_pair_rows if pairs else read_rows)(text, reading, None if zero_shot.labels else model)
 
     def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
-        return run(_with_words(row.asked for row in given))
+        return run(_checked(given))
 
-    answered = with_texts(rows, labelled)
+    answered = _answered(rows, labelled)
     if to_rows:
         share, listed = "score" if function == "none" else "probability", all_labels or top_k is not None
-        cells = ((row, _cells(found, share, several=several, listed=listed)) for row, found in answered)
+        cells = ((row, _cells(row, found, share, several=several, listed=listed)) for row, found in answered)
         results.write((beside(row, each, rows.taken) for row, each in cells), rows.taken, common)
         return
     for row, found in answered:
+        if _is_empty(row):
+            common.show({**facts_of(row), "label": None, "empty": True}, f"(empty)\t{shown(row)}")
+            continue
         best = {} if several else found[0]
         more = {"labels": found} if several or len(found) > 1 else {}
         ranked = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
         common.show({**facts_of(row), **best, **more}, f"{ranked}\t{shown(row)}")
 
 
-def _cells(found: list[dict[str, Any]], share: str, *, several: bool, listed: bool) -> dict[str, Any]:
+def _cells(row: FileRow, found: list[dict[str, Any]], share: str, *, several: bool, listed: bool) -> dict[str, Any]:
     """The label of a text, or all that hold, as 'bertkit predict' writes them, and with ``listed`` all that are shown.
 
     share: what a score is called.
     """
+    if _is_empty(row):
+        return {"predicted": None, **({plural(share): {}} if listed else {share: None}), "empty": True}
     labels, scores = [each["label"] for each in found], [each["score"] for each in found]
     cut = {"truncated": found[0]["truncated"]} if found and "truncated" in found[0] else {}
     predicted = {"predicted": labels if several else labels[0]}
@@ -148,13 +155,27 @@ def _untrained(
     return run, threshold is not None
 
 
-def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
-    """The texts unchanged. One without a word would get a label like any other, so it is refused."""
-    for number, item in enumerate(inputs):
-        for text in (item,) if isinstance(item, str) else item:
-            if not text.strip():
-                raise TextError(
-                    f"text {number} (counted from 0) is empty, so there is nothing to classify; leave it out, or label "
-                    "whole files with 'bertkit predict', which marks such rows"
-                )
-        yield item
+def _is_empty(row: FileRow) -> bool:
+    return not all(text.strip() for text in ((row.asked,) if isinstance(row.asked, str) else row.asked))
+
+
+def _checked(rows: Iterable[FileRow]) -> Iterator[str | Pair]:
+    """What a model reads. One without a word would get a label like any other: an argument without is refused."""
+    for number, row in enumerate(rows):
+        if _is_empty(row) and not row.line:
+            raise TextError(f"text {number} (counted from 0) is empty, so there is nothing to classify; leave it out")
+        # A point stands in for a text that a file lacks, so that results keep their order; its label is not shown.
+        yield row.asked if not _is_empty(row) else "." if row.pair is None else (".", ".")
+
+
+def _answered(
+    rows: Placed[FileRow], run: Callable[[Iterator[FileRow]], Iterator[list[dict[str, Any]]]]
+) -> Iterator[tuple[FileRow, list[dict[str, Any]]]]:
+    """Rows with their labels; at the end it is said how many of a file have no text."""
+    from bertkit.inference.predict_files import tell_empty
+
+    empty = total = 0
+    for row, found in with_texts(rows, run):
+        total, empty = total + 1, empty + _is_empty(row)
+        yield row, found
+    tell_empty(empty, total)

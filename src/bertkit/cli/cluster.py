@@ -130,7 +130,7 @@ def clustered(
     results.check()
     from bertkit.inference.retrieval.text_clusters import cluster_texts
 
-    rows = text_rows(file, columns)
+    rows = text_rows(file, columns, model)
     encoder = encoding.encoder(model, common)
     vectors = encoding.vectors(encoder, rows.texts, rows.places)
     found = cluster_texts(rows.texts, vectors, **asdict(clusters), seed=common.seed)
@@ -154,15 +154,20 @@ def finish(rows: TextRows, found: Clustering, results: ResultFile, common: Compu
     common.report(found, **more)
 
 
-def text_rows(file: Path, columns: TextColumns) -> TextRows:
-    """The texts of a file or of standard input, one or more; the empty ones are counted and left out."""
+def text_rows(file: Path, columns: TextColumns, model: str | None = None) -> TextRows:
+    """The texts of a file or of standard input, one or more; the empty ones are counted and left out.
+
+    model: where nothing is said, a table is read in the columns that it was trained on, if that is known.
+    """
+    from bertkit.inference.run_files import trained_places
     from bertkit.tasks.examples import place_of
 
     if columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
     from_stdin = str(file) == STANDARD_STREAM
     name, short = ("standard input", "-") if from_stdin else (str(file), str(file))
-    taken, given = rows_of(file, columns)
+    trained = None if model is None else trained_places(file, model, columns.places)
+    taken, given = rows_of(file, columns, trained, inferred=trained is not None)
     every = list(given)
     rows = [row for row in every if row.text.strip()]
     if not rows:

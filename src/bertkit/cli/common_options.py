@@ -206,9 +206,9 @@ class Computing(Common):
         return {"precision": self.precision, "threads": self.threads}
 
 
-def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Placed[str]:
-    """The texts of a command: its arguments, those of a file, or the lines of standard input (the last two lazily)."""
-    rows = read_rows(texts, source)
+def read_texts(texts: tuple[str, ...], source: Source, model: str | None = None) -> list[str] | Placed[str]:
+    """The texts of a command: its arguments, or lazily of a file or standard input; ``model`` may know the columns."""
+    rows = read_rows(texts, source, model)
     return list(texts) if _are_arguments(texts) else rows.map(lambda row: row.text)
 
 
@@ -217,26 +217,37 @@ def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
     return read_pair_rows(texts, source).map(lambda row: (row.text, str(row.pair)))
 
 
-def read_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
+def read_rows(texts: tuple[str, ...], source: Source, model: str | None = None) -> Placed[FileRow]:
     """The texts of :func:`read_texts`, each with its row; arguments have line 0 and no columns."""
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
-    return _rows(texts, source, source.columns.places)
+    places, inferred = _places(source, model)
+    return _rows(texts, source, replace(places, text_pair=()), inferred=inferred)
 
 
-def read_pair_rows(texts: tuple[str, ...], source: Source) -> Placed[FileRow]:
+def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = None) -> Placed[FileRow]:
     """The pairs of :func:`read_pairs`, each with its row."""
     from bertkit.tasks.reading.text_rows import USUAL_PAIRS
 
-    places = source.columns.places
+    places, inferred = _places(source, model)
     firsts, seconds = zip(*USUAL_PAIRS, strict=True)
-    rows = _rows(texts, source, replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds))
+    places = replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds)
+    rows = _rows(texts, source, places, inferred=inferred)
     if not _are_arguments(texts):
         return rows.map(lambda row: _halved(row, source))
     if len(texts) % 2:
         count = f"{counted(len(texts), 'text')} {'does' if len(texts) == 1 else 'do'}"
         raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
     return Placed(((0, first._replace(pair=second.text)) for first, second in zip(rows, rows, strict=True)), str)
+
+
+def _places(source: Source, model: str | None) -> tuple[Columns, bool]:
+    """Where texts are; and whether as in the data of the run that is the model, not as was said."""
+    from bertkit.inference.run_files import trained_places
+
+    given = source.columns.places
+    trained = None if source.file is None or model is None else trained_places(source.file, model, given)
+    return trained or given, trained is not None
 
 
 def _halved(row: FileRow, source: Source) -> FileRow:
@@ -261,7 +272,7 @@ def _are_arguments(texts: tuple[str, ...]) -> bool:
     return bool(texts) and texts != (STANDARD_STREAM,)
 
 
-def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Placed[FileRow]:
+def _rows(texts: tuple[str, ...], source: Source, places: Columns, *, inferred: bool) -> Placed[FileRow]:
     """The rows of a file or of standard input, or texts that are arguments."""
     from bertkit.tasks.reading.text_rows import FileRow
 
@@ -277,12 +288,17 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Placed[Fil
         if (name := next((text for text in texts if os.path.isfile(text)), None)) is not None:
             say(f"{name!r} is read as a text, although there is a file of that name; --file {name} reads its texts")
         return Placed(((0, FileRow(text, None, {}, 0)) for text in texts), str)
-    taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places)
+    taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places, inferred=inferred)
     return Placed(((row.line, row) for row in rows), lambda line: _place(source, line), taken)
 
 
-def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Samples, Iterable[FileRow]]:
-    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content."""
+def rows_of(
+    file: Path, given: TextColumns, places: Columns | None = None, *, inferred: bool = False
+) -> tuple[Samples, Iterable[FileRow]]:
+    """The rows of a file, or for - of standard input, as a stream; and the names of columns with other content.
+
+    inferred: as of :func:`bertkit.tasks.reading.text_rows.read_texts`.
+    """
     from bertkit.tasks.reading import text_rows
     from bertkit.tasks.reading.splits import kind_of
 
@@ -293,7 +309,7 @@ def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tu
         return {}, (text_rows.FileRow(text, None, {}, number) for number, text in texts)
     if kind_of(file) is None:
         _refuse_columns(given, f"{file} holds one text per line and has no columns")
-    return text_rows.read_texts(file, places or given.places)
+    return text_rows.read_texts(file, places or given.places, inferred=inferred)
 
 
 def _refuse_columns(given: TextColumns, why: str) -> None:

@@ -62,7 +62,7 @@ def duplicates(
     common.begin()
     from bertkit.inference.retrieval.near_texts import find_groups, find_near_texts
 
-    rows, encoder = text_rows(file, columns), encoding.encoder(model, common)
+    rows, encoder = text_rows(file, columns, model), encoding.encoder(model, common)
     lowest = None if threshold == "auto" else threshold
 
     def encode(numbers: list[int]) -> Floats:

@@ -122,7 +122,7 @@ def embed(
     fewer = in_fewer_bits(vector_precision, calibration)
     pipe = open_pipeline("feature-extraction", model, common)
     options = {**asdict(making), **reading.limits, "normalize": normalize}
-    found = with_texts(read_texts(text, reading), lambda texts: pipe(texts, **options))
+    found = with_texts(read_texts(text, reading, model), lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
         for asked, vector in rows:
@@ -143,7 +143,7 @@ def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: 
 
     if out is not None:
         check_format(out, (".npz", ".jsonl"))
-    texts, pipe = read_texts(text, reading), open_pipeline("sparse-encoding", model, common)
+    texts, pipe = read_texts(text, reading, model), open_pipeline("sparse-encoding", model, common)
     rows = with_texts(texts, lambda items: pipe(items, **reading.limits))
     if out is None:
         show_sparse(rows, as_json=common.json)

@@ -12,6 +12,7 @@ from bertkit.cli.file_options import FileColumns
 from bertkit.cli.heads_file import read_heads
 from bertkit.cli.task_options import Start, TaskName
 from bertkit.cli.task_pages import MoreTask
+from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
 from bertkit.tasks.multi.task import KINDS_OF_HEADS
@@ -40,6 +41,7 @@ def finetune(
     *,
     start: Start,
     out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, except with --resume.")],
+    dev: Annotated[Path | None, Parameter(help="File to evaluate on, where DATA is a file for training alone.")] = None,
     resume: Annotated[
         bool,
         Parameter(
@@ -85,15 +87,15 @@ def finetune(
             --out runs --seeds 5
     """
     set_quiet(output.quiet)
-    result = _train(
-        task, start, out, columns, config, resume=resume, cache="auto" if feature_cache else None, output=output
-    )
+    cache = "auto" if feature_cache else None
+    result = _train(task, start, dev, out, columns, config, resume=resume, cache=cache, output=output)
     output.report(result, folder=printable(result.folder))
 
 
 def _train(
     task: str,
     start: Start,
+    dev: Path | None,
     out: Path,
     columns: FileColumns,
     config: FinetuneConfig,
@@ -103,6 +105,8 @@ def _train(
     output: Output,
 ) -> FinetuneResult | GlueResult | HeadsResult:
     from bertkit.system.device import find_device
+    from bertkit.tasks.reading.given_rows import given_data
+    from bertkit.tasks.reading.splits import SPLIT_NAMES
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
     from bertkit.training.finetuning.several_heads import finetune_heads
@@ -110,10 +114,14 @@ def _train(
     device, data, model = str(find_device(output.device)), start.data, start.model
     if task in MORE_TASKS:
         columns.refuse_others(task)
+        if dev is not None:
+            raise ConfigError(f"task {task} reads several data sets, so --dev cannot say of which; leave it out")
     if task == "glue":
         return finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
     if task == "multi":
         heads, alpha = read_heads(data, config.on_error)
         return finetune_heads(heads, model, out, config, alpha=alpha, resume=resume, device=device, cache=cache)
-    chosen = columns.of(task).task(task, data, config.on_error)
-    return run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)
+    given = data if dev is None else given_data(data, dev, SPLIT_NAMES)
+    assert isinstance(given, Path)
+    chosen = columns.of(task).task(task, given, config.on_error)
+    return run_finetune(chosen, given, model, out, config, resume=resume, device=device, cache=cache)

@@ -65,7 +65,7 @@ def generate(
     """
     if stream and common.json:
         raise ConfigError("--stream writes words as they are generated, --json whole objects; leave one out")
-    rows = read_rows(text, source)
+    rows = read_rows(text, source, model)
     common.begin()
     from bertkit.inference.generation_tasks import RESULTS, kind_of
     from bertkit.inference.pipelines import pipeline

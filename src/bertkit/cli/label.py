@@ -71,7 +71,7 @@ def label(
         raise ConfigError("answers are read from standard input, so the texts must be in a file")
     if out.suffix != ".jsonl":
         raise ConfigError(f"--out {out}: labels are written as .jsonl")
-    rows = text_rows(file, columns)
+    rows = text_rows(file, columns, model)
     places = dict(zip(reversed(rows.texts), reversed(rows.places), strict=True))  # of equal texts the first
     texts = list(dict.fromkeys(rows.texts))
     with contextlib.suppress(FileNotFoundError):

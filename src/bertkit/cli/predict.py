@@ -95,7 +95,9 @@ def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> Non
     if truncated is None or text is None:  # not a text with a label
         write_line(json.dumps(row, ensure_ascii=False))
         return
-    if isinstance(shown, list) and shares is not None:
+    if shown is None:
+        shown = "(none)"
+    elif isinstance(shown, list) and shares is not None:
         shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" if label in shares else "" for label in shown)
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"

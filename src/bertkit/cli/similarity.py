@@ -42,7 +42,7 @@ def similarity(
         raise ConfigError("no text: give one text first, then those to compare with it")
     if text[0] == STANDARD_STREAM:
         raise ConfigError("the first text cannot be '-': give it as an argument; those to compare with it may be '-'")
-    others, to_rows = read_rows(text[1:], reading), results.check()
+    others, to_rows = read_rows(text[1:], reading, model), results.check()
     pipe = open_pipeline("feature-extraction", model, common)
     measure = pipe.measure(making.pooling)
     options = {**asdict(making), **reading.limits}

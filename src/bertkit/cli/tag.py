@@ -21,12 +21,12 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.cli.results import PAGE, TagFile, facts_of, shown
+from bertkit.cli.results import PAGE, TagFile, facts_of, id_of, shown
 from bertkit.errors import ConfigError, counted
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say
 from bertkit.tasks.tokens.marked_texts import Mark
-from bertkit.tasks.tokens.span_files import LARGE, LINES, Form, check_out, row_of, write_marked
+from bertkit.tasks.tokens.span_files import LARGE, LINES, Form, Tagged, check_out, row_of, write_marked
 
 
 def tag(
@@ -75,7 +75,8 @@ def tag(
     if form is not None:
         _check_form(form, strategy, results.out)
         found = answers("token-classification", model, common, rows, **options)
-        _write_form(form, results.out, ((row.text, list(map(_mark, entities))) for row, entities in found), common)
+        texts = (Tagged(row.text, list(map(_mark, entities)), id_of(row)) for row, entities in found)
+        _write_form(form, results.out, texts, common)
         return
     to_rows, page = results.check((PAGE,)), None
     if results.out is not None and not to_rows:
@@ -115,10 +116,10 @@ def _check_form(form: Form, strategy: str, out: Path | None) -> None:
         raise ConfigError(f"--out {out} exists already; remove it or choose another name")
 
 
-def _write_form(form: Form, out: Path | None, texts: Iterable[tuple[str, list[Mark]]], common: Output) -> None:
+def _write_form(form: Form, out: Path | None, texts: Iterable[Tagged], common: Output) -> None:
     if out is None:
-        for text, marks in texts:
-            write_json(row_of(form, text, marks))
+        for each in texts:
+            write_json(row_of(form, each))
         return
     count = write_marked(out, form, texts)
     say(f"wrote {counted(count, 'text')} to {out}")

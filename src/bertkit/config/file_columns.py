@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from bertkit.errors import ConfigError
@@ -121,12 +121,13 @@ class TextTable(EncodedOptions):
 
     def places_or(self, usual: Columns, label: str | None = None) -> Columns:
         """Where the texts and labels are, and where nothing is said, as usual."""
-        return Columns(
+        return replace(
+            usual,
             text=usual.text if self.text is None else (self.text,),
             text_pair=(self.text_pair,) if self.text_pair else usual.text_pair,
             label=(label,) if label else usual.label,
-            delimiter=self.separator,
-            quoting=self.quoting,
-            encoding=self.encoding,
-            sheet=self.sheet,
+            delimiter=self.separator or usual.delimiter,
+            quoting=self.quoting or usual.quoting,
+            encoding=self.encoding or usual.encoding,
+            sheet=self.sheet or usual.sheet,
         )

@@ -14,7 +14,7 @@ from bertkit.system.validated_settings import Settings
 
 #: The file of a run folder that says what the model was trained for, and how it read its data.
 RUN_SETTINGS = "finetune.json"
-LossName = Literal["in-batch", "triplet", "cosine", "cosent", "angle"]
+LossName = Literal["in-batch", "triplet", "cosine", "cosent", "angle", "contrastive", "online-contrastive"]
 RankLoss = Literal["listwise", "pointwise", "lambda"]
 OwnT = TypeVar("OwnT", bound=Settings)
 

@@ -19,7 +19,7 @@ from bertkit.config.decision import write_decision
 from bertkit.config.sentence_config import SentenceConfig
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.habit_table import remedy, without_meaning
+from bertkit.habit_table import has_no_effect, remedy
 from bertkit.habits.linear_heads import fitted, unfitted
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.probabilities import sigmoid, softmax
@@ -90,10 +90,9 @@ class SetFitModel:
     """
 
     def __init__(self, model: str | Path | None = None, **options: Unpack[SetFitOptions]) -> None:
-        ignored = without_meaning("SetFitModel")
         known = SetFitOptions.__annotations__
-        for name in options:
-            if name not in known and name not in ignored:
+        for name, value in options.items():
+            if name not in known and not has_no_effect("SetFitModel", name, value):
                 raise ConfigError(f"SetFitModel has no {name!r}{remedy('SetFitModel', name, known)}")
         if not isinstance(model, str | Path):
             raise InputError(

@@ -22,7 +22,8 @@ from bertkit.tasks import Examples
 from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.own_files import files_of
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading.splits import split_of
+from bertkit.tasks.reading.given_rows import Data, Given, given_data
+from bertkit.tasks.reading.splits import SPLIT_NAMES, split_of
 from bertkit.tasks.registry import Task, form_of
 from bertkit.tasks.run_rows import TRAINED_ON, examples_hash, held_out_again, score_set, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
@@ -71,7 +72,7 @@ class Evaluation(Rendered):
 
 def evaluate_run(
     task: str | Task,
-    data: str | Path,
+    data: Data,
     run: str | Path | Run,
     split: str = "dev",
     *,
@@ -83,18 +84,21 @@ def evaluate_run(
     """Score a run folder (or any checkpoint with the task's head) on a labelled split.
 
     task: its labels must be the model's, in the same order.
+    data: files, or rows in memory, as for :func:`bertkit.finetune`.
     split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
         task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
         whose name says no split, "dev" is all of it.
     write: keep ``evaluation-NAME.json``, ``evaluation-predictions-NAME.jsonl`` and ``evaluation-errors-NAME.jsonl`` in
-        the folder. The name is that of the split; of a file that is not the run's data, the file's with a hash of the
-        examples. The next evaluation of the same examples replaces them; other examples of the same name get the hash,
-        too. What the run itself wrote of its dev rows stays.
+        the folder. The name is that of the split; of a file that is not the run's data, the file's, and of rows in
+        memory "data", with a hash of the examples. The next evaluation of the same examples replaces them; other
+        examples of the same name get the hash, too. What the run itself wrote of its dev rows stays.
     """
+    data = given_data(data, None, SPLIT_NAMES)
+    data = data if isinstance(data, Path) else Path(data)
     if isinstance(task, str):
         place = run.path if isinstance(run, Run) else run
         own = files_of(form_of(task))()
-        task = own.task_for(task, Path(data), on_error, finished(place, data, revision=revision))
+        task = own.task_for(task, data, on_error, finished(place, data, revision=revision))
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
     workflow.check_model(loaded.engine, str(loaded.path))
@@ -176,10 +180,12 @@ def _told(seen: int, total: int) -> str:
     )
 
 
-def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
+def _name_of(loaded: Run, data: Path, split: str, content: str) -> str:
     """What the files of an evaluation are called: never as those of other examples (``content`` is a hash of these)."""
-    if Path(data).is_file() and not loaded.learned_from(data):
-        return f"{printable(Path(data).name)[:50]}-{content[:8]}"
+    if isinstance(data, Given):
+        return f"{split}-{content[:8]}"
+    if data.is_file() and not loaded.learned_from(data):
+        return f"{printable(data.name)[:50]}-{content[:8]}"
     before = loaded.path / f"evaluation-{split}.json"
     try:
         known = read_json(before, dict[str, Any])["protocol"]["data_sha256"] if before.exists() else content
@@ -189,7 +195,7 @@ def _name_of(loaded: Run, data: str | Path, split: str, content: str) -> str:
 
 
 def _split_of(
-    workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError
+    workflow: AnyWorkflow, data: Path, split: str, loaded: Run, on_error: OnError
 ) -> tuple[Examples[Any], str]:
     if split not in SPLITS:
         more = workflow.read_more(data, on_error=on_error)
@@ -199,35 +205,33 @@ def _split_of(
         raise ConfigError(f"unknown split {split!r}: use train, dev, test{others}")
     if split == "dev" and "dev" not in workflow.splits(data) and loaded.settings:
         return _dev_of(workflow, data, loaded, on_error)
-    path = Path(data)
-    unnamed = path.is_file() and split_of(path) is None and not loaded.learned_from(path)
-    return workflow.read(data, split, on_error=on_error), path.name if unnamed else split
+    unnamed = data.is_file() and split_of(data) is None and not loaded.learned_from(data)
+    return workflow.read(data, split, on_error=on_error), data.name if unnamed else split
 
 
-def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> tuple[Examples[Any], str]:
+def _dev_of(workflow: AnyWorkflow, path: Path, loaded: Run, on_error: OnError) -> tuple[Examples[Any], str]:
     """Dev of data without a dev file: what the run held out of it, or a whole file that names no split."""
     facts = read_facts(loaded.path)
-    dev = held_out_again(workflow, data, loaded.config, facts)
+    dev = held_out_again(workflow, path, loaded.config, facts)
     if dev is not None:
         say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
         return dev, "dev"
-    path = Path(data)
     same = loaded.learned_from(path)
     if facts.get("dev_is_train") and same:
         raise DataError(
-            f"{loaded.path} was trained on all rows of {data}, and what its metrics.json says of dev was found by "
+            f"{loaded.path} was trained on all rows of {path}, and what its metrics.json says of dev was found by "
             "cross-validation; give labelled rows that it has not seen, or ask for split train to score them all"
         )
     if facts.get("dev_held_out_of_train") and same:
         raise DataError(
-            f"{data} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out "
+            f"{path} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out "
             "cannot be found; give labelled rows that it has not seen, or ask for split train to score them all"
         )
     if path.is_dir() or (path.is_file() and split_of(path) is not None):
         raise DataError(
-            f"{data} has no dev file, only {', '.join(workflow.splits(data))}, and {loaded.path} held no rows out of "
+            f"{path} has no dev file, only {', '.join(workflow.splits(path))}, and {loaded.path} held no rows out of "
             "it; give the file of the labelled rows to score, or ask for another split"
         )
-    examples = workflow.read(data, "dev", on_error=on_error)
-    say(f"scoring all {counted(len(examples), 'row')} of {data}")
-    return examples, path.name
+    examples = workflow.read(path, "dev", on_error=on_error)
+    say(f"scoring all {counted(len(examples), 'row')} of {path}")
+    return examples, "data" if isinstance(path, Given) else path.name

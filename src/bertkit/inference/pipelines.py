@@ -192,10 +192,9 @@ def _placed(options: Mapping[str, Any], device: Any, dtype: Any) -> tuple[dict[s
     given = {**inner, **{name: value for name, value in options.items() if name != "model_kwargs"}}
     for name, value in inner.items():
         if name not in known and not has_no_effect("from_pretrained", name, value):
-            raise InputError(
-                f"model_kwargs has {name!r}, which a pipeline does not hand on; write model=AutoModel...from_pretrained"
-                f"(name, {name}=...) and tokenizer=name"
-            )
+            by_hand = f"; write model=AutoModel...from_pretrained(name, {name}=...) and tokenizer=name"
+            near = remedy("from_pretrained", name, ()) or by_hand
+            raise InputError(f"model_kwargs has {name!r}, which a pipeline does not hand on{near}")
     spread = given.pop("device_map", None)
     if spread is not None and device is not None:
         raise InputError(f"device_map is another name for device; give one, got {spread!r:.80} and {device!r}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date, time
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.row_files import Done, Row, RowFile, claimed, own_name, row_file
+from bertkit.inference.run_files import text_places
 from bertkit.inference.runs import Run
 from bertkit.system.atomic_files import make_folder, sha256_file, write_atomically
 from bertkit.system.console import Progress, say
@@ -26,8 +29,10 @@ from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Example
+from bertkit.tasks.reading.excel import CellText
 from bertkit.tasks.reading.lines import check_file
-from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
+from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
+from bertkit.tasks.tokens.span_files import is_brat
 
 #: Columns of which none is named.
 UNNAMED = Columns(text=())
@@ -60,14 +65,14 @@ def predict_file(
     part by part. Truncated and empty texts are counted on stderr and marked in their rows.
 
     source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
-        compressed; of another kind of task a file as it was trained on.
+        compressed; of another kind of task a file as it was trained on, or a folder of brat.
     out: ``.csv``, ``.tsv``, ``.parquet``, ``.xlsx``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
     columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     excel: a ``.csv`` file for an Excel whose decimals have a comma.
     """
     source, out = Path(source), Path(out)
-    check_file(source)
+    _check(source)
     make_folder(out.parent)
     partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
     with claimed(out):
@@ -75,7 +80,7 @@ def predict_file(
         places = columns_of(loaded, columns)
         given = {"encoding": columns.encoding, "sheet": columns.sheet, "precision": precision, "excel": excel}
         identity = {
-            "input_sha256": sha256_file(source),
+            "input_sha256": _hash_of(source),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
             "decision": loaded.decision,
@@ -83,7 +88,7 @@ def predict_file(
             **{name: value for name, value in given.items() if value},
         }
         with _unfinished(partial, note, identity) as done:
-            taken, parts = _predicted(loaded, source, places, done.rows)
+            taken, parts = _predicted(loaded, source, columns, done.rows)
             file = row_file(out, partial, taken, done, excel=excel)
             with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done.rows) as shown:
                 for part in parts:
@@ -100,19 +105,39 @@ def predict_file(
     return done.rows
 
 
+def _check(source: Path) -> None:
+    """DataError for what is neither a file nor a folder that is read as one."""
+    if not is_brat(source):
+        check_file(source)
+
+
+def _hash_of(source: Path) -> str:
+    if source.is_file():
+        return sha256_file(source)
+    parts = (f"{path.name} {sha256_file(path)}\n" for path in sorted(source.iterdir()) if path.is_file())
+    return hashlib.sha256("".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Samples, Iterator[Row]]:
     """The column names that are taken, and the rows that :func:`predict_file` writes, one by one."""
-    check_file(source)
-    taken, parts = _predicted(run, source, columns_of(run, columns), 0)
+    _check(source)
+    taken, parts = _predicted(run, source, columns, 0)
     return taken, (row for part in parts for row in part)
 
 
-def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> tuple[Samples, Iterator[list[Row]]]:
+def _predicted(run: Run, source: Path, given: Columns, done: int) -> tuple[Samples, Iterator[list[Row]]]:
     """The column names that are taken, and the rows window by window, without the first ``done``."""
+    columns = columns_of(run, given)
     if columns is None:
         examples = run.workflow.read_file(source, "test")
-        return {}, (answers for _, answers in run.answered(islice(examples, done, None)))
-    taken, texts = read_texts(source, columns)
+        parts = run.answered(islice(examples, done, None))
+        if source.is_dir():  # of whose files each is a text
+            return {}, (
+                [{"file": Path(each.source).name, **answer} for each, answer in zip(window, answers, strict=True)]
+                for window, answers in parts
+            )
+        return {}, (answers for _, answers in parts)
+    taken, texts = read_texts(source, columns, inferred=not given.text, may_lack=True)
     answered = run.answered(islice(texts, done, None), lambda row: Example(row.text, row.pair))
     return taken, (list(map(joined, window, answers, repeat(taken))) for window, answers in answered)
 
@@ -124,7 +149,7 @@ def joined(row: FileRow, answer: Mapping[str, Any], taken: Collection[str]) -> R
 
 
 def _plain(value: Any) -> Json:
-    """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like."""
+    """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like, bytes in hex."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | bool | int):
@@ -133,23 +158,18 @@ def _plain(value: Any) -> Json:
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, date | time):
+        return CellText.of(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def columns_of(run: Run, given: Columns) -> Columns | None:
-    """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names."""
+    """Where the texts are, see :func:`bertkit.inference.run_files.text_places`; None for a kind that reads others."""
     if not run.workflow.reads_texts:
         return None
-    known = Columns(text=USUAL) if run.task is None else run.task.columns
-    return Columns(
-        text=given.text or known.text,
-        text_pair=given.text_pair or (() if given.text else known.text_pair),
-        headerless=() if given.text else known.headerless,
-        quoting=given.quoting or known.quoting,
-        delimiter=given.delimiter or known.delimiter,
-        sheet=given.sheet,
-        encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
-    )
+    return text_places(run.task, given)
 
 
 @contextmanager
@@ -201,8 +221,11 @@ def tell_marked(done: Done, max_length: int) -> None:
             f"WARNING: {done.truncated:,} of {done.rows:,} inputs {were} longer than {max_length:,} tokens and {were} "
             "truncated as in training; their rows say truncated"
         )
-    if done.empty:
-        say(
-            f"WARNING: {done.empty:,} of {counted(done.rows, 'text')} {'is' if done.empty == 1 else 'are'} empty; "
-            "their rows say empty, and what is predicted for them means nothing"
-        )
+    tell_empty(done.empty, done.rows)
+
+
+def tell_empty(empty: int, total: int) -> None:
+    """Say on stderr how many of the rows have no text."""
+    if empty:
+        verb, whose = ("has", "its row says") if empty == 1 else ("have", "their rows say")
+        say(f"WARNING: {empty:,} of {counted(total, 'row')} {verb} no text and no label; {whose} empty")

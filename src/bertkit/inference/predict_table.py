@@ -75,6 +75,8 @@ def _fields(run: Run, names: Sequence[str], places: Columns | None) -> dict[str,
 
 
 def _compact(cells: list[Any]) -> Values:
-    """Numbers, all of one type, as an array."""
+    """Numbers, all of one type, as an array, in which NaN stands for none."""
     kinds = {type(cell) for cell in cells}
+    if kinds == {float, type(None)}:
+        return np.array(cells, dtype=np.float64)
     return np.array(cells) if len(kinds) == 1 and kinds <= {bool, int, float} else cells

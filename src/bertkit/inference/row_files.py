@@ -20,10 +20,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
-from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, tell_cut
+from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, excel_value, tell_cut
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
+from bertkit.tasks.reading.excel import CellText
 from bertkit.tasks.reading.text_rows import Samples
 from bertkit.tasks.run_rows import to_jsonl
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP = 4096
+_MOST_INT64 = 2**63 - 1
 OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
 Row = dict[str, Json]
 #: Cells by column, as many of each as there are rows.
@@ -206,12 +208,15 @@ class ExcelCsvFile(DelimitedFile):
 
 
 class WorkbookFile(TableFile):
-    """Excel's .xlsx; unfinished JSON lines, a list of cells each. Numbers of the input are text, as it wrote them."""
+    """Excel's .xlsx; unfinished JSON lines, a list of cells each.
+
+    Numbers, dates and truth values of the input are such again where its format has them (Excel, Parquet, JSON).
+    """
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         columns = [
-            [None if value is None else str(value) for value in cells] if name in self.taken else cells
-            for name, cells in self._cells(rows).items()
+            [excel_value(value.value if isinstance(value, CellText) else value) for value in cells]
+            for cells in self._cells(rows).values()
         ]
         lines = (json.dumps(row) for row in zip(*columns, strict=True))
         return "".join(f"{line}\n" for line in lines).encode("ascii")
@@ -244,7 +249,8 @@ class ParquetFile(TableFile):
         import pyarrow as pa
 
         try:
-            return pa.array(cells)
+            wide = any(type(cell) is int and cell > _MOST_INT64 for cell in cells)
+            return pa.array(cells, pa.uint64() if wide else None)
         except (pa.ArrowException, OverflowError) as error:
             raise DataError(f"column {name!r}: {error}: {_MISFIT}") from None
 
@@ -262,7 +268,7 @@ class ParquetFile(TableFile):
         import pyarrow.parquet as pq
 
         try:
-            schema = pa.unify_schemas([part.schema for part in self._parts()], promote_options="permissive")
+            schema = self._schema()
             with (
                 new_file(self.out) as draft,
                 draft.open("wb") as file,  # Arrow's paths are UTF-8
@@ -270,7 +276,7 @@ class ParquetFile(TableFile):
             ):
                 waiting = [schema.empty_table()]
                 for part in self._parts():
-                    waiting.append(part)
+                    waiting.append(_widened(part, schema))
                     if sum(map(len, waiting)) >= ROW_GROUP:
                         writer.write_table(pa.concat_tables(waiting, promote_options="permissive"))
                         del waiting[1:]
@@ -279,12 +285,32 @@ class ParquetFile(TableFile):
         except pa.ArrowException as error:
             raise DataError(f"{error}: {_MISFIT}") from None
 
+    def _schema(self) -> pa.Schema:
+        """That of all parts; a column with a number over that of int64 is of uint64, which Arrow does not choose."""
+        import pyarrow as pa
+
+        schemas = [part.schema for part in self._parts()]
+        wide = {each.name for schema in schemas for each in schema if each.type == pa.uint64()}
+        fields = pa.unify_schemas(schemas, promote_options="permissive")
+        return pa.schema([each.with_type(pa.uint64()) if each.name in wide else each for each in fields])
+
     def _parts(self) -> Iterator[pa.Table]:
         import pyarrow as pa
 
         with self.partial.open("rb") as file:
             while file.tell() < self.done.size:
                 yield pa.ipc.open_stream(file).read_all()
+
+
+def _widened(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With columns of int64 as uint64 where the schema has that."""
+    import pyarrow as pa
+
+    for place, own in enumerate(part.schema):
+        wanted = schema.field(own.name)
+        if wanted.type == pa.uint64() and own.type == pa.int64():
+            part = part.set_column(place, wanted, part.column(place).cast(wanted.type))
+    return part
 
 
 _CLASSES: Mapping[str, type[RowFile]] = {
@@ -354,7 +380,7 @@ def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float 
     if isinstance(shares, dict):
         predicted = row[own_name("predicted", taken)]
         get = shares.get  # of very many labels only the likeliest have theirs
-        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)
+        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)  # of None: None
         cells[own_name("probability", taken)] = chosen
         cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
     elif shares is not None:

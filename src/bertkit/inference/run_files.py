@@ -7,9 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.config.config_file import checkpoint_folder
+from bertkit.config.file_columns import Columns
 from bertkit.config.reading_settings import RUN_SETTINGS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import parsed, read_json
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.reading.splits import kind_of
+from bertkit.tasks.reading.text_rows import USUAL
 from bertkit.tasks.registry import Task, task_from_dict
 
 SETTINGS, METRICS, SEARCH, BOOTSTRAP = RUN_SETTINGS, "metrics.json", "search.json", "bootstrap.json"
@@ -42,6 +47,29 @@ def read_task(folder: Path) -> Task | None:
         return task_from_dict(settings["task"]) if settings else None
     except CheckpointError as error:
         raise CheckpointError(f"{folder / SETTINGS}: {error}") from None
+
+
+def text_places(task: Task | None, given: Columns) -> Columns:
+    """Where the texts of a file are: as given, else as in the data of a run's task, else in columns of usual names."""
+    known = getattr(task, "columns", None)
+    known = known if isinstance(known, Columns) else Columns(USUAL)
+    return Columns(
+        text=given.text or known.text,
+        text_pair=given.text_pair or (() if given.text else known.text_pair),
+        headerless=() if given.text else known.headerless,
+        quoting=given.quoting or known.quoting,
+        delimiter=given.delimiter or known.delimiter,
+        sheet=given.sheet,
+        encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
+    )
+
+
+def trained_places(file: Path, model: str | Path, given: Columns) -> Columns | None:
+    """Where the texts of a table are as in the data of the run that is the model; None if nothing says so."""
+    if given.text or kind_of(file) is None:
+        return None
+    task = read_task(checkpoint_folder(resolve(model)))
+    return None if task is None else text_places(task, given)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.answering import Predicted
 from bertkit.tasks.examples import Example
 from bertkit.tasks.own_files import Finished
+from bertkit.tasks.reading.given_rows import Given
 from bertkit.tasks.registry import Task
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.text.task import TextTask
@@ -187,6 +188,8 @@ def finished(run: str | Path, data: str | Path, *, revision: str | None = None) 
 
 
 def _learned_from(settings: Mapping[str, Any], data: str | Path) -> bool:
+    if isinstance(data, Given):  # no name says which rows it has
+        return False
     return "data" in settings and os.path.realpath(settings["data"]) == os.path.realpath(data)
 
 
@@ -201,7 +204,8 @@ def predict_run(
 
     ``truncation`` says how a text longer than in training is cut, if not as there; ``"error"`` refuses it. A text gives
     ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
-    probability), ``truncated``; and ``empty``, true, for a text without anything but white space.
+    probability), ``truncated``. A text of nothing but white space has no label, as in training: ``predicted`` and the
+    probabilities are None, and ``empty`` is true.
     """
     if isinstance(texts, str):
         raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")

@@ -1,7 +1,7 @@
 """Excel workbooks (.xlsx), written as a stream: no row is held in memory.
 
 The format is SpreadsheetML (ECMA-376, part 1), with the text of a cell in the cell itself (``inlineStr``). A cell is a
-number only where the caller gives a number; text is text whatever it begins with, so that there are no formulas.
+number or date only where the caller gives one; text is text whatever it begins with, so that there are no formulas.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self
 from xml.sax.saxutils import escape
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -43,16 +44,23 @@ _FOOT = (
     '</sheetData><ignoredErrors><ignoredError sqref="A1:XFD1048576" numberStoredAsText="1"/></ignoredErrors>'
     "</worksheet>"
 )
-#: Formats of cells: 0 as Excel likes (numbers), 1 text, which stays text when it is edited.
+#: Formats of cells: 0 as Excel likes (numbers), 1 text, which stays text when it is edited, and those of _STYLE_OF.
 _STYLES = (
     f'{_XML}<styleSheet xmlns="{_MAIN}"><fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>'
     '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill>'
     '</fills><borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders>'
-    '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="2">'
+    '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="5">'
     '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
-    '<xf numFmtId="49" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/></cellXfs>'
+    '<xf numFmtId="49" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/>'
+    '<xf numFmtId="14" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/>'
+    '<xf numFmtId="22" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/>'
+    '<xf numFmtId="21" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/></cellXfs>'
     '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>'
 )
+
+_STYLE_OF = {"date": 2, "moment": 3, "time": 4}
+#: Day 0 of Excel; it counts a day before March 1900 that there was not.
+_DAY_0, _FIRST_DAY = datetime(1899, 12, 30), 61
 
 
 class Workbook:
@@ -79,7 +87,10 @@ class Workbook:
         return self
 
     def write(self, cells: Sequence[Json]) -> None:
-        """Add a row: None or "" leaves a cell empty, true, false and numbers are such, and the rest is text."""
+        """Add a row: None or "" leaves a cell empty, true, false and numbers are such, and the rest is text.
+
+        Dates are as :func:`excel_value` gives them.
+        """
         if self._rows >= self._limit or self._bytes >= MAX_SHEET:
             self._next_sheet()
         self._write(cells)
@@ -123,6 +134,9 @@ class Workbook:
             return f'<c r="{place}" t="b"><v>{value:d}</v></c>'
         if (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, int) and abs(value) < _EXACT):
             return f'<c r="{place}"><v>{value!r}</v></c>'
+        if isinstance(value, dict):
+            (style, days), *_ = value.items()
+            return f'<c r="{place}" s="{_STYLE_OF[style]}"><v>{days!r}</v></c>'
         text, was_cut = cell_text(str(value))
         self.num_cut += was_cut
         runs = _ESCAPED.split(escape(text))
@@ -163,6 +177,20 @@ class Workbook:
         }
         for name, content in parts.items():
             self._archive.writestr(_member(name), content)
+
+
+def excel_value(value: Any) -> Json:
+    """A value as :meth:`Workbook.write` takes it: of a date or time its days by what it is; else text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, time) and value.tzinfo is None:
+        return {"time": (datetime.combine(_DAY_0, value) - _DAY_0) / timedelta(1)}
+    if isinstance(value, date) and getattr(value, "tzinfo", None) is None and not getattr(value, "nanosecond", 0):
+        moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+        days = (datetime(*moment.timetuple()[:6], moment.microsecond) - _DAY_0) / timedelta(1)
+        if days >= _FIRST_DAY:
+            return {"date": int(days)} if days.is_integer() else {"moment": days}
+    return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
 def cell_text(text: str) -> tuple[str, bool]:

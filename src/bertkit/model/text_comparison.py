@@ -22,10 +22,12 @@ from bertkit.model.vector_losses import (
     Distance,
     angle_similarities,
     at_widths,
+    contrastive_loss,
     cosent_loss,
     cosine_loss,
     cosines,
     in_batch_loss,
+    online_contrastive_loss,
     triplet_loss,
 )
 
@@ -55,7 +57,8 @@ class Objective:
     """Which loss, and its settings; see :mod:`bertkit.model.vector_losses`.
 
     widths: the loss is the sum over vectors shortened to each of these widths; empty: that of whole vectors.
-    scores: lowest and highest, for which the loss "cosine" wants cosines of 0 and 1.
+    scores: lowest and highest, for which the loss "cosine" wants cosines of 0 and 1; the labels 0 and 1 of
+        "contrastive" and "online-contrastive".
     """
 
     loss: LossName
@@ -68,7 +71,7 @@ class Objective:
 
     def num_targets(self, batch: ComparedTexts) -> float:
         """What the sum of a batch's loss is divided by."""
-        if self.loss in ("cosent", "angle"):
+        if self.loss in ("cosent", "angle", "online-contrastive"):
             return 1.0
         return float((batch.columns[:, 2:] >= 0).sum() if self.loss == "triplet" else len(batch.columns))
 
@@ -101,7 +104,11 @@ class Objective:
                 anchors_BD, positives_BD, batch.scores, temperature=self.temperature, similarities=similarities
             )
         lowest, highest = self.scores
-        return cosine_loss(anchors_BD, positives_BD, (batch.scores - lowest) / (highest - lowest))
+        scores_B = (batch.scores - lowest) / (highest - lowest)
+        if self.loss == "cosine":
+            return cosine_loss(anchors_BD, positives_BD, scores_B)
+        contrast = contrastive_loss if self.loss == "contrastive" else online_contrastive_loss
+        return contrast(anchors_BD, positives_BD, scores_B, margin=self.margin, distance=self.distance)
 
 
 class TextComparison(nn.Module):

@@ -74,14 +74,44 @@ def triplet_loss(
     Deviates: the usual distance is ``1 - cosine``, half of the squared distance of unit vectors that the paper has. The
     others are of vectors as they are (Reimers & Gurevych 2019, section 3, "triplet": Euclidean, margin 1).
     """
-    if distance == "cosine":
-        apart_B = cosines(anchors_BD, negatives_BD) - cosines(anchors_BD, positives_BD)
-    else:
-        order = 2.0 if distance == "euclidean" else 1.0
-        near_B, far_B = (F.pairwise_distance(anchors_BD, each, p=order) for each in (positives_BD, negatives_BD))
-        apart_B = near_B - far_B
-    excess_B = apart_B + margin
+    near_B, far_B = (distances(anchors_BD, each, distance) for each in (positives_BD, negatives_BD))
+    excess_B = near_B - far_B + margin
     return LossTerm(F.relu(excess_B).sum(), float(len(excess_B)))
+
+
+def distances(a_BD: Tensor, b_BD: Tensor, distance: Distance) -> Tensor:
+    """Of each vector and the one of the same number ``(B,)``: ``1 - cosine``, or of the vectors as they are."""
+    if distance == "cosine":
+        return 1 - cosines(a_BD, b_BD)
+    return F.pairwise_distance(a_BD, b_BD, p=2.0 if distance == "euclidean" else 1.0)
+
+
+def contrastive_loss(
+    a_BD: Tensor, b_BD: Tensor, labels_B: Tensor, *, margin: float, distance: Distance = "cosine"
+) -> LossTerm:
+    """Half of ``d**2`` of texts that are alike (label 1), and of ``max(0, margin - d)**2`` of others (label 0).
+
+    Hadsell, Chopra & LeCun 2006, equation 4.
+    """
+    found_B = distances(a_BD, b_BD, distance)
+    labels_B = labels_B.to(found_B.dtype)
+    terms_B = labels_B * found_B.square() + (1 - labels_B) * F.relu(margin - found_B).square()
+    return LossTerm(terms_B.sum() / 2, float(len(terms_B)))
+
+
+def online_contrastive_loss(
+    a_BD: Tensor, b_BD: Tensor, labels_B: Tensor, *, margin: float, distance: Distance = "cosine"
+) -> LossTerm:
+    """Twice the sum of :func:`contrastive_loss` over the hard pairs of a batch, as sentence-transformers has it.
+
+    Hard are pairs of label 1 that are farther apart than the nearest of label 0, and those of label 0 that are nearer
+    than the farthest of label 1; where a batch has one pair of the other label or none, than the mean of their own.
+    """
+    found_B = distances(a_BD, b_BD, distance)
+    like, unlike = found_B[labels_B > 0.5], found_B[labels_B <= 0.5]
+    hard_unlike = unlike[unlike < (like.max() if len(like) > 1 else unlike.mean())]
+    hard_like = like[like > (unlike.min() if len(unlike) > 1 else like.mean())]
+    return LossTerm(hard_like.square().sum() + F.relu(margin - hard_unlike).square().sum(), 1.0)
 
 
 def cosine_loss(a_BD: Tensor, b_BD: Tensor, scores_B: Tensor) -> LossTerm:

@@ -6,8 +6,9 @@ from bertkit.system.lazy_names import lazy_names
 
 _NAMES = {
     "bertkit.habits.sentences.comparison_losses": """
-        AnglELoss CachedMultipleNegativesRankingLoss CoSENTLoss CosineSimilarityLoss MatryoshkaLoss
-        MultipleNegativesRankingLoss MultipleNegativesSymmetricRankingLoss TripletDistanceMetric TripletLoss
+        AnglELoss CachedMultipleNegativesRankingLoss CoSENTLoss ContrastiveLoss CosineSimilarityLoss MatryoshkaLoss
+        MultipleNegativesRankingLoss MultipleNegativesSymmetricRankingLoss OnlineContrastiveLoss SiameseDistanceMetric
+        TripletDistanceMetric TripletLoss
     """,
 }
 __getattr__, __all__ = lazy_names(__name__, _NAMES, entry="losses")

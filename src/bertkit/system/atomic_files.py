@@ -21,6 +21,7 @@ from typing import IO
 from safetensors import SafetensorError
 
 from bertkit.errors import ConfigError, ResourceError
+from bertkit.system.interrupts import unwinding
 
 #: Of a folder that one process at a time writes to.
 LOCK = ".lock"
@@ -106,7 +107,7 @@ def new_file(path: Path) -> Iterator[Path]:
     remove_old_drafts(path)
     draft = draft_of(path)
     try:
-        with disk_guard(path.parent, 0, what=path.name):
+        with unwinding(), disk_guard(path.parent, 0, what=path.name):
             yield draft
             draft.replace(path)
     finally:
@@ -220,7 +221,8 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
         if not held:
             raise ConfigError(busy)
         try:
-            yield
+            with unwinding():
+                yield
         finally:
             path.unlink(missing_ok=True)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -19,6 +22,31 @@ class Interrupted(KeyboardInterrupt):
     def exit_code(self) -> int:
         """128 plus the number of the signal, as in shells."""
         return 128 + int(self.signum)
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Inside, SIGTERM raises Interrupted, so that what was begun is removed as after Ctrl-C.
+
+    Where something else handles the signal, as :class:`Interrupts` does, and in other threads, this does nothing.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != process:  # a worker process, which has a copy of this
+            os.kill(os.getpid(), number)
+        raise Interrupted(f"stopped by {signal.Signals(number).name}", number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Interrupts:

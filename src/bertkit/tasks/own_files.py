@@ -29,6 +29,16 @@ class Finished:
     learned: bool
 
 
+def columns_for(model: Finished) -> Any:
+    """The columns of the task of a run, for files that it is scored on.
+
+    By the encoding of another file UTF-8 would be misread, and its sheet may not be there.
+    """
+    columns = cast(Any, model.task).columns
+    other = () if model.learned else (name for name in ("encoding", "sheet") if hasattr(columns, name))
+    return replace(columns, **dict.fromkeys(other))
+
+
 @dataclass(frozen=True)
 class OwnFiles(FileOptions):
     """Files of a kind of task, and how tasks are made of them; by default they are read without being told how."""
@@ -50,18 +60,15 @@ class EncodedFiles(EncodedOptions, OwnFiles):
         return self._encoded(self.with_columns(get_task(name)))
 
     def with_columns(self, task: Any) -> Any:
-        """A built-in task of the kind with these options."""
+        """A task of the kind, built-in or of a run, with the options that are given."""
         return task
 
     def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
-        """As always, but by the encoding of another file UTF-8 would be misread, and its sheet may not be there."""
-        if model.task is None or model.task.name != name or self.given:
+        """The task of the run, with the options that are given."""
+        if model.task is None or model.task.name != name:
             return self.task(name, data, on_error)
         task = cast(Any, model.task)
-        if not model.learned:
-            other = {name: None for name in ("encoding", "sheet") if hasattr(task.columns, name)}
-            task = replace(task, columns=replace(task.columns, **other))
-        return self._encoded(task)
+        return self._encoded(self.with_columns(replace(task, columns=columns_for(model))))
 
     def _encoded(self, task: Any) -> Task:
         columns = task.columns if self.encoding is None else replace(task.columns, encoding=self.encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -20,6 +21,36 @@ def test_an_empty_text_gets_no_label(texts: list[str], tmp_path: Path, capsys: p
     assert "is empty, so there is nothing to classify" in told.err
     assert main(["classify", "--model", str(model), "--json", "good film", "bad film"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["good film", "bad film"]
+
+
+@pytest.mark.parametrize("options", [[], ["--all"], ["--labels", "good, bad"]])
+def test_rows_of_a_file_without_text_get_no_label(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nli = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    model = save_tiny(tmp_path / "model", BertForSequenceClassification, id2label=nli)
+    table = tmp_path / "in.csv"
+    table.write_text('id,text\n1," "\n2,good film\n3,\n', encoding="utf-8")
+    command = ["classify", "--model", str(model), "--device", "cpu", "--file", str(table), *options]
+    assert main([*command, "--json"]) == 0
+    told = capsys.readouterr()
+    rows = [json.loads(line) for line in told.out.splitlines()]
+    assert [(row["id"], row["label"] is None, row.get("empty", False)) for row in rows] == [
+        ("1", True, True),
+        ("2", False, False),
+        ("3", True, True),
+    ]
+    assert "2 of 3 rows have no text and no label; their rows say empty" in told.err
+    for name in ("out.csv", "out.jsonl"):
+        assert main([*command, "--out", str(tmp_path / name)]) == 0
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [(row["id"], row["predicted"] == "", row["empty"]) for row in cells] == [
+        ("1", True, "True"),
+        ("2", False, "False"),
+        ("3", True, "True"),
+    ]
+    assert not any(value for row in (cells[0], cells[2]) for name, value in row.items() if name[:2] in ("p_", "pr"))
 
 
 @pytest.mark.parametrize(

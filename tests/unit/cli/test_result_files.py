@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,7 +259,7 @@ def test_what_cannot_be_written_is_refused_before_a_model_is_opened(
 
 def test_nothing_is_left_of_a_file_that_could_not_be_finished(models: Any, command: Command) -> None:
     model = models(BertForSequenceClassification, num_labels=2)
-    Path("in.csv").write_text('text\ngood\n""\n', encoding="utf-8")
+    Path("in.csv").write_text(f"text\ngood\n{'good ' * 100}\n", encoding="utf-8")
     code, _, error = command("classify", "--file", "in.csv", "--model", model, "--out", "a.xlsx")
     assert (code, "in.csv:3" in error) == (3, True)
     assert sorted(path.name for path in Path().iterdir()) == ["in.csv"]
@@ -304,3 +308,35 @@ def test_a_histogram_counts_every_value_and_marks_the_bin_of_the_threshold() -> 
     for lowest in range(1, 20):  # also where products of 0.05 are not exact
         (marked,) = [line for line in histogram(np.linspace(0, 1, 50), lowest / 20) if "<" in line]
         assert marked.startswith(f"{lowest / 20:.2f} to")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+def test_nothing_is_left_after_sigterm(models: Any, command: Command) -> None:
+    model = models(BertForSequenceClassification, num_labels=2)
+    before = {path.name for path in Path().iterdir()}
+    line = [
+        sys.executable,
+        "-m",
+        "bertkit",
+        "classify",
+        "-",
+        "--model",
+        str(model),
+        "--out",
+        "out.csv",
+        "--device",
+        "cpu",
+    ]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        for _ in range(1200):
+            if Path(".out.csv.rows").exists():
+                break
+            time.sleep(0.05)
+        assert {path.name for path in Path().iterdir()} - before == {".out.csv.rows", ".out.csv.lock"}
+        process.terminate()
+        assert process.wait(60) == 143
+        assert b"stopped by SIGTERM" in process.stderr.read()
+    assert {path.name for path in Path().iterdir()} == before

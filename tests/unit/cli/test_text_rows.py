@@ -23,6 +23,8 @@ from bertkit.cli.common_options import Computing, PairReading, Source, read_pair
 from bertkit.cli.predict import _show
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError
+from bertkit.tasks import csv_task
+from bertkit.tasks.registry import task_to_dict
 from pipeline_helpers import save_tiny
 
 #: The first text begins at line 3 and ends at line 4; an empty line follows; the last one is at line 7.
@@ -185,3 +187,37 @@ def test_a_text_that_names_a_file_is_said(tmp_path: Path, capfd: pytest.CaptureF
     name = str(tmp_path / "new.txt")
     assert read_texts((name, "another"), Source()) == [name, "another"]
     assert f"--file {name} reads its texts" in capfd.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run that was trained on the column ``body`` of a table."""
+    folder = tmp_path_factory.mktemp("run")
+    save_tiny(folder, BertForSequenceClassification, num_labels=2)
+    table = folder / "train.csv"
+    table.write_text("title,body,label\na,good,x\nb,bad,y\n", encoding="utf-8")
+    settings = {"task": task_to_dict(csv_task(table, "body")), "config": {}, "data": str(table)}
+    (folder / "finetune.json").write_text(json.dumps(settings), encoding="utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize("command", [["classify", "--file"], ["embed", "--file"], ["predict"]])
+def test_a_run_knows_its_column(
+    command: list[str], run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(header: str, *more: str) -> tuple[list[str], str]:
+        table = tmp_path / f"{'-'.join(header.split(','))}.csv"
+        table.write_text(f"{header}\nfilm,good,the\nend,bad,a\n", encoding="utf-8")
+        assert main([*command, str(table), "--model", run, "--device", "cpu", "--json", *more]) == 0
+        told = capsys.readouterr()
+        return [json.loads(line)["text"] for line in told.out.splitlines()], told.err
+
+    texts, told = read("title,body,other")
+    assert texts == ["good", "bad"]
+    assert "column 'body' is read, as in training; choose another with --text" in told
+    texts, told = read("title,text,other")
+    assert texts == ["good", "bad"]
+    assert "column 'text' is read; there is no column 'body', which was read in training" in told
+    texts, told = read("text,body,other", "--text", "text")
+    assert texts == ["film", "end"]
+    assert "column" not in told

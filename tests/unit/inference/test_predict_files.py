@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertkit import BertForSequenceClassification
+from bertkit import BertForSequenceClassification, BertForTokenClassification
 from bertkit.cli import main
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import ConfigError, DataError, InputError
@@ -28,7 +28,8 @@ from bertkit.inference.predict_files import predict_file
 from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
-from bertkit.tasks import Columns
+from bertkit.tasks import Columns, get_task, ner_task
+from bertkit.tasks.registry import task_to_dict
 from pipeline_helpers import save_tiny
 from training_helpers import read_rows
 
@@ -74,6 +75,46 @@ def test_values_that_json_does_not_have(model: Path, tmp_path: Path) -> None:
     rows = predicted(model, source)
     assert [row["x"] for row in rows] == [0.5, None]
     assert [row["day"] for row in rows] == ["2019-04-14", "2019-04-15"]
+
+
+def test_a_folder_of_brat(tmp_path: Path) -> None:
+    labels = {0: "O", 1: "B-PER", 2: "I-PER"}
+    run, source = save_tiny(tmp_path / "m", BertForTokenClassification, id2label=labels), tmp_path / "texts"
+    source.mkdir()
+    for name, text in (("one", "the good film"), ("two", "not a bad scene")):
+        (source / f"{name}.txt").write_text(text)
+        (source / f"{name}.ann").write_text("T1\tPER 0 3\tthe\n" if name == "one" else "")
+    settings = {"task": task_to_dict(ner_task(source)), "config": {}, "data": "x"}
+    (run / "finetune.json").write_text(json.dumps(settings))
+    assert [(row["file"], row["text"]) for row in predicted(run, source)] == [
+        ("one.txt", "the good film"),
+        ("two.txt", "not a bad scene"),
+    ]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("text")
+    with pytest.raises(DataError, match="is not a file; give one of the files in it"):
+        predicted(run, tmp_path / "other", "b.jsonl")
+
+
+def test_columns_of_odd_types(model: Path, tmp_path: Path) -> None:
+    """Numbers beyond those of Python's neighbours, and text that is said to be bytes, as Spark writes it."""
+    source = tmp_path / "in.parquet"
+    count = 5000  # more than one part
+    large = pa.array([*range(count - 2), 2**63 + 5, 2**64 - 1], pa.uint64())
+    raw = pa.array([b"ok", b"\xff\x00"] * (count // 2))
+    kinds = pa.array(["a", "b"] * (count // 2)).dictionary_encode()
+    pq.write_table(pa.table({"text": pa.array([b"good"] * count), "n": large, "raw": raw, "kind": kinds}), source)
+    predict_file(model, source, tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert found["n"] == large.to_pylist()
+    assert found["raw"][:2] == ["ok", "ff00"]
+    assert found["kind"][:2] == ["a", "b"]
+    assert set(found["text"]) == {"good"}
+    rows = predicted(model, source)
+    assert (rows[-1]["n"], rows[-1]["raw"]) == (2**64 - 1, "ff00")
+    pq.write_table(pa.table({"text": pa.array([b"good", b"\xff"])}), source)
+    with pytest.raises(DataError, match=r"in\.parquet:2: column 'text' holds b'\\xff', expected a text"):
+        predicted(model, source, "other.jsonl")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
@@ -141,9 +182,28 @@ def test_long_and_empty_texts_are_told_and_marked(
     rows = predicted(model, source)
     assert [row["truncated"] for row in rows] == [False, True, False, False]
     assert [row.get("empty", False) for row in rows] == [False, False, True, True]
+    assert [row["predicted"] is None for row in rows] == [False, False, True, True]
+    assert rows[2]["probabilities"] == {"LABEL_0": None, "LABEL_1": None}
     told = capsys.readouterr().err
     assert "1 of 4 inputs was longer than 64 tokens and was truncated" in told
-    assert "2 of 4 texts are empty" in told
+    assert "2 of 4 rows have no text and no label" in told
+
+
+def test_a_row_that_lacks_its_text_gets_no_label(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"other": 1}\n', encoding="utf-8")
+    pq.write_table(pa.table({"text": ["good", None], "n": [1, 2]}), tmp_path / "in.parquet")
+    for name in ("in.jsonl", "in.parquet"):
+        rows = predicted(model, tmp_path / name, f"{name}.out.jsonl")
+        assert [row["predicted"] is None for row in rows] == [False, True, True][: len(rows)]
+        assert rows[1]["text"] == ""
+        assert rows[1]["empty"]
+
+
+def test_half_of_a_pair_gets_no_label_unless_the_task_allows_it(model: Path) -> None:
+    pairs = [("good", "film"), ("good", ""), ("", "film")]
+    assert [row["predicted"] is None for row in predict_run(model, pairs)] == [False, True, True]
+    run = open_run(model, get_task("qqp"))
+    assert [row["predicted"] is None for row in predict_run(run, pairs)] == [False, False, True]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_text(model: Path, tmp_path: Path) -> None:

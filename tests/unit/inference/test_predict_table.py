@@ -45,7 +45,8 @@ def test_columns_are_kept_and_those_of_the_answers_are_added(texts: Path, tmp_pa
     assert list(found) == [*names, "truncated", "empty"]
     assert found["truncated"].tolist() == [False, False, False, True]
     assert found["empty"].tolist() == [False, True, False, False]
-    np.testing.assert_allclose(found["p_LABEL_0"] + found["p_LABEL_1"], 1, atol=1e-6)
+    assert [each is None for each in found["bertkit_predicted"]] == [False, True, False, False]
+    np.testing.assert_allclose(found["p_LABEL_0"] + found["p_LABEL_1"], [1, np.nan, 1, 1], atol=1e-6)
     source = tmp_path / "in.csv"
     rows = (f'{number},"{text}",by hand\n' for number, text in enumerate(TEXTS))
     source.write_text("n,text,predicted\n" + "".join(rows), encoding="utf-8")
@@ -53,7 +54,7 @@ def test_columns_are_kept_and_those_of_the_answers_are_added(texts: Path, tmp_pa
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
     assert list(table) == list(found)
     assert table["bertkit_predicted"] == found["bertkit_predicted"]
-    np.testing.assert_allclose(table["p_LABEL_0"], found["p_LABEL_0"], atol=1e-6)
+    np.testing.assert_allclose(np.array(table["p_LABEL_0"], float), found["p_LABEL_0"], atol=1e-6)
 
 
 def test_the_order_of_rows_is_that_of_the_answers(texts: Path) -> None:

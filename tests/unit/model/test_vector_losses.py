@@ -16,9 +16,11 @@ from bertkit.model.vector_losses import (
     Distance,
     angle_similarities,
     at_widths,
+    contrastive_loss,
     cosent_loss,
     cosine_loss,
     in_batch_loss,
+    online_contrastive_loss,
     triplet_loss,
 )
 
@@ -141,6 +143,34 @@ def test_triplets_by_distances_of_whole_vectors(vectors: list[Tensor], distance:
     found = triplet_loss(a, p, n, margin=1.5, distance=distance)
     assert float(found.total) == pytest.approx(sum(expected), abs=1e-4)
     assert found.num_targets == 9
+
+
+@pytest.mark.parametrize(("distance", "order"), [("euclidean", 2), ("manhattan", 1), ("cosine", 0)])
+def test_pairs_that_are_alike_and_others(vectors: list[Tensor], distance: Distance, order: int) -> None:
+    a, b, _, _ = vectors
+    labels = [1, 0, 0, 1, 0, 1, 0, 1, 1]
+    if order:
+        rows = zip(a.tolist(), b.tolist(), strict=True)
+        far = [sum(abs(x - y) ** order for x, y in zip(*row, strict=True)) ** (1 / order) for row in rows]
+    else:
+        far = (1 - torch.cosine_similarity(a, b)).tolist()
+    margin = sorted(far)[5]
+    terms = [d**2 if y else max(0.0, margin - d) ** 2 for d, y in zip(far, labels, strict=True)]
+    found = contrastive_loss(a, b, torch.tensor(labels), margin=margin, distance=distance)
+    assert float(found.total) == pytest.approx(sum(terms) / 2, abs=1e-4)
+    assert found.num_targets == 9
+    like = [d for d, y in zip(far, labels, strict=True) if y]
+    unlike = [d for d, y in zip(far, labels, strict=True) if not y]
+    hard = [d**2 for d in like if d > min(unlike)] + [max(0.0, margin - d) ** 2 for d in unlike if d < max(like)]
+    found = online_contrastive_loss(a, b, torch.tensor(labels), margin=margin, distance=distance)
+    assert float(found.total) == pytest.approx(sum(hard), abs=1e-4)
+    assert found.num_targets == 1
+    for alone in (0, 1):  # one label: the mean of its own distances in place of the other's
+        one = torch.full((9,), alone)
+        mean = sum(far) / 9
+        rest = [d**2 for d in far if d > mean] if alone else [max(0.0, margin - d) ** 2 for d in far if d < mean]
+        found = online_contrastive_loss(a, b, one, margin=margin, distance=distance)
+        assert float(found.total) == pytest.approx(sum(rest), abs=1e-4)
 
 
 @pytest.mark.campaign

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from bertkit.errors import InputError
+from bertkit.errors import DataError, InputError
 from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import ScoreFunction, cos_sim, pairwise_angle_sim, pairwise_cos_sim
 from bertkit.habits.sentences.training_rows import TASKS, compared_rows
@@ -120,6 +120,58 @@ class TripletLoss(ComparisonLoss):
             raise InputError(f"distance_metric must be a losses.TripletDistanceMetric, got {distance_metric!r:.80}")
         objective = {"distance": distance_metric.value, "margin": float(triplet_margin)}
         super().__init__(model, "triplets", {"loss": "triplet"}, objective)
+
+
+class SiameseDistanceMetric(Enum):
+    """What :class:`ContrastiveLoss` compares."""
+
+    COSINE_DISTANCE = "cosine"
+    EUCLIDEAN = "euclidean"
+    MANHATTAN = "manhattan"
+
+
+class ContrastiveLoss(ComparisonLoss):
+    """Pairs of label 1 near each other, pairs of label 0 apart by a margin: loss ``contrastive``."""
+
+    loss = "contrastive"
+
+    def __init__(
+        self,
+        model: object,
+        distance_metric: SiameseDistanceMetric = SiameseDistanceMetric.COSINE_DISTANCE,
+        margin: float = 0.5,
+        size_average: bool = True,
+    ) -> None:
+        if not isinstance(distance_metric, SiameseDistanceMetric):
+            raise InputError(f"distance_metric must be a losses.SiameseDistanceMetric, got {distance_metric!r:.80}")
+        if not size_average:
+            raise InputError("a loss is the mean over a batch; omit size_average and give a larger learning_rate")
+        objective = {"distance": distance_metric.value, "margin": float(margin), "scores": (0.0, 1.0)}
+        super().__init__(model, "scores", {"loss": self.loss}, objective)
+
+    def examples(self, rows: Any) -> Examples[Any]:
+        found = super().examples(rows)
+        for example in found:
+            if example.score not in (0, 1):
+                raise DataError(
+                    f"row {example.row} (counted from 0): {type(self).__name__} reads the labels 1 and 0, got "
+                    f"{example.score:g}; for scores between take losses.CoSENTLoss(model)"
+                )
+        return found
+
+
+class OnlineContrastiveLoss(ContrastiveLoss):
+    """The same of the hard pairs of each batch: loss ``online-contrastive``."""
+
+    loss = "online-contrastive"
+
+    def __init__(
+        self,
+        model: object,
+        distance_metric: SiameseDistanceMetric = SiameseDistanceMetric.COSINE_DISTANCE,
+        margin: float = 0.5,
+    ) -> None:
+        super().__init__(model, distance_metric, margin)
 
 
 class MatryoshkaLoss(ComparisonLoss):

@@ -52,7 +52,8 @@ class Found:
 class SearchReport:
     """The scores of an index.
 
-    unit: what was to be found. main: the metric that decides. current: what vectors count in the index now.
+    unit: what was to be found. main: the metric that decides. current: what vectors count in the index now. lacking:
+    how many questions name what the index lacks, such as a document that was deleted; "" for none.
     """
 
     searches: tuple[Found, ...]
@@ -60,6 +61,7 @@ class SearchReport:
     main: str
     num_texts: int
     current: float
+    lacking: str = ""
 
     @property
     def best(self) -> Found:
@@ -94,6 +96,7 @@ class SearchReport:
             "questions": len(self.searches[0].values[self.main]),
             "texts": self.num_texts,
             "unit": self.unit,
+            **({"lacking": self.lacking} if self.lacking else {}),
             "searches": {
                 each.name: {
                     "vectors_share": each.share,
@@ -111,7 +114,8 @@ class SearchReport:
     def render(self) -> str:
         """For people."""
         count = len(self.searches[0].values[self.main])
-        lines = [f"{counted(count, 'question')}, {counted(self.num_texts, 'text')}; to be found: the {self.unit}", ""]
+        lines = [f"{counted(count, 'question')}, {counted(self.num_texts, 'text')}; to be found: the {self.unit}"]
+        lines += [*([self.lacking] if self.lacking else []), ""]
         lines.append(f"{'search':<20}" + "".join(f"{name:<23}" for name in self.searches[0].values).rstrip())
         for each in self.searches:
             cells = (f"{values.mean():.3f} {_short(self.interval(values))}" for values in each.values.values())
@@ -165,7 +169,9 @@ def evaluate_search(
     if not asked:
         raise DataError("there are no questions")
     numbers, rows = _texts_of(index)
-    unit, relevant = _resolved(asked, rows)
+    unit, relevant, lacking = _resolved(asked, rows)
+    asked = [question for question, own in zip(asked, relevant, strict=True) if own]
+    relevant = list(filter(None, relevant))
     names = [row.source for row in rows] if unit == "document" else [row.id for row in rows]
     name_at = dict(zip(numbers.tolist(), names, strict=True))
     depth = min(len(rows), k * _PASSAGES if unit == "document" else k)
@@ -180,7 +186,7 @@ def evaluate_search(
         orders = [list(dict.fromkeys(name_at[number] for number in ranked.tolist())) for ranked, _ in found]
         judged = judge_documents(orders, [dict.fromkeys(own, 1.0) for own in relevant], k)
         searches.append(Found(share, {name: metric(judged) for name, metric in metrics.items()}))
-    return SearchReport(tuple(searches), unit, f"ndcg@{k}", len(rows), current)
+    return SearchReport(tuple(searches), unit, f"ndcg@{k}", len(rows), current, lacking)
 
 
 def set_share(index: SearchIndex, share: float) -> None:
@@ -202,31 +208,37 @@ def _texts_of(index: SearchIndex) -> tuple[Ints, list[Row]]:
     return whole, [found[number] for number in whole.tolist()]
 
 
-def _resolved(questions: Sequence[Question], rows: Sequence[Row]) -> tuple[Unit, list[list[str]]]:
-    """What belongs to each question, by its names in the index."""
-    problem = ""
+def _resolved(questions: Sequence[Question], rows: Sequence[Row]) -> tuple[Unit, list[list[str]], str]:
+    """What belongs to each question, by its names in the index, perhaps none; and what is said of names it lacks."""
     named: tuple[tuple[Unit, Mapping[str, list[str]] | _Passages], ...]
     named = ("id", {row.id: [row.id] for row in rows}), ("document", _documents(rows)), ("text", _Passages(rows))
+    best: tuple[Unit, list[list[str]], list[tuple[Question, str]]] | None = None
     for unit, names in named:
-        found: list[list[str]] = []
+        found, missing = [], []
         for question in questions:
-            own = [name for value in question.relevant for name in names.get(value, ())]
-            missing = next((value for value in question.relevant if not names.get(value)), None)
-            if missing is not None or not own:
-                if found and not problem:
-                    problem = (
-                        f"{question.where}: no {unit} of the index is {missing!r:.80}, as for the questions before"
-                    )
-                break
-            found.append(list(dict.fromkeys(own)))
-        else:
-            return unit, found
-    first = questions[0]
-    raise DataError(
-        problem
-        or f"{first.where}: {first.relevant[:1]!r:.80} is no id, no document and no passage of the index; name the "
-        "column with what belongs to each question (--relevant)"
-    )
+            own = {value: names.get(value, ()) for value in question.relevant}
+            missing += [(question, value) for value, ids in own.items() if not ids][:1]
+            found.append(list(dict.fromkeys(name for ids in own.values() for name in ids)))
+        if any(found) and (best is None or sum(map(bool, found)) > sum(map(bool, best[1]))):
+            best = unit, found, missing
+    if best is None:
+        first = questions[0]
+        raise DataError(
+            f"{first.where}: {first.relevant[:1]!r:.80} is no id, no document and no passage of the index; name the "
+            "column with what belongs to each question (--relevant)"
+        )
+    unit, found, missing = best
+    if not missing:
+        return unit, found, ""
+    (first, name), gone = missing[0], sum(not own for own in found)
+    place = f"{first.where}: no {unit} of the index is {name!r:.80}"
+    if 2 * gone > len(questions):
+        raise DataError(
+            f"{place}; of {counted(len(questions), 'question')}, {gone:,} name none that it has. Is it the right "
+            "index, and the right column (--relevant)?"
+        )
+    count = f"{len(missing):,} of {counted(len(questions), 'question')} with names that the index lacks"
+    return unit, found, f"{count}, {gone:,} of them with no others and left out; the first: {place}"
 
 
 def _documents(rows: Sequence[Row]) -> dict[str, list[str]]:

@@ -30,5 +30,5 @@ class EmbeddingFiles(TextTable, EncodedFiles):
         return [option for option in super().taken_by(name) if option != ("negative" if scored else "score")]
 
     def with_columns(self, task: EmbeddingTask) -> EmbeddingTask:
-        negatives = tuple(self.negative.split(",")) if self.negative else None
+        negatives = tuple(self.negative.split(",")) if self.negative else task.negatives
         return replace(task, columns=self.places_or(task.columns, self.score), negatives=negatives)

@@ -14,7 +14,7 @@ from bertkit.tasks.examples import Row
 LOSSES: dict[Comparison, tuple[LossName, ...]] = {
     "pairs": ("in-batch", "triplet"),
     "triplets": ("in-batch", "triplet"),
-    "scores": ("cosent", "angle", "cosine"),
+    "scores": ("cosent", "angle", "cosine", "contrastive", "online-contrastive"),
 }
 #: The settings that a loss has.
 _OF_LOSS: dict[LossName, tuple[str, ...]] = {
@@ -23,9 +23,11 @@ _OF_LOSS: dict[LossName, tuple[str, ...]] = {
     "cosine": (),
     "cosent": ("temperature",),
     "angle": ("temperature",),
+    "contrastive": ("margin",),
+    "online-contrastive": ("margin",),
 }
-#: Temperature and margin where nothing is said; see :mod:`bertkit.model.vector_losses`.
-TEMPERATURE, MARGIN = 0.05, 0.1
+#: Temperature, and margins of triplets and of pairs, where nothing is said; see :mod:`bertkit.model.vector_losses`.
+TEMPERATURE, MARGIN, MARGIN_OF_PAIRS = 0.05, 0.1, 0.5
 #: Largest share of a positive's cosine that a mined negative may have (NV-Retriever, Moreira et al. 2024).
 MAX_NEGATIVE = 0.95
 
@@ -33,6 +35,12 @@ MAX_NEGATIVE = 0.95
 def loss_of(task: EmbeddingTask, settings: ReadingSettings) -> LossName:
     """The loss that is asked for, or the default one of the task."""
     return settings.of(EmbeddingTaskSettings).loss or LOSSES[task.compares][0]
+
+
+def margin_of(task: EmbeddingTask, settings: ReadingSettings) -> float:
+    """The margin that is asked for, or the default one of the loss."""
+    usual = MARGIN if loss_of(task, settings) == "triplet" else MARGIN_OF_PAIRS
+    return settings.of(EmbeddingTaskSettings).margin or usual
 
 
 def own_settings(task: EmbeddingTask, settings: ReadingSettings) -> Collection[str]:
@@ -59,7 +67,7 @@ def check_objective(task: EmbeddingTask, settings: ReadingSettings) -> None:
 
 def compares_rows(loss: LossName) -> bool:
     """Whether the loss of a row depends on the others of its batch."""
-    return loss in ("in-batch", "cosent", "angle")
+    return loss in ("in-batch", "cosent", "angle", "online-contrastive")
 
 
 def widths_of(settings: ReadingSettings) -> tuple[int, ...]:
@@ -72,7 +80,7 @@ def widths_of(settings: ReadingSettings) -> tuple[int, ...]:
 def objective_facts(task: EmbeddingTask, settings: ReadingSettings) -> Row:
     """What the protocol says of the loss."""
     loss, own = loss_of(task, settings), settings.of(EmbeddingTaskSettings)
-    values: Row = {"temperature": own.temperature or TEMPERATURE, "margin": own.margin or MARGIN}
+    values: Row = {"temperature": own.temperature or TEMPERATURE, "margin": margin_of(task, settings)}
     values["symmetric"] = own.symmetric
     found: Row = {"loss": loss, **{name: values[name] for name in _OF_LOSS[loss]}}
     if own.matryoshka:

@@ -18,7 +18,8 @@ class EmbeddingTaskSettings(Settings):
     loss: Annotated[LossName | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
         None,
         description="pairs, triplets: in-batch (default: all other texts of a batch are negatives) or triplet; "
-        "scored-pairs: cosent (default: the order of the scores), angle (the same by angles) or cosine (their values)",
+        "scored-pairs: cosent (default: the order of the scores), angle (the same by angles), cosine (their values), "
+        "contrastive or online-contrastive (the same of hard pairs) for the scores 1 and 0",
     )
     temperature: Annotated[float | None, Use("embeddings with the loss in-batch, cosent or angle")] = Field(
         None, gt=0, le=10, description="in-batch, cosent, angle: cosines are divided by it; default 0.05"
@@ -26,8 +27,12 @@ class EmbeddingTaskSettings(Settings):
     symmetric: Annotated[bool, Use("embeddings with the loss in-batch")] = Field(
         False, description="in-batch: positives are matched with anchors, too"
     )
-    margin: Annotated[float | None, Use("embeddings with the loss triplet")] = Field(
-        None, gt=0, le=2, description="triplet: margin between the cosines of positive and negative; default 0.1"
+    margin: Annotated[float | None, Use("embeddings with the loss triplet or contrastive")] = Field(
+        None,
+        gt=0,
+        le=2,
+        description="triplet: margin between the cosines of positive and negative, default 0.1; contrastive, "
+        "online-contrastive: 1 - cosine from which pairs of score 0 are apart, default 0.5",
     )
     matryoshka: Annotated[str | None, Use("embeddings (pairs, triplets, scored-pairs)", everyday=True)] = Field(
         None,

@@ -13,7 +13,7 @@ from bertkit.config.sentence_config import QUERY, SentenceConfig
 from bertkit.errors import ConfigError
 from bertkit.system.device import Device, find_device
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.embeddings.objectives import MARGIN, TEMPERATURE, loss_of, widths_of
+from bertkit.tasks.embeddings.objectives import TEMPERATURE, loss_of, margin_of, widths_of
 from bertkit.tasks.embeddings.settings import EmbeddingTaskSettings
 from bertkit.tasks.embeddings.task import EmbeddingTask
 from bertkit.tasks.workflow import SettingsT
@@ -99,6 +99,6 @@ def _objective(task: EmbeddingTask, settings: ReadingSettings, width: int) -> Ob
         loss_of(task, settings),
         temperature=own.temperature or TEMPERATURE,
         symmetric=own.symmetric,
-        margin=own.margin or MARGIN,
+        margin=margin_of(task, settings),
         widths=tuple(dict.fromkeys((width, *widths))) if widths else (),
     )

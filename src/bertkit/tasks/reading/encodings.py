@@ -1,9 +1,9 @@
 """How the bytes of a text file become characters where nobody has said it, and what is no text at all.
 
-A byte order mark decides; else zero bytes at every other place, which text in UTF-16 has; else the file is UTF-8. Where
-it is not, it is taken for cp1252, which Windows programs write, if every byte is defined there, no line is UTF-8 beyond
-ASCII, and ``charset-normalizer`` finds that text as plausible as in any other encoding. That is always said, with the
-first words that depend on it.
+A byte order mark decides; else bytes below 32 at every other place, which text in UTF-16 has; else the file is UTF-8.
+Where it is not, it is taken for cp1252, which Windows programs write, if every byte is defined there, no line is UTF-8
+beyond ASCII, and ``charset-normalizer`` finds that text as plausible as in any other encoding. That is always said,
+with the first words that depend on it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gzip
 import lzma
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +37,9 @@ _RIVALS = (
 _CONTROLS = re.compile(rb"[\x01-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 #: The number and the share of control characters above which a file is no text; a few may stand in any text.
 _MANY_CONTROLS, _SHARE = 64, 0.1
+#: Bytes that say a script in UTF-16 and stand in no other text; shares of them, and of bytes over 127, that show it.
+_SCRIPTS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_FEWEST_SCRIPTS, _FEWEST_LETTERS = 0.4, 0.2
 _AS_IS = "Give it its own name"
 #: How files begin that are no text: what they are, and what to do.
 _MAGIC = {
@@ -81,8 +85,14 @@ def open_binary(path: Path) -> BinaryIO:
         raise DataError(f"cannot open {path}: {error.strerror or error}") from None
 
 
+def has_mark(path: Path) -> bool:
+    """Whether a file begins with a byte order mark."""
+    with open_binary(path) as stream:
+        return stream.read(4).startswith((_UTF8_MARK, *_UTF16_MARKS, *_UTF32_MARKS))
+
+
 def encoding_of(path: Path, head: bytes, given: str | None) -> str:
-    """By the first bytes of a file: a mark, what was ``given``, UTF-16 by its zeros, else UTF-8.
+    """By the first bytes of a file: a mark, what was ``given``, UTF-16 by its bytes, else UTF-8.
 
     Raises:
         DataError: the file is of a known kind that is no text, or is full of control characters.
@@ -95,21 +105,47 @@ def encoding_of(path: Path, head: bytes, given: str | None) -> str:
         return "utf-16"
     if given is not None:
         return "utf-8" if codecs.lookup(given).name == "utf-8-sig" else given  # which has no mark to leave out
-    _check_text(path, head[:HEAD])
-    zeros = [head[parity:HEAD:2].count(0) for parity in (0, 1)]
-    half = len(head[:HEAD]) // 2
-    for parity, name in ((1, "utf-16-le"), (0, "utf-16-be")):
-        if half > 1 and zeros[parity] > 0.5 * half and zeros[1 - parity] < 0.05 * half:
-            say_once(f"{path}: read as UTF-16, whose text has zeros at every other byte; it has no byte order mark")
-            return name
+    _refuse_known(path, head[:HEAD])
+    if (found := _utf16_in(head[:HEAD])) is not None:
+        words = " ".join(head[: HEAD // 2 * 2].decode(found, "ignore").split()[:3])
+        say_once(
+            f"{path}: read as UTF-16, although it has no byte order mark, as in {words[:60]!r}. If that is wrong, give "
+            "the encoding (--encoding)"
+        )
+        return found
+    _refuse_controls(path, head[:HEAD])
     return "utf-8"
 
 
-def _check_text(path: Path, head: bytes) -> None:
+def _utf16_in(head: bytes) -> str | None:
+    """Which UTF-16 the first bytes of a file are that has no mark; None for other text and for what is none.
+
+    One of the two bytes of each character says the script. In alphabets it is below 32, as no byte of other text is;
+    in East Asia that of blanks, digits and line ends is, and the other byte is as often above 127 as not, where two
+    letters of ASCII would look Chinese, too. All characters must be letters and other things that text has.
+    """
+    for parity, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        script, other = head[parity::2], head[1 - parity :: 2]
+        low, half = len(_SCRIPTS.findall(script)), min(len(script), len(other))
+        if half < 2 or not low or script.count(0) < other.count(0):
+            continue
+        letters = sum(byte > 127 for byte in other)
+        if low < _FEWEST_SCRIPTS * half and (not script.count(0) or letters < _FEWEST_LETTERS * half):
+            continue
+        text = codecs.getincrementaldecoder(name)("ignore").decode(head[: 2 * half])
+        if all(unicodedata.category(each)[0] != "C" or each in "\t\r\n\u200b\u200c\u200d\u200e\u200f" for each in text):
+            return name
+    return None
+
+
+def _refuse_known(path: Path, head: bytes) -> None:
     binary = b"\0" in head or _CONTROLS.search(head) or any(byte > 127 for byte in head)
     for magic, (what, advice) in _MAGIC.items():
         if binary and head.startswith(magic):
             raise DataError(f"{path}: this is {what}, not text. {advice}")
+
+
+def _refuse_controls(path: Path, head: bytes) -> None:
     controls = len(_CONTROLS.findall(head))
     if controls > max(_MANY_CONTROLS, _SHARE * len(head)):
         first = _CONTROLS.search(head)

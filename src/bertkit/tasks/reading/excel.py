@@ -14,22 +14,35 @@ from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.system.console import say_once
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, MAX_UNPACKED, seekable
 from bertkit.tasks.reading.splits import must_be_readable
+from bertkit.tasks.reading.titles import HEAD_ROWS, find_header, note_on
 
 _CHUNK = 1 << 20
-#: Rows with cells among which the header is.
-HEAD_ROWS = 20
 #: How a workbook of Excel 2003 and older begins, and one with a password.
 _OLD = b"\xd0\xcf\x11\xe0"
 _ANY = Columns(())
 
 
+class CellText(str):
+    """The text of a cell, as a CSV file would hold it, with the number, date or truth value that the cell has."""
+
+    value: float | date | time
+
+    @staticmethod
+    def of(value: Any) -> str:
+        """The text of any cell; one without a value beside it where the cell has text."""
+        if isinstance(value, str) or not isinstance(value, int | float | date | time):
+            return _text(value)
+        made = CellText(_text(value))
+        made.value = value
+        return made
+
+
 class ExcelTable:
     """A sheet of an Excel workbook: the one that ``layout`` names, else the first one that is not empty.
 
-    The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an
-    empty one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells. A row that
-    has the columns that ``layout`` names is the header in any case. Cells are read as the text that a CSV file would
-    hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Cells behind the
+    The header is found as :mod:`bertkit.tasks.reading.titles` says. Cells are read as the text that a CSV file would
+    hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Of merged cells
+    the first one has the value, which is said. Cells behind the
     last column with a name are not looked at.
 
     Attributes:
@@ -39,22 +52,22 @@ class ExcelTable:
     def __init__(self, path: Path, layout: Columns = _ANY) -> None:
         self.path = path
         self._wanted, self._sheet, self._others = layout.sheet, "", 0
+        self._merged: list[tuple[str, int, int, int]] = []
         must_be_readable(path)
         _check_sizes(path)
         first = list(islice(self._cells(), HEAD_ROWS))
         if not first:
             which = "" if layout.sheet is None else f" in sheet {self._sheet!r}"
             raise DataError(f"{path} is empty{which}: expected a sheet with a header and rows")
-        self.header_row, header = first[_find_header(first, (*layout.text, *layout.label))]
-        titles = sum(row < self.header_row for row, _ in first)
+        self.header_row, header = first[find_header(first, (*layout.text, *layout.label))]
         parts = [f"sheet {self._sheet!r} is read, of {self._others + 1}"] if self._others else []
-        if titles:
-            parts.append(f"the header is row {self.header_row}; {counted(titles, 'row')} above it taken for a title")
+        parts += note_on(self.header_row, [row for row, _ in first])
         self.note = ", ".join(parts)
         names = [_text(value).strip() for value in header]
         used = [place for place, name in enumerate(names) if name]
         self.columns = tuple(names[place] for place in used)
         self._places = dict(zip(self.columns, used, strict=True))
+        self._width = max(used, default=0) + 1
         if self.note:
             say_once(
                 f"{path}: {self.note}" + ("" if layout.sheet or not self._others else "; choose another with --sheet")
@@ -63,9 +76,20 @@ class ExcelTable:
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`; empty rows are passed over."""
         places = [self._places[name] for name in names]
-        for row, values in self._cells(max(self._places.values(), default=0) + 1):
+        for row, values in self._cells(self._width):
             if row > self.header_row:
-                yield row, tuple(_text(values[place]) if place < len(values) else "" for place in places)
+                yield row, tuple(CellText.of(values[place]) if place < len(values) else "" for place in places)
+        self._tell_merged()
+
+    def _tell_merged(self) -> None:
+        """Say which cells below the header are merged."""
+        ranges = [name for name, column, _, last in self._merged if last > self.header_row and column <= self._width]
+        if ranges:
+            more = f" and {counted(len(ranges) - 1, 'other range')}" if len(ranges) > 1 else ""
+            say_once(
+                f"{self.path}: the cells {ranges[0]}{more} are merged: the value stands in the first cell, the others "
+                "are read as empty. To give each row its value, unmerge them in Excel and fill them"
+            )
 
     def _cells(self, width: int | None = None) -> Iterator[tuple[int, list[Any]]]:
         """Number and cells of each row of the sheet that has any, of the first ``width`` columns."""
@@ -85,11 +109,13 @@ class ExcelTable:
                 for sheet in self._chosen(reader.wb.worksheets):
                     place, row = f"sheet {sheet.title!r}", 0
                     self._sheet = sheet.title
-                    for row, values in SheetRows(sheet).rows(width):
+                    rows = SheetRows(sheet)
+                    for row, values in rows.rows(width):
                         if any(value is not None for value in values):
                             found = True
                             yield row, values
                     if found:
+                        self._merged = rows.merged
                         return
             finally:
                 reader.archive.close()
@@ -114,24 +140,6 @@ class ExcelTable:
                 f"{shorten(names, limit=20)}"
             )
         return [sheets[numbers[0]]]
-
-
-def _find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> int:
-    """Which of the first rows with cells is the header, by the rule of :class:`ExcelTable`."""
-    names = [{_text(value).strip().casefold() for value in values} for _, values in rows]
-    wanted = {name.casefold() for name in named if name}
-    if wanted and any(wanted & found for found in names):
-        return max(range(len(rows)), key=lambda place: (len(wanted & names[place]), -place))
-    filled = [[value for value in values if value is not None and _text(value).strip()] for _, values in rows]
-    place = 0
-    while True:
-        gaps = [n for n in range(place, len(rows) - 1) if rows[n][0] + 1 < rows[n + 1][0]]  # rows above an empty one
-        after = place + 1 if len(filled[place]) == 1 else gaps[0] + 1 if gaps else len(rows)
-        above = max(map(len, filled[place:after]))
-        below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
-        if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
-            return place
-        place = below
 
 
 def _check_kind(path: Path, stream: BinaryIO) -> None:

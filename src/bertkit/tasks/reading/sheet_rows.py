@@ -8,6 +8,7 @@ from typing import Any
 
 from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 from openpyxl.worksheet._reader import CELL_TAG, EXT_TAG, ROW_TAG, WorkSheetParser
+from openpyxl.worksheet.cell_range import CellRange
 
 #: Rows of a sheet, by the limits of Excel.
 MAX_ROWS = 1 << 20
@@ -30,6 +31,7 @@ class SheetRows(WorkSheetParser):  # type: ignore[misc]
     """Reads a sheet and raises a SheetError where openpyxl would lose rows or cells, or misplace them."""
 
     row_counter: int
+    merged_cells: Any
 
     def __init__(self, sheet: ReadOnlyWorksheet) -> None:
         book = sheet.parent
@@ -52,6 +54,12 @@ class SheetRows(WorkSheetParser):  # type: ignore[misc]
                     if cell["column"] <= len(values) and cell["value"] is not None:
                         values[cell["column"] - 1] = cell["value"]
                 yield number, values
+
+    @property
+    def merged(self) -> list[tuple[str, int, int, int]]:
+        """Once all rows are read: of each range of merged cells its name, first column and row, and last row."""
+        ranges = [CellRange(each.ref) for each in self.merged_cells.mergeCell] if self.merged_cells else []
+        return [(each.coord, each.min_col, each.min_row, each.max_row) for each in ranges]
 
     def parse_row(self, row: Any) -> tuple[int, list[dict[str, Any]]]:
         """As openpyxl's."""

@@ -11,8 +11,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
@@ -22,6 +23,10 @@ from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
 from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
+from bertkit.tasks.reading.titles import below_titles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Line and cells of a row; Parquet may hold anything.
 Values = tuple[int, tuple[Any, ...]]
@@ -132,7 +137,7 @@ class DelimitedTable:
         delimiter: between the fields of a line. Where ``layout`` leaves it open: as a first line ``sep=;`` says, which
             some programs write for Excel; else a tab in .tsv; in .csv a comma, or a semicolon or a tab where the header
             has these and no comma.
-        header_line: where the header is, or the first row without one.
+        header_line: where the header is, or the first row without one. note: on titles above it, else "".
     """
 
     def __init__(self, path: Path, bad: BadRows, layout: Columns, *, tabs: bool) -> None:
@@ -145,10 +150,16 @@ class DelimitedTable:
         self._marked = _SEPARATOR.fullmatch(start.rstrip("\r\n"))
         said = self._marked[1] if self._marked else "\t" if tabs else "," if layout.headerless else None
         self.delimiter = layout.delimiter or said or self._look_for_delimiter()
-        first = next(self._records(BadRows()), None)
+        first, titles = next(self._records(BadRows()), None), list[str]()
         if first is None:
             raise DataError(f"{path} is empty: expected a header and rows")
+        if not layout.headerless:
+            more = islice(self._records(BadRows("skip")), 1, None)
+            first, titles = below_titles(first, more, (*layout.text, *layout.label))
         self.header_line, fields = first
+        self.note = "".join(titles)
+        if titles:
+            say_once(f"{path}: {self.note}")
         names = tuple(name.strip() for name in fields)
         self._has_header = not layout.headerless or column_of(names, layout.text) is not None
         self.columns = names if self._has_header else layout.headerless
@@ -159,10 +170,9 @@ class DelimitedTable:
         """As :meth:`Table.rows`; checks the number of fields, and quotes that are data."""
         wanted = [self.columns.index(name) for name in names]
         width = len(self.columns)
-        records = self._records(self._bad)
-        if self._has_header:
-            next(records)
-        for line, fields in records:
+        for line, fields in self._records(self._bad):
+            if self._has_header and line <= self.header_line:
+                continue
             if len(fields) != width:
                 message = f"the row has {counted(len(fields), 'field')}, expected {width}: {names_of(self.columns)}"
                 hint = (
@@ -333,6 +343,21 @@ def _explain(error: Exception) -> str:
     )
 
 
+def _cells(column: pa.Array) -> list[Any]:
+    """Values of a column; bytes that are UTF-8 are text, as some programs write it."""
+    cells: list[Any] = column.to_pylist()
+    if "binary" not in str(column.type):
+        return cells
+    return [_text_of(cell) if isinstance(cell, bytes) else cell for cell in cells]
+
+
+def _text_of(cell: bytes) -> str | bytes:
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return cell
+
+
 class ParquetTable:
     """A Parquet file; rows are counted from 1."""
 
@@ -355,7 +380,7 @@ class ParquetTable:
         row = 0
         try:
             for batch in self._file.iter_batches(batch_size=4096, columns=list(names)):
-                columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
+                columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in names]
                 for values in zip(*columns, strict=True):
                     row += 1
                     yield row, values

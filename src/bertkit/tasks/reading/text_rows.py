@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
+from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import place_of
-from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.bad_rows import BadRows, is_missing
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, records
+from bertkit.tasks.reading.tables import JsonTable, column_of, find_column, open_table, records
 
 #: Columns that are looked for where none is named.
 USUAL = ("text", "sentence")
@@ -50,14 +52,27 @@ class FileRow(NamedTuple):
         return self.text if self.pair is None else (self.text, self.pair)
 
 
-def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRow]]:
-    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""
+def read_texts(
+    source: Path, columns: Columns, *, inferred: bool = False, may_lack: bool = False
+) -> tuple[Samples, Iterator[FileRow]]:
+    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
+
+    inferred: nobody has asked for ``columns.text``, which are those of the data that a model was trained on:
+        :data:`USUAL` may be taken for them. Where the names differ, it is said which column is read.
+    may_lack: rows of JSON and Parquet may lack a text, which is then empty, as an empty cell is; else a DataError.
+    """
     check_file(source)
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
-    table = open_table(source, columns, BadRows())
-    names = [find_column(source, table.columns, columns.text or USUAL, "text", "choose one with --text")]
+    wanted = (*columns.text, *USUAL) if inferred else columns.text or USUAL
+    table = open_table(source, replace(columns, text=wanted), BadRows())
+    names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
+    if inferred and names[0] not in USUAL:
+        say_once(f"{source}: column {names[0]!r} is read, as in training; choose another with --text")
+    elif inferred and columns.text and column_of(table.columns, columns.text) is None:
+        known = f"{columns.text[0]!r}, which was read in training"
+        say_once(f"{source}: column {names[0]!r} is read; there is no column {known}. Choose another with --text")
     if columns.text_pair:
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
@@ -70,12 +85,16 @@ def read_texts(source: Path, columns: Columns) -> tuple[Samples, Iterator[FileRo
     for name, field in zip(names, ("text", "text_pair"), strict=False):
         if name == field:
             del taken[name]
-    return taken, _texts(source, records(table), names)
+    return taken, _texts(source, records(table), names, may_lack)
 
 
-def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str]) -> Iterator[FileRow]:
+def _texts(
+    source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str], may_lack: bool
+) -> Iterator[FileRow]:
     for line, record in rows:
         texts = [record.get(name) for name in names]
+        if may_lack:
+            texts = ["" if is_missing(text) and not isinstance(text, str) else text for text in texts]
         for column, value in zip(names, texts, strict=True):
             if not isinstance(value, str):
                 raise DataError(f"{place_of(source, line)}: column {column!r} holds {value!r:.40}, expected a text")

@@ -25,4 +25,5 @@ class RerankFiles(LabelledTable):
 
     def with_columns(self, task: RerankTask) -> RerankTask:
         columns = self.places_or(task.columns, self.label)
-        return replace(task, columns=columns, negatives=self.negatives, searcher=self.searcher)
+        mined = {name: value for name, value in self.given.items() if name in ("negatives", "searcher")}
+        return replace(task, columns=columns, **mined)

@@ -25,4 +25,4 @@ class Seq2SeqFiles(EncodedFiles):
     def with_columns(self, task: Seq2SeqTask) -> Seq2SeqTask:
         text = (self.source,) if self.source else task.columns.text
         label = (self.target,) if self.target else task.columns.label
-        return replace(task, columns=replace(task.columns, text=text, label=label), prefix=self.prefix)
+        return replace(task, columns=replace(task.columns, text=text, label=label), prefix=self.prefix or task.prefix)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, cast
 
 from bertkit.config.any_config import read_any_config
 from bertkit.config.config_file import config_path
-from bertkit.config.file_columns import Option
+from bertkit.config.file_columns import Columns, Option
 from bertkit.errors import ConfigError
-from bertkit.tasks.own_files import Finished, LabelledTable, OwnFiles
+from bertkit.tasks.own_files import Finished, LabelledTable, OwnFiles, columns_for
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.csv_task import csv_task
@@ -72,17 +72,31 @@ class TextFiles(LabelledTable):
         )
 
     def task_for(self, name: str, data: Path, on_error: OnError, model: Finished) -> Task:
-        """The same, with the labels of the model."""
+        """The same, with the labels of the model, and what is not given as in the data of its run."""
         same = model.task is not None and model.task.name == name and not self.given
         if name != MADE or same:
             return super().task_for(name, data, on_error, model)
+        own = model.task if isinstance(model.task, TextTask) and model.task.name == name else None
+        files = self if own is None else self._like(columns_for(model), several=own.multi_label)
         shape = read_any_config(config_path(model.path))
         if shape.problem_type == "regression" or shape.num_labels == 1:
-            return self.from_table(data, on_error, problem="regression")
-        own = model.task if isinstance(model.task, TextTask) else None
+            return files.from_table(data, on_error, problem="regression")
         problem = "multi_label" if shape.problem_type == "multi_label_classification" else "classification"
-        task = self.from_table(data, on_error, problem=problem, labels=list(shape.id2label.values()))
+        task = files.from_table(data, on_error, problem=problem, labels=list(shape.id2label.values()))
         return task if task.cleaning or own is None else replace(task, cleaning=own.cleaning)
+
+    def _like(self, columns: Columns, *, several: bool) -> TextFiles:
+        """With what is not given as in a task that was made from a table."""
+        places = self.places_or(columns, self.label)
+        return replace(
+            self,
+            text=places.text[0],
+            text_pair=next(iter(places.text_pair), None),
+            label=",".join(places.label),
+            label_separator=self.given.get("label_separator", columns.label_separator),
+            multi_label=self.multi_label or several,
+            **{name: getattr(places, name) for name in ("delimiter", "quoting", "encoding", "sheet")},
+        )
 
 
 def text_task(files: OwnFiles, name: str, data: Path, on_error: OnError, *, refusal: str, **known: Any) -> TextTask:

@@ -107,7 +107,7 @@ def csv_task(
     chosen, notes = _choose_columns(file, table.columns, text, text_pair, label, flags)
     if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
         notes.append("fields are separated by ';', as in the header")
-    if isinstance(table, ExcelTable) and table.note:
+    if isinstance(table, ExcelTable | DelimitedTable) and table.note:
         notes.append(table.note)
     target = chosen["label"]
     second = (chosen["second text"],) if "second text" in chosen else ()

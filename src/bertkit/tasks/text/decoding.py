@@ -188,10 +188,20 @@ def _by_name(share_C: npt.NDArray[np.floating], names: Sequence[str]) -> dict[st
     return dict(zip([names[number] for number in largest], share_C[largest].tolist(), strict=True))
 
 
-def with_texts(rows: Iterable[Row], examples: Sequence[Example]) -> list[Row]:
-    """The rows with ``text`` (and ``text_pair``) in front; those without any text are marked as ``empty``."""
-    both = zip(rows, inputs_of(examples), examples, strict=True)
-    return [{**named, **row, **({} if example.text.strip() else {"empty": True})} for row, named, example in both]
+def with_texts(rows: Iterable[Row], examples: Sequence[Example], *, empty_pair: bool = False) -> list[Row]:
+    """The rows with ``text`` (and ``text_pair``) in front; those without a text are ``empty`` and get no label.
+
+    empty_pair: the second text of a pair may be empty.
+    """
+    found = []
+    for row, named, example in zip(rows, inputs_of(examples), examples, strict=True):
+        texts = [text for text in (example.text, None if empty_pair else example.text_pair) if text is not None]
+        if not all(text.strip() for text in texts):
+            shares = row.get("probabilities")
+            none = {"probabilities": dict.fromkeys(shares)} if isinstance(shares, dict) else {}
+            row = {**row, "predicted": None, **none, "empty": True}
+        found.append({**named, **row})
+    return found
 
 
 def inputs_of(examples: Sequence[Example]) -> list[Row]:

@@ -210,7 +210,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def decode(self, given: TextsPredicted, config: AnyConfig) -> list[Row]:
         """By the names of the model's own labels."""
         chosen = LabelDecision.of(given.decision, list(config.id2label.values()))
-        return with_texts(prediction_rows(given.outputs, config, given.encoded.truncated, chosen), given.examples)
+        rows = prediction_rows(given.outputs, config, given.encoded.truncated, chosen)
+        return with_texts(rows, given.examples, empty_pair=self.task.columns.empty_pair)
 
     @property
     def reads_pairs(self) -> bool:

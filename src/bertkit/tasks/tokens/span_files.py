@@ -26,14 +26,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, require, shorten
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import say_once
+from bertkit.system.console import say, say_once
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.reading.bad_rows import BadRows, RowError, text_in
+from bertkit.tasks.reading.encodings import has_mark
 from bertkit.tasks.reading.lines import read_text
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import open_table, records
@@ -64,7 +65,17 @@ DOCBIN = ".spacy"
 _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 _TYPES = ("type", "label", "labels", "entity_group", "entity_type", "tag", "entity")
 _STANDOFF_LINE = re.compile(r"T\S*\t(?P<type>\S+) (?P<start>\d+) (?P<end>\d+)(?P<more>;[\d; ]+)?(?:\t(?P<words>.*))?")
+#: Ids that files of brat may have as names on every system.
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?<!\.)")
 _ONE_LINE = '{"text": "Ann flew", "entities": [{"start": 0, "end": 3, "type": "PER"}]}'
+
+
+class Tagged(NamedTuple):
+    """A text to write, with its marks and what it is called."""
+
+    text: str
+    marks: Sequence[Mark]
+    id: str | None = None
 
 
 def is_brat(path: Path) -> bool:
@@ -213,11 +224,12 @@ def _of_folder(folder: Path, bad: BadRows, encoding: str | None, tagged: bool | 
             else:
                 yield MarkedText(text, None, path, 1)
             continue
+        before = int(has_mark(path))
         for number, line in enumerate(read_text(beside, encoding).split("\n"), start=1):
             if not line.startswith("T"):
                 continue  # relations, events, attributes and notes are about marks
             try:
-                marks.append(_of_standoff(line.rstrip("\r"), text))
+                marks.append(_of_standoff(line.rstrip("\r"), text, before))
             except RowError as fault:
                 bad.report(beside, number, fault.kind, str(fault))
                 break
@@ -225,13 +237,17 @@ def _of_folder(folder: Path, bad: BadRows, encoding: str | None, tagged: bool | 
             yield MarkedText(text, tuple(marks), path, 1)
 
 
-def _of_standoff(line: str, text: str) -> Mark:
+def _of_standoff(line: str, text: str, before: int) -> Mark:
+    """The mark of a line; ``before``: characters that the file has before the text, which may be counted or not."""
     found = _STANDOFF_LINE.fullmatch(line)
     if found is None:
         raise RowError("no mark", f"expected T1, a tab, 'PER 0 3', a tab and the words, got {line!r:.80}")
     if found["more"]:
         raise RowError("mark in pieces", f"the entity {found['words']!r} is of several pieces; mark them one by one")
-    return _fitted(Mark(int(found["start"]), int(found["end"]), found["type"]), text, found["words"])
+    start, end, words = int(found["start"]), int(found["end"]), found["words"]
+    if before and words is not None and text[start - before : end - before].split() == words.split():
+        start, end = start - before, end - before
+    return _fitted(Mark(start, end, found["type"]), text, words)
 
 
 def _of_docbin(path: Path) -> Iterator[MarkedText]:
@@ -262,8 +278,8 @@ def check_out(out: Path, form: Form) -> None:
         raise ConfigError(f"--out {out}: the name of a file in {TITLES[form]} must end in {' or '.join(suffixes)}")
 
 
-def write_marked(out: Path, form: Form, texts: Iterable[tuple[str, Sequence[Mark]]]) -> int:
-    """Write marked texts in a form; returns their number."""
+def write_marked(out: Path, form: Form, texts: Iterable[Tagged]) -> int:
+    """Write marked texts in a form, with their ids; returns their number."""
     check_out(out, form)
     if form == "brat":
         return _write_folder(out, texts)
@@ -271,19 +287,22 @@ def write_marked(out: Path, form: Form, texts: Iterable[tuple[str, Sequence[Mark
     if form == "spacy":
         write_atomically(out, _docbin(listed))
     elif form == "label-studio":
-        content = json.dumps([row_of(form, *each) for each in listed], ensure_ascii=False, indent=1)
+        content = json.dumps([row_of(form, each) for each in listed], ensure_ascii=False, indent=1)
         write_atomically(out, content + "\n")
     else:
-        write_atomically(out, "".join(json.dumps(row_of(form, *each), ensure_ascii=False) + "\n" for each in listed))
+        write_atomically(out, "".join(json.dumps(row_of(form, each), ensure_ascii=False) + "\n" for each in listed))
     return len(listed)
 
 
-def row_of(form: Form, text: str, marks: Sequence[Mark]) -> dict[str, Json]:
+def row_of(form: Form, tagged: Tagged) -> dict[str, Json]:
     """A marked text as an object of a form that is JSON."""
+    text, marks, name = tagged
+    named: dict[str, Json] = {} if name is None else {"id": name}
     if form == "doccano":
-        return {"text": text, "label": [list(mark) for mark in marks]}
+        return {**named, "text": text, "label": [list(mark) for mark in marks]}
     if form == "prodigy":
-        return {"text": text, "spans": [{"start": m.start, "end": m.end, "label": m.type} for m in marks]}
+        spans: list[Json] = [{"start": m.start, "end": m.end, "label": m.type} for m in marks]
+        return {"text": text, "spans": spans, **({"meta": named} if named else {})}
     if form == "label-studio":
         result: list[Json] = [
             {
@@ -292,30 +311,36 @@ def row_of(form: Form, text: str, marks: Sequence[Mark]) -> dict[str, Json]:
             }
             for m in marks
         ]
-        return {"data": {"text": text}, "annotations": [{"result": result}]}
-    return {"text": text, "entities": [{"start": m.start, "end": m.end, "type": m.type} for m in marks]}
+        return {"data": {**named, "text": text}, "annotations": [{"result": result}]}
+    return {**named, "text": text, "entities": [{"start": m.start, "end": m.end, "type": m.type} for m in marks]}
 
 
-def _write_folder(out: Path, texts: Iterable[tuple[str, Sequence[Mark]]]) -> int:
+def _write_folder(out: Path, texts: Iterable[Tagged]) -> int:
     listed = list(texts)
-    wrong = next((mark.type for _, marks in listed for mark in marks if re.search(r"\s", mark.type)), None)
+    wrong = next((mark.type for each in listed for mark in each.marks if re.search(r"\s", mark.type)), None)
     if wrong is not None:
         raise DataError(f"brat's form has no type with a blank, such as {wrong!r}; choose another form")
-    for count, (text, marks) in enumerate(listed, start=1):
+    names = [each.id or "" for each in listed]
+    if len({name.casefold() for name in names}) < len(names) or not all(map(_FILE_NAME.fullmatch, names)):
+        if any(names):
+            say("the ids are no names of files, or not all different: files are numbered in the order of the texts")
+        names = [f"{count:06}" for count in range(1, len(listed) + 1)]
+    for name, (text, marks, _) in zip(names, listed, strict=True):
         lines = (
             f"T{number}\t{mark.type} {mark.start} {mark.end}\t{' '.join(text[mark.start : mark.end].split())}\n"
             for number, mark in enumerate(marks, start=1)
         )
-        write_atomically(out / f"{count:06}{STANDOFF}", "".join(lines))
-        write_atomically(out / f"{count:06}{DOCUMENT}", text)
+        write_atomically(out / f"{name}{STANDOFF}", "".join(lines))
+        write_atomically(out / f"{name}{DOCUMENT}", text)
     return len(listed)
 
 
-def _docbin(texts: Iterable[tuple[str, Sequence[Mark]]]) -> bytes:
+def _docbin(texts: Iterable[Tagged]) -> bytes:
     spacy = _spacy(f"writing a {DOCBIN} file")
-    blank, found = spacy.blank("xx"), spacy.tokens.DocBin()
-    for text, marks in texts:
+    blank, found = spacy.blank("xx"), spacy.tokens.DocBin(store_user_data=True)
+    for text, marks, name in texts:
         document = blank.make_doc(text)
+        document.user_data |= {} if name is None else {"id": name}
         spans = [document.char_span(m.start, m.end, label=m.type, alignment_mode="expand") for m in marks]
         document.set_ents(spans)
         found.add(document)

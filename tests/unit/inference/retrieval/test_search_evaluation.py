@@ -77,9 +77,19 @@ def test_a_document_counts_once(index: SearchIndex) -> None:
 
 
 def test_what_belongs_to_nothing_is_named(index: SearchIndex) -> None:
-    good = Question("a", ("a.md",), "q.csv:2")
-    with pytest.raises(DataError, match=r"q\.csv:3: no document of the index is 'c\.md'"):
-        evaluate_search(index, [good, Question("b", ("c.md",), "q.csv:3")])
+    good = Question("a good", ("a.md", "gone.md"), "q.csv:2")
+    bad, other = Question("b", ("c.md",), "q.csv:3"), Question("c", ("c.md",), "q.csv:4")
+    with pytest.raises(DataError, match=r"q\.csv:2: no document of the index is 'gone\.md'; of 3 questions, 2 name"):
+        evaluate_search(index, [good, bad, other])
+    for some in ([good, bad], [bad, good]):  # as after a document was deleted
+        report = evaluate_search(index, some)
+        assert report.to_dict()["questions"] == 1
+        assert (
+            "2 of 2 questions with names that the index lacks, 1 of them with no others and left out" in report.render()
+        )
+        alone = evaluate_search(index, [Question("a good", ("a.md",), "q.csv:2")])
+        assert means(report, 0.0) == means(alone, 0.0)
+        assert "lacks" not in alone.render()
     with pytest.raises(DataError, match=r"q\.csv:2: .*'b\.md'.* is no id, no document and no passage"):
         evaluate_search(index, [Question("b", ("b.md",), "q.csv:2")])  # two documents have that name
     with pytest.raises(DataError, match="there are no questions"):

@@ -99,6 +99,42 @@ def test_an_encoding_that_is_given_is_not_questioned(tmp_path: Path) -> None:
             list(Lines(path, BadRows(), encoding))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "привет",
+        "текст,метка\nПривет мир,да\n" * 50,
+        "Καλημέρα κόσμε\r\nπολύ καλό\r\n",
+        "שלום עולם\n",
+        "سلام\n",
+        "สวัสดี\n",
+        "これは日本語\u3000です\nとても良い\n",
+        "这是一个中文文本\n非常好\n",
+        "한국어 텍스트\n",
+        "good 😀\n",
+    ],
+)
+def test_utf16_of_every_script_without_a_mark(
+    text: str, encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode(encoding))
+    assert lines(path) == text
+    assert f"as in {' '.join(text.split()[:3])!r}. If that is wrong" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"good\0film\nis it\n", b"caf\xe9 \0 is good\n" * 3, "नमस्ते दुनिया\n".encode("utf-16-le"), bytes(range(256)) * 4],
+)
+def test_zeros_alone_make_no_utf16(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"NUL|control characters"):
+        lines(path)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
 @pytest.mark.parametrize("text", ["text,label\ngood,1\n", "a\n", "Zoë,1\nnaïve 東,0\n" * 400])
 def test_utf16_with_and_without_a_mark(encoding: str, text: str, tmp_path: Path) -> None:

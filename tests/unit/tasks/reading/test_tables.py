@@ -412,3 +412,34 @@ def test_a_delimiter_of_several_characters_is_for_fields_without_quotes(tmp_path
     assert load_split(csv_task(path, delimiter="||", quoting="none"), path, "train")[0].text == "good"
     with pytest.raises(ConfigError, match=r"delimiter='\|\|' cannot separate fields that may be quoted"):
         csv_task(path, delimiter="||")
+
+
+@pytest.mark.parametrize(
+    ("above", "header"),
+    [
+        ("Reviews of 2024,,\n", "text,label,stars"),
+        ("Reviews,,\n,,\nmade by Ann,,\n", "text,label,stars"),
+        ("Reviews,2024,\n,,\n", "text,label,stars"),
+        ("", "text,label,stars"),
+    ],
+)
+def test_titles_above_the_header_of_csv(above: str, header: str, tmp_path: Path) -> None:
+    """As where Excel has saved a sheet: every line has all fields."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"{above}{header}\ngood film,yes,5\nbad film,no,1\nso so,yes,3\n", encoding="utf-8")
+    task = csv_task(path)
+    first = above.count("\n") + 1
+    assert [(row.text, row.row) for row in load_split(task, path, "train")] == [
+        ("good film", first + 1),
+        ("bad film", first + 2),
+        ("so so", first + 3),
+    ]
+    assert any(f"the header is line {first}; " in note for note in task.notes) == bool(above)
+
+
+def test_an_empty_name_in_a_header_of_csv_makes_it_no_title(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",text,label\n0,good,yes\n1,bad,no\n", encoding="utf-8")
+    assert open_table(path, Columns(("text",)), BadRows()).columns == ("", "text", "label")
+    path.write_text("Reviews of 2024\ntext,label\ngood,yes\n", encoding="utf-8")  # the control: no title of Excel's
+    assert open_table(path, Columns(("text",)), BadRows()).columns == ("Reviews of 2024",)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError
@@ -15,6 +16,7 @@ from bertkit.tasks import csv_task, load_split, splits_of
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.excel import ExcelTable
 from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 
 HEAD = ("text", "label", "stars")
@@ -72,6 +74,46 @@ def test_a_header_is_no_title(rows: list[Any], tmp_path: Path) -> None:
     path = book(tmp_path / "a.xlsx", data=rows)
     assert ExcelTable(path, Columns(("text",))).header_row == 1
     assert ExcelTable(path, Columns(("text",))).note == ""
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("a", "b")],
+        [("two", "a remark"), ("three",)],
+        [("two", "a remark"), ("three",), ("four", "another"), ("five",), ("six",)],
+    ],
+)
+def test_a_remark_beside_a_row_makes_it_no_header(rows: list[Any], tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", data=[("notes",), ("one",), *rows])
+    assert (ExcelTable(path).header_row, ExcelTable(path).columns) == (1, ("notes",))
+    wide = book(tmp_path / "b.xlsx", data=[("text",), ("one",), *[("two", "a remark")] * 9])
+    assert [row.text for row in read_texts(wide, Columns(()))[1]] == ["one", *["two"] * 9]
+    assert ExcelTable(wide).header_row == 3  # control: without a usual name it is a table below two titles
+
+
+def test_merged_cells_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = book(tmp_path / "a.xlsx", data=[("Reviews",), HEAD, *DATA])
+    made = load_workbook(path)
+    made.active.merge_cells("A1:C1")  # a title
+    made.active.merge_cells("E3:E5")  # a column without a name
+    made.save(path)
+
+    def told() -> str:
+        list(ExcelTable(path).rows(["text"]))
+        list(ExcelTable(path).rows(["text"]))
+        return capsys.readouterr().err
+
+    assert "are merged" not in told()
+    made.active.merge_cells("B3:B5")
+    made.active.merge_cells("A4:A5")
+    made.save(path)
+    said = told()
+    assert said.count("are merged") == 1
+    assert re.search(
+        r"a\.xlsx: the cells (B3:B5|A4:A5) and 1 other range are merged: the value stands in the first", said
+    )
+    assert [values for _, values in ExcelTable(path).rows(["label"])] == [("yes",), ("",), ("",)]
 
 
 def test_a_row_with_the_columns_that_are_named_is_the_header(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from bertkit.tasks.reading.given_rows import given_data
 from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.tokens.marked_texts import Mark, words_of
 from bertkit.tasks.tokens.reading import ner_task, read_tagged
-from bertkit.tasks.tokens.span_files import FORMS, Form, read_marked, write_marked
+from bertkit.tasks.tokens.span_files import FORMS, Form, Tagged, read_marked, row_of, write_marked
 from bertkit.tasks.tokens.task import TaggedExample
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
@@ -121,14 +121,14 @@ def test_a_folder_of_brat_is_one_split_or_has_them(tmp_path: Path) -> None:
 def test_a_docbin_of_spacy(tmp_path: Path) -> None:
     pytest.importorskip("spacy")
     path = tmp_path / "x.spacy"
-    write_marked(path, "spacy", [(TEXT, MARKS), ("Nothing", ())])
+    write_marked(path, "spacy", [Tagged(TEXT, MARKS, "7"), Tagged("Nothing", ())])
     assert [marks_in(example) for example in read(path)] == [list(MARKS), []]
 
 
 @pytest.mark.skipif(find_spec("spacy") is not None, reason="spaCy is installed")
 def test_without_spacy_its_extra_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'bertkit[spacy]'")):
-        write_marked(tmp_path / "x.spacy", "spacy", [(TEXT, MARKS)])
+        write_marked(tmp_path / "x.spacy", "spacy", [Tagged(TEXT, MARKS)])
 
 
 @pytest.mark.parametrize("form", ["spans", "doccano", "prodigy", "label-studio", "brat"])
@@ -144,7 +144,7 @@ def test_what_is_written_is_read_back_equal(form: Form, data: st.DataObject) -> 
         texts.append((text, [Mark(places[a][0], places[b - 1][1], data.draw(kinds)) for a, b in pairs]))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / NAMES[form]
-        write_marked(path, form, texts)
+        write_marked(path, form, [Tagged(*each, str(number)) for number, each in enumerate(texts)])
         found, read_texts = read_marked(path, BadRows(), None, tagged=True)
         assert [(each.text, list(each.marks or ())) for each in read_texts] == texts
         assert found == form
@@ -159,7 +159,7 @@ def test_real_sentences_survive_as_spans_and_back(shared: Path, tmp_path: Path) 
     texts = [(example.text, marks_in(example)) for example in examples]
     assert sum(len(marks) for _, marks in texts) > 200
     for form, name in NAMES.items():
-        write_marked(tmp_path / form / name, form, texts)  # type: ignore[arg-type]
+        write_marked(tmp_path / form / name, form, [Tagged(*each) for each in texts])  # type: ignore[arg-type]
         back = read(tmp_path / form / name)
         kept = [marks_in(example) for example in back]
         # A few marks of these sentences end inside a word of running text, such as "Rob 's".
@@ -290,6 +290,34 @@ def test_tables_of_words_are_still_read_as_such(tmp_path: Path) -> None:
     assert example.entities == (Entity("PER", 0, 1),)
 
 
+def test_ids_are_kept_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [Tagged(TEXT, MARKS, "b-2"), Tagged("Nothing", (), "a.1")]
+    for form in ("spans", "doccano"):
+        assert [row_of(form, each)["id"] for each in texts] == ["b-2", "a.1"]  # type: ignore[arg-type]
+    assert row_of("prodigy", texts[0])["meta"] == {"id": "b-2"}
+    assert row_of("label-studio", texts[0])["data"] == {"id": "b-2", "text": TEXT}
+    write_marked(tmp_path / "brat", "brat", texts)
+    assert sorted(path.name for path in (tmp_path / "brat").iterdir()) == ["a.1.ann", "a.1.txt", "b-2.ann", "b-2.txt"]
+    assert len(read_marked(tmp_path / "brat", BadRows(), None, tagged=True)[1]) == 2
+    assert "numbered" not in capsys.readouterr().err
+    for number, names in enumerate((["a/b", "c"], ["a", "A"], ["a", None], ["..", "a"])):
+        write_marked(tmp_path / str(number), "brat", [Tagged("Nothing", (), name) for name in names])
+        assert {path.stem for path in (tmp_path / str(number)).iterdir()} == {"000001", "000002"}
+        assert "files are numbered in the order of the texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_in_brat_may_count_or_not(encoding: str, tmp_path: Path) -> None:
+    for name, start in (("counted", 1), ("left out", 0)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.txt").write_bytes("Ann Lee flew to Rome.".encode(encoding))
+        marks = f"T1\tPER {start} {start + 7}\tAnn Lee\nT2\tLOC {start + 16} {start + 20}\tRome\n"
+        (folder / "a.ann").write_bytes(marks.encode(encoding))
+        (found,) = read_marked(folder, BadRows(), None, tagged=True)[1]
+        assert (found.text, found.marks) == ("Ann Lee flew to Rome.", (Mark(0, 7, "PER"), Mark(16, 20, "LOC")))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_name_of_an_output_fits_its_form(form: Form, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
@@ -298,7 +326,7 @@ def test_the_name_of_an_output_fits_its_form(form: Form, tmp_path: Path) -> None
         write_marked(tmp_path / ("full" if form == "brat" else "x.csv"), form, [])
     if form == "brat":
         with pytest.raises(DataError, match="no type with a blank"):
-            write_marked(tmp_path / "new", form, [(TEXT, [Mark(0, 3, "a b")])])
+            write_marked(tmp_path / "new", form, [Tagged(TEXT, [Mark(0, 3, "a b")])])
         assert not (tmp_path / "new").exists()
 
 
@@ -313,7 +341,7 @@ def test_a_run_on_spans_is_the_run_on_the_same_words(tmp_path: Path) -> None:
         (words / f"{name}.conll").write_text(sentences(count, seed))
         task = ner_task(words / f"{name}.conll")
         texts = [(example.text, marks_in(example)) for example in read_tagged(task, words / f"{name}.conll", "dev")]
-        write_marked(spans / f"{name}.jsonl", "doccano", texts)
+        write_marked(spans / f"{name}.jsonl", "doccano", [Tagged(*each) for each in texts])
     start, config = tagger_start(tmp_path / "start"), FinetuneConfig(**{**QUICK, "epochs": 2})  # type: ignore[arg-type]
     made = {
         data.name: finetune("ner", data, start, tmp_path / f"run-{data.name}", config, cache=None)

@@ -14,6 +14,7 @@ import pytest
 from bertkit import FinetuneConfig, finetune
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
+from bertkit.inference.evaluate import evaluate_run
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.several_heads import finetune_heads
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
@@ -68,11 +69,15 @@ def _without(value: Any, names: set[str]) -> Any:
     return [_without(part, names) for part in value] if isinstance(value, list) else value
 
 
-def test_the_call_is_the_command(start: Path, file: Path, tmp_path: Path) -> None:
-    called, typed = tmp_path / "called" / "run", tmp_path / "typed" / "run"
-    finetune("csv", data=file, text="body", label="stars", model=start, out=called, **QUICK)
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_the_call_is_the_command(has_dev: bool, start: Path, file: Path, tmp_path: Path) -> None:
+    called, typed, dev = tmp_path / "called" / "run", tmp_path / "typed" / "run", tmp_path / "more.csv"
+    pd.DataFrame(labelled_texts(8, 2), columns=["body", "stars"]).to_csv(dev, index=False)
+    given = dev if has_dev else None
+    made = finetune("csv", data=file, dev=given, text="body", label="stars", model=start, out=called, **QUICK)
+    assert made.protocol["data"]["dev_file"] == (dev.name if has_dev else file.name)
     line = f"finetune csv --data {file} --text body --label stars --model {start} --out {typed} {OPTIONS} --device cpu"
-    assert main(line.split()) == 0
+    assert main([*line.split(), *(["--dev", str(dev)] if has_dev else [])]) == 0
     ours, theirs = _files(called), _files(typed)
     assert ours.keys() == theirs.keys()
     assert {"finetune.json", "metrics.json", "model.safetensors", "predictions-dev.jsonl"} <= ours.keys()
@@ -91,6 +96,23 @@ def test_rows_in_memory_train_as_the_file(start: Path, file: Path, frame: pd.Dat
     assert [frame["body"].iloc[row["row"]] for row in rows] == [row["text"] for row in rows]
     assert a.protocol["data"]["data_sha256"] == b.protocol["data"]["data_sha256"]
     assert (a.protocol["data"]["train_file"], b.protocol["data"]["train_file"]) == ("f.csv", "<data>")
+
+
+def test_rows_in_memory_are_evaluated_as_a_file(start: Path, file: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = finetune("csv", data=frame, out=run, model=start, text="body", label="stars", **QUICK)
+    again = evaluate_run("csv", frame, run)
+    assert (again.split, again.scores) == ("dev", pytest.approx(trained.scores))  # the rows that were held out
+    new = pd.DataFrame(labelled_texts(20, 9), columns=["body", "stars"])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    expected = evaluate_run("csv", tmp_path / "new.csv", run)
+    for data in (new, new.to_dict("records"), new.to_dict("list"), {"test": new}):
+        split = "test" if isinstance(data, dict) and "test" in data else "dev"
+        found = evaluate_run("csv", data, run, split)
+        assert (found.scores, found.num_rows) == (expected.scores, 20)
+        assert found.protocol["data_sha256"] == expected.protocol["data_sha256"]
+    assert len(list(run.glob("evaluation-data-????????.json"))) == 1
+    assert expected.protocol["file"] == "new.csv"
 
 
 def test_a_run_from_memory_goes_on_with_the_same_rows_alone(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from xml.etree.ElementTree import Element, ParseError, XMLPullParser, fromstring
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from bertkit.errors import DataError
 from bertkit.tasks.reading.documents.document import MAX_BYTES, Document, joined
@@ -28,7 +28,9 @@ _DAMAGED = (
     ValueError,
     OSError,
 )
-_CHUNK = 1 << 16
+_CHUNK = 1 << 13
+#: Elements within each other, and in a paragraph, beyond which a document is junk that would fill the memory.
+MAX_DEPTH, MAX_PARTS = 1000, 200_000
 
 
 def read_docx(data: bytes) -> Document:
@@ -67,7 +69,9 @@ def _levels(styles: bytes) -> dict[str, int]:
     """The levels of the styles of headings, by their ids; a style without one has that of what it is based on."""
     found: dict[str, int] = {}
     based: dict[str, str] = {}
-    for style in fromstring(styles).iter(f"{_W}style"):
+    for style in (element for event, element in _events(styles, f"{_W}style") if event == "end"):
+        if style.tag != f"{_W}style":
+            continue
         own, name = style.get(f"{_W}styleId", ""), _value(style.find(f"{_W}name")).lower()
         if name == "title":
             found[own] = 1
@@ -87,40 +91,59 @@ def _levels(styles: bytes) -> dict[str, int]:
     return found
 
 
-def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _events(data: bytes, kept: str) -> Iterator[tuple[str, Element]]:
+    """The beginnings and ends of elements. All that has ended is forgotten, but within an element called ``kept``."""
     parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
-    rows: list[list[str]] = []  # texts of the rows of tables that are open, from the outermost
-    hidden = 0  # elements that are open and are not shown
+    opened: list[Element] = []
+    inside = parts = 0
     for start in range(0, len(data), _CHUNK):
         parser.feed(data[start : start + _CHUNK])
         for event, element in parser.read_events():  # type: ignore[misc]
             assert isinstance(element, Element)
             if event == "start":
-                if element.tag == f"{_W}tr":
-                    rows.append([])
-                hidden += element.tag in _HIDDEN
-            elif element.tag in _HIDDEN:
-                hidden -= 1
-                element.clear()
-            elif hidden:
-                if element.tag == f"{_W}tr":
-                    rows.pop()
-            elif element.tag == f"{_W}p":
-                text, level = _text(element), _level(element, levels)
-                element.clear()  # also so that the paragraph around a text box does not have its text again
-                if rows:
-                    rows[-1].append(text.strip())
-                else:
-                    yield text, level
-            elif element.tag == f"{_W}tr":
-                row = " | ".join(filter(None, rows.pop()))
-                if rows:
-                    rows[-1].append(row)
-                else:
-                    yield row, 0
-            elif element.tag == f"{_W}tbl":
-                element.clear()
+                opened.append(element)
+                inside += element.tag == kept
+                parts = parts + 1 if inside else 0
+                if len(opened) > MAX_DEPTH or parts > MAX_PARTS:
+                    what = f"{MAX_DEPTH:,} elements within each other" if parts <= MAX_PARTS else f"{MAX_PARTS:,} parts"
+                    where = "" if parts <= MAX_PARTS else " in one paragraph"
+                    raise DataError(f"its XML has more than {what}{where}, which no text needs; save it again in Word")
+            yield str(event), element
+            if event == "end":
+                opened.pop()
+                inside -= element.tag == kept
+                if not inside and opened:
+                    opened[-1].remove(element)
     parser.close()
+
+
+def _blocks(data: bytes, levels: dict[str, int]) -> Iterator[tuple[str, int]]:
+    rows: list[list[str]] = []  # texts of the rows of tables that are open, from the outermost
+    hidden = 0  # elements that are open and are not shown
+    for event, element in _events(data, f"{_W}p"):
+        if event == "start":
+            if element.tag == f"{_W}tr":
+                rows.append([])
+            hidden += element.tag in _HIDDEN
+        elif element.tag in _HIDDEN:
+            hidden -= 1
+            element.clear()
+        elif hidden:
+            if element.tag == f"{_W}tr":
+                rows.pop()
+        elif element.tag == f"{_W}p":
+            text, level = _text(element), _level(element, levels)
+            element.clear()  # also so that the paragraph around a text box does not have its text again
+            if rows:
+                rows[-1].append(text.strip())
+            else:
+                yield text, level
+        elif element.tag == f"{_W}tr":
+            row = " | ".join(filter(None, rows.pop()))
+            if rows:
+                rows[-1].append(row)
+            else:
+                yield row, 0
 
 
 def _level(paragraph: Element, levels: dict[str, int]) -> int:

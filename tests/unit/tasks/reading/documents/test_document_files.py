@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,25 @@ def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_limit_is_far_above_documents() -> None:
     assert document.MAX_BYTES == 100 << 20
+
+
+@pytest.mark.slow
+def test_junk_in_a_word_document_stays_small() -> None:
+    """Deep and long junk is refused, and junk between paragraphs forgotten, before it fills the memory."""
+    text = "<w:p><w:r><w:t>good</w:t></w:r></w:p>"
+    count = 250_000
+    for body, said in (
+        ("<w:x>" * count + "</w:x>" * count, "more than 1,000 elements within each other"),
+        (f"<w:p>{'<w:x/>' * count}</w:p>", "more than 200,000 parts in one paragraph"),
+        ("<w:x/>" * count + text, None),
+    ):
+        data = docx_bytes(body)
+        tracemalloc.start()
+        if said is None:
+            assert read_docx(data).text == "good"
+        else:
+            with pytest.raises(DataError, match=said):
+                read_docx(data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < (40 if "parts" in (said or "") else 12) << 20, (said, peak)

@@ -1,0 +1,73 @@
+"""Title rows above the header of a table, in workbooks and in what Excel saves of them as CSV.
+
+The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an empty
+one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells, as most rows below it
+have. A row that has the columns that were asked for is the header in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from bertkit.errors import counted
+
+#: Rows with cells among which the header is.
+HEAD_ROWS = 20
+_NUMBER = re.compile(r"[+-]?[\d.,]*\d[\d.,]*%?")
+
+
+def find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> int:
+    """Which of the first rows with cells is the header; ``named``: columns that were asked for."""
+    names = [{_plain(value).casefold() for value in values} for _, values in rows]
+    wanted = {name.casefold() for name in named if name}
+    if wanted and any(wanted & found for found in names):
+        return max(range(len(rows)), key=lambda place: (len(wanted & names[place]), -place))
+    filled = [[value for value in values if value is not None and _plain(value)] for _, values in rows]
+    place = 0
+    while True:
+        gaps = [n for n in range(place, len(rows) - 1) if rows[n][0] + 1 < rows[n + 1][0]]  # rows above an empty one
+        after = place + 1 if len(filled[place]) == 1 else gaps[0] + 1 if gaps else len(rows)
+        above = max(map(len, filled[place:after]))
+        below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
+        if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
+            return place
+        wide = sum(len(cells) > above for cells in filled[below + 1 :])
+        if not wide or 2 * wide < len(filled) - below - 1:  # rows of the header at `place`, one of which has a remark
+            return place
+        place = below
+
+
+def note_on(header: int, rows: Sequence[int], unit: str = "row") -> list[str]:
+    """What is said of titles above a header, if there are some: ``rows`` are the numbers of the first rows."""
+    titles = sum(row < header for row in rows)
+    return [f"the header is {unit} {header}; {counted(titles, 'row')} above it taken for a title"] if titles else []
+
+
+def below_titles(
+    first: tuple[int, list[str]], more: Iterable[tuple[int, list[str]]], named: Sequence[str]
+) -> tuple[tuple[int, list[str]], list[str]]:
+    """The header of delimited text, and what is said of titles above it.
+
+    ``first`` is its first record and may be a title if a field of it is empty, as where Excel has saved a sheet.
+    """
+    if all(field.strip() for field in first[1]):
+        return first, []
+    rows = [(line, fields) for line, fields in (first, *islice(more, 2 * HEAD_ROWS)) if any(map(str.strip, fields))]
+    if not rows:
+        return first, []
+    cells = [(line, [_cell(field) for field in fields]) for line, fields in rows[:HEAD_ROWS]]
+    header = rows[find_header(cells, named)]
+    return header, note_on(header[0], [line for line, _ in rows], "line")
+
+
+def _cell(field: str) -> str | float | None:
+    """A field as a cell of a workbook has it: a number, text or nothing."""
+    plain = field.strip()
+    return 0.0 if _NUMBER.fullmatch(plain) else plain or None
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else str(value).strip()
