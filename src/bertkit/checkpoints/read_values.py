@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,19 @@ def read_values(match: Match, tensors: Mapping[str, TensorInfo], kind: str = "F3
         by_name |= zip(row.theirs, np.split(whole, len(row.theirs)), strict=True)
     _check_ties(match, tensors, by_name, kind)
     return {row.ours: whole for row, whole in zip(rows, wholes, strict=True)}
+
+
+def drop_pages(values: Values) -> None:
+    """Give back the memory of values that are mapped; they are read from the file again if they are used."""
+    pages: Any = values.base
+    while isinstance(pages, np.ndarray | memoryview):
+        pages = pages.base if isinstance(pages, np.ndarray) else pages.obj
+    if not isinstance(pages, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = values.ctypes.data - np.frombuffer(pages, np.uint8, 1).ctypes.data
+    first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + values.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > first:
+        pages.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def as_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, Layout
@@ -33,7 +34,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_tokens
 from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions, kernel_of
 from bertkit.ragged import Floats
-from bertkit.weights.encoder_weights import Arrays, EncoderWeights
+from bertkit.weights.encoder_weights import EncoderWeights
 from bertkit.weights.parts import ACTIVATIONS, WeightType
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
@@ -176,7 +177,7 @@ def fuse(model: ModelT, library: NativeLibrary, kept_as: WeightType, num_threads
     return module_view(model, replacement)
 
 
-def arrays_of(module: nn.Module, prefix: str) -> Arrays:
+def arrays_of(module: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
     """The present weights of a module by name, not copied."""
     return {prefix + name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
 

@@ -35,7 +35,7 @@ class ModelWeights:
         """From arrays by the names of a model's tensors."""
         base = "" if model_class == "BertModel" else "bert."
         own = {name.removeprefix(base): array for name, array in arrays.items() if name.startswith(base)}
-        encoder = EncoderWeights(config, own, config.layer_order)
+        encoder = EncoderWeights(config, own, config.layer_order, read_once=True)
         return cls(model_class, config, encoder, head_of(model_class, config, arrays), facts)
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.checkpoints.read_values import as_bfloat16
+from bertkit.checkpoints.read_values import as_bfloat16, drop_pages
 from bertkit.config.bert_config import BertConfig
 from bertkit.ragged import Floats, Ids
 from bertkit.weights.parts import (
@@ -40,11 +40,13 @@ class EncoderWeights:
     """An encoder: its config, and its arrays by the names of :class:`bertkit.model.models.BertModel`.
 
     order: the stored layer at each depth. A matrix or a table is in 8 bits where its weight is int8.
+    read_once: nobody else has the arrays of the layers.
     """
 
     config: BertConfig
-    arrays: Arrays
+    arrays: dict[str, NDArray[Any]]
     order: tuple[int, ...]
+    read_once: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +69,10 @@ class EncoderWeights:
         )
 
     def layers(self, kept_as: WeightType) -> Iterator[Layer]:
-        """The stored layers, one by one, with matrices in a type; those in 8 bits stay so."""
+        """The stored layers, one by one, with matrices in a type; those in 8 bits stay so.
+
+        Of a checkpoint (:attr:`read_once`) each layer's arrays are let go when the next one is asked for.
+        """
         factor_3D = np.ones(3 * self.config.hidden_size, np.float32)
         factor_3D[: self.config.hidden_size] = math.log2(math.e) * self._scale
         for number in range(max(self.order) + 1):
@@ -83,6 +88,8 @@ class EncoderWeights:
                 norms=self._norms(name),
                 **self._scores(number),
             )
+            for own in [each for each in self.arrays if self.read_once and each.startswith(name)]:
+                drop_pages(self.arrays.pop(own))
 
     @property
     def _scale(self) -> float:

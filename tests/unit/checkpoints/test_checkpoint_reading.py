@@ -17,7 +17,7 @@ from bertkit.checkpoints.apply import DTYPES, to_ours
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import BERT
-from bertkit.checkpoints.read_values import as_bfloat16
+from bertkit.checkpoints.read_values import as_bfloat16, drop_pages, read_values
 from bertkit.checkpoints.safetensors_format import first_not_finite
 from bertkit.system import untrusted_files
 
@@ -192,3 +192,20 @@ def test_a_masked_lm_with_a_copy_in_half_precision(tmp_path: Path) -> None:
     model = BertForMaskedLM(CONFIG.replace(vocab_size=30)).half()
     model.save_pretrained(tmp_path)
     assert BertForMaskedLM.from_pretrained(tmp_path, dtype="float16").dtype == torch.float16
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what is in memory")
+def test_pages_are_given_back_and_read_again(folder: Path) -> None:
+    def mapped() -> int:
+        return int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0])  # kB
+
+    weights = find_weights(folder)
+    values = read_values(match(weights.tensors, CONFIG, BERT.classes["BertModel"], BERT), weights.tensors)
+    words = values["embeddings.word_embeddings.weight"]
+    before = words.copy()
+    there = mapped()
+    drop_pages(words)
+    assert there - mapped() > 4000  # of 5,000
+    np.testing.assert_array_equal(words, before)
+    drop_pages(before)  # which is not mapped
+    drop_pages(before[1:, 1:])

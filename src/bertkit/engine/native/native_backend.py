@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -70,9 +71,11 @@ class NativeBackend:
         layers = () if self._head is None else self._head.layers
         added = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
         self._embeddings = PackedEmbeddings(weights.encoder, library)
-        self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
         #: Until the first rows came, the same in float32, by which faster arithmetic is judged.
-        self._exact = PackedEncoder(weights.encoder, library, "float32") if precision in ("fp16", "bf16") else None
+        self._exact: PackedEncoder | None = None
+        if precision in ("fp16", "bf16"):
+            self._exact = PackedEncoder(replace(weights.encoder, read_once=False), library, "float32")
+        self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
         self._refused: str | None = None
         if weights.facts is not None and (slow := slow_here(weights.facts, library)):
             say(slow)
