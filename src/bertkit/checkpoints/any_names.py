@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertkit.checkpoints import names, seq2seq_names
+from bertkit.checkpoints import names
 from bertkit.checkpoints.rules import ClassSpec, NameTable
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
@@ -10,7 +10,11 @@ from bertkit.config.bert_config import BertConfig
 
 def any_table(config: AnyConfig) -> NameTable:
     """The table of the config's family."""
-    return names.TABLES[config.model_type] if isinstance(config, BertConfig) else seq2seq_names.table_of(config)
+    if isinstance(config, BertConfig):
+        return names.TABLES[config.model_type]
+    from bertkit.checkpoints import seq2seq_names  # most models are encoders, and each process waits for imports
+
+    return seq2seq_names.table_of(config)
 
 
 def any_specs(config: AnyConfig) -> list[ClassSpec]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.cross_encoder import saved_activation
@@ -19,10 +19,12 @@ from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.sentence_folder import saved_pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
-from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError
 
-ConfigT = TypeVar("ConfigT", BertConfig, EncoderDecoderConfig)
+if TYPE_CHECKING:
+    from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
+
+ConfigT = TypeVar("ConfigT", BertConfig, "EncoderDecoderConfig")
 #: What a sequence classifier may read.
 Pooling = Literal["cls", "mean", "max"]
 #: What asks for a head of labels.
@@ -78,8 +80,8 @@ def requested(config: ConfigT, options: Options) -> ConfigT:
     Its labels keep their names if only their number is given. InputError for a config of another family.
     """
     given = options.get("config")
-    if given is not None and (type(given), given.model_type) != (type(config), config.model_type):
-        kind = given.model_type if isinstance(given, BertConfig | EncoderDecoderConfig) else type(given).__name__
+    if given is not None and (type(given), getattr(given, "model_type", None)) != (type(config), config.model_type):
+        kind = getattr(given, "model_type", type(given).__name__)
         raise InputError(f"config= is of the {kind} family, and the checkpoint is a {config.model_type}")
     config = config if given is None else given
     fields = {*(name for name, _ in config), *LABELS} - {"pooling"}

@@ -15,9 +15,8 @@ from typing import Any
 from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_head
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.any_config import AnyConfig
 from bertkit.config.config_file import checkpoint_folder
-from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig
 from bertkit.errors import CheckpointError, shorten
 from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
 from bertkit.system.untrusted_files import Json, is_there, read_object
@@ -261,12 +260,12 @@ def find_vocabulary(folder: Path) -> VocabularyFile | None:
     return None
 
 
-def check_vocabulary(folder: Path, config: BertConfig | EncoderDecoderConfig) -> None:
+def check_vocabulary(folder: Path, config: AnyConfig) -> None:
     """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table.
 
     A BART may lack the row of the last token, the mask: those that were trained to write summaries do.
     """
-    file, most = folder / "tokenizer.json", config.vocab_size + isinstance(config, BartConfig)
+    file, most = folder / "tokenizer.json", config.vocab_size + (config.model_type in ("bart", "mbart"))
     if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= most:
         return
     found = find_vocabulary(folder)

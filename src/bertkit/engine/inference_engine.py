@@ -17,6 +17,7 @@ from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import AnyConfig, counterpart
 from bertkit.config.config_file import config_path
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
+from bertkit.engine.export_folder import is_export
 from bertkit.engine.native.native_backend import NativeBackend, why_not_native
 from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit
@@ -88,14 +89,13 @@ class InferenceEngine:
         threads: int | None = None,
     ) -> InferenceEngine:
         """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors."""
-        from bertkit.engine.export_folder import is_export
-        from bertkit.engine.onnx_backend import OnnxBackend
-
         if (found := static_folder(path)) is not None:
             from bertkit.engine.static.static_backend import StaticBackend  # few need it
 
             return cls(StaticBackend.load(found, model_class, device, dtype, precision, threads))
         if is_export(path):
+            from bertkit.engine.onnx_backend import OnnxBackend
+
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
         path, chosen = path.absolute(), counterpart(model_class, config_path(path))
         reason = why_not_native(path, chosen) if is_cpu(device) else f"it computes on the CPU, not on {device}"
