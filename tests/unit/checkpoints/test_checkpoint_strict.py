@@ -405,7 +405,7 @@ def test_keywords_of_other_software(bare: Path) -> None:
         with pytest.raises(InputError, match="torch_dtype is another name for dtype; give one"):
             load(bare, torch_dtype=torch.float16, dtype=torch.float16)
         for keywords, said in (
-            ({"cache_dir": "x"}, "has no 'cache_dir'; write HF_HUB_CACHE=FOLDER in the environment"),
+            ({"force_download": True}, "has no .force_download.; write hf cache delete once, and load it again"),
             ({"quantization_config": {"bits": 8}}, "write bertkit quantize"),
             ({"device_map": "cpu", "device": "cpu"}, "device_map is another name for device"),
             ({"device_map": {"": "cpu", "pooler": "cuda:0"}}, "names 2 devices"),

@@ -12,7 +12,8 @@ an example: :func:`places_from` finds all positions, once per epoch, and :func:`
 Deviations from the original code:
 
 * A pair that is too long loses the front of A and the end of B, never the inner ends (the original: front or end at
-  random). So a true pair is always contiguous, and where a segment was cut says nothing about the label.
+  random). So a true pair is always contiguous, and where a segment was cut says nothing about the label; A and B of a
+  swapped pair are the first and the second segment of the example.
 * A random B is never from the document of A (the original tries ten times, then gives up).
 * A document of more than ``LANE`` sentences is processed in parts, and no example spans two of them.
 """
@@ -20,7 +21,7 @@ Deviations from the original code:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -284,14 +285,10 @@ def _sentence_order(sentences: Sentences, rules: Rules, chunks: _Chunks) -> Exam
     inside = start + 1 + below(rules.key("inside"), chunks.start, np.maximum(end - start - 1, 1))
     middle = np.where(middle == end, inside, middle)
     swapped = uniform(rules.key("swap"), chunks.start) < 0.5
-    pairs = _cut_pairs(start, middle, middle, end, rules.room, swapped)
-    return replace(
-        pairs,
-        first_start=np.where(swapped, pairs.second_start, pairs.first_start),
-        first_length=np.where(swapped, pairs.second_length, pairs.first_length),
-        second_start=np.where(swapped, pairs.first_start, pairs.second_start),
-        second_length=np.where(swapped, pairs.first_length, pairs.second_length),
-    )
+    # Swapped before they are cut: cuts at other ends of a swapped pair would tell its label.
+    first_start, first_end = np.where(swapped, middle, start), np.where(swapped, end, middle)
+    second_start, second_end = np.where(swapped, start, middle), np.where(swapped, middle, end)
+    return _cut_pairs(first_start, first_end, second_start, second_end, rules.room, swapped)
 
 
 def _cut_pairs(

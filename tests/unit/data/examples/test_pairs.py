@@ -109,9 +109,9 @@ class Reference:
                         continue
                     middle = start + 1 + self.number("inside", place, end - start - 1)
                 i = j
-                a, b = self.cut((start, middle), (middle, end), room)
                 swapped = objective == "mlm+sop" and self.chance("swap", place) < 0.5
-                out.append((start, *((b, a) if swapped else (a, b)), int(swapped)))
+                a, b = (start, middle), (middle, end)
+                out.append((start, *(self.cut(b, a, room) if swapped else self.cut(a, b, room)), int(swapped)))
         return out
 
     @staticmethod
@@ -264,12 +264,23 @@ def test_full_sentences_lose_no_token(documents: list[list[int]], max_seq_length
     assert index.lengths.max() <= max_seq_length
 
 
-def test_swapped_segments_are_neighbours() -> None:
-    tokens = random_tokens(4, 100)
-    index = make(tokens, objective="mlm+sop", max_seq_length=48)
+def test_where_a_swapped_pair_is_cut_says_nothing_about_it() -> None:
+    """Only outer ends of the example are cut, those of a swapped one as often as the others."""
+    random = np.random.default_rng(4)
+    tokens = ToyTokens.of([[int(n) for n in random.integers(3, 12, 60)] for _ in range(200)])
+    index = make(tokens, objective="mlm+sop", max_seq_length=48, short_seq_prob=0.0)
+    ends = {*tokens.sentence_boundaries.tolist()}
+    shares: dict[int, list[bool]] = {0: [], 1: []}
     for a, b, label in spans(index):
-        assert (b[1] == a[0]) if label else (a[1] == b[0])
         assert tokens.document_at(a[0]) == tokens.document_at(b[0])
+        assert (b[1] <= a[0]) if label else (a[1] == b[0])
+        if not ends & {*range(min(a[0], b[0]) + 1, max(a[1], b[1]))}:
+            continue  # one sentence, split inside
+        assert {a[1], b[0]} <= ends
+        shares[label].append(a[0] in ends)
+    in_order, swapped = (float(np.mean(shares[label])) for label in (0, 1))
+    assert 0.05 < in_order < 0.95, "the control: some segments are cut in front, not all"
+    assert abs(in_order - swapped) < 4 * (0.5 / min(map(len, shares.values()))) ** 0.5
 
 
 def test_epochs_and_seeds_differ_and_repeat() -> None:
