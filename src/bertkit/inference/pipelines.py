@@ -14,7 +14,6 @@ from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.families import ENCODER_DECODERS
-from bertkit.config.generation_settings import GenerationSettings
 from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.static.static_backend import load_static_tokenizer
@@ -255,6 +254,7 @@ def _open_text_to_text(
     dtype: Any,
     options: Mapping[str, Any],
 ) -> TextToTextPipeline:
+    from bertkit.config.generation_settings import GenerationSettings
     from bertkit.inference.text_to_text import TextToTextPipeline
 
     known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
