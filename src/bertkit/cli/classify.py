@@ -65,6 +65,7 @@ def classify(
     if all_labels and top_k is not None:
         raise ConfigError("--all shows every label, --top-k only some; give one of them")
     to_rows = results.check()
+    rows = (read_pair_rows if pairs else read_rows)(text, reading)
     if zero_shot.labels is None:
         given = [f"--{field.name.replace('_', '-')}" for field in fields(ZeroShot) if getattr(zero_shot, field.name)]
         if given:
@@ -77,7 +78,6 @@ def classify(
                 f"{'--pairs' if pairs else '--function'}"
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
-    rows = (read_pair_rows if pairs else read_rows)(text, reading)
 
     def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
         return run(_with_words(row.asked for row in given))

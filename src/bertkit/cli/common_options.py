@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -274,11 +275,22 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns) -> Placed[Fil
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
     if _are_arguments(texts):
         _refuse_columns(source.columns, "texts given as arguments have no columns")
+        refuse_file_name(texts, "--file {0}")
         if (name := next((text for text in texts if os.path.isfile(text)), None)) is not None:
             say(f"{name!r} is read as a text, although there is a file of that name; --file {name} reads its texts")
         return Placed(((0, FileRow(text, None, {}, 0)) for text in texts), str)
     taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places)
     return Placed(((row.line, row) for row in rows), lambda line: _place(source, line), taken)
+
+
+def refuse_file_name(texts: Sequence[str], instead: str) -> None:
+    """ConfigError if the only text is the name of a file: ``instead`` reads its texts, with the name for ``{0}``."""
+    if len(texts) == 1 and os.path.isfile(texts[0]):
+        name = shlex.quote(texts[0])
+        raise ConfigError(
+            f"{texts[0]!r} is the name of a file; to read the texts in it, write {instead.format(name)}; to read the "
+            f"name itself as a text, give it on standard input: echo {name} | bertkit ... -"
+        )
 
 
 def rows_of(file: Path, given: TextColumns, places: Columns | None = None) -> tuple[Samples, Iterable[FileRow]]:
