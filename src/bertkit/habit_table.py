@@ -18,9 +18,10 @@ Meaning = Literal["same", "nothing", "otherwise"]
 
 #: One row a line, sorted by entry and name. Worlds: tf transformers, st sentence-transformers, setfit, sk scikit-learn,
 #: keras, other (several tools). Entries: ``import`` (from bertkit), ``command`` (an option of any command, said where
-#: the command has ours; `` or `` parts several), ``bertkit COMMAND`` (an option of that command), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
-#: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
-#: parameter of those for scikit-learn), a class or function (a keyword of it); with a dot at the end: an attribute.
+#: the command has ours; several are parted by `` or ``), ``bertkit COMMAND`` (an option of that command), ``settings``
+#: (a field of any settings class), ``pipeline`` (a keyword of it or of its calls), ``from_pretrained``, ``tokenizer``,
+#: ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a parameter of those for scikit-learn),
+#: a class or function (a keyword of it); with a dot at the end: an attribute.
 TABLE = Path(__file__).with_suffix(".txt")
 
 

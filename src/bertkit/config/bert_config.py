@@ -39,7 +39,8 @@ NOTES, ACTIVATION, OLD_ACTIVATION = "sentence_transformers", "activation_fn", "s
 class BertConfig(ConfigFile, FamilyFields):
     """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
-    The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
+    The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts all
+    keys of a ``config.json``, as :meth:`from_dict`;
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
     :func:`bertkit.config.labels.merged_labels`.
 
@@ -104,6 +105,11 @@ class BertConfig(ConfigFile, FamilyFields):
     architectures: list[str] | None = Field(
         None, description="classes the file was saved from, by their names in this package"
     )
+
+    def __init__(self, /, **values: Any) -> None:
+        of_files = values.keys() - type(self).model_fields.keys() - {"num_labels", "label2id"}
+        of_files |= {name for name in values.get("architectures") or () if not str(name).startswith("Bert")}
+        super().__init__(**(self._read(values) if of_files else values))
 
     @model_validator(mode="before")
     @classmethod
@@ -319,6 +325,11 @@ class BertConfig(ConfigFile, FamilyFields):
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting that is not supported.
         """
+        return cls(**cls._read(values))
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Json]) -> dict[str, Any]:
+        """The content of a ``config.json`` as fields."""
         values = dict(values)
         if (kind := str(values.get("model_type"))).startswith(OWN_MODEL_TYPE):
             values["model_type"] = kind.removeprefix(OWN_MODEL_TYPE)
@@ -342,7 +353,7 @@ class BertConfig(ConfigFile, FamilyFields):
             read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
         if isinstance(names := read.get("architectures"), list):
             read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
-        return cls(**read, **({} if activation is None else {"activation_fn": activation}))
+        return {**read, **({} if activation is None else {"activation_fn": activation})}
 
 
 #: Fields that only some families have.

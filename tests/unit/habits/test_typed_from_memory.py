@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import torch
 import transformers
 
 import bertkit
 from bertkit import BertConfig, BertForSequenceClassification
+from bertkit.errors import ConfigError
 from bertkit.optim import parameter_groups
 
 SHAPE = {
@@ -39,3 +42,50 @@ def test_both_ways_to_leave_norms_without_decay_that_the_page_names() -> None:
     names = [name for name, _ in model.named_parameters()]
     assert {name for name in names if any(part in name for part in ("bias", "norm", "Norm"))} == kept
     assert {name for name in names if any(part in name for part in ("bias", "LayerNorm.weight"))} != kept  # a control
+
+
+def test_labels_and_the_loss_of_a_config_can_be_set(tmp_path: Path) -> None:
+    model = BertForSequenceClassification(BertConfig(**SHAPE, num_labels=3))
+    model.config.id2label = {0: "a", 1: "b", 2: "c"}
+    model.config.label2id = {"a": 0, "b": 1, "c": 2}
+    assert model.bert.config.id2label == {0: "a", 1: "b", 2: "c"}
+    model.config.label2id = {"x": 0, "y": 1, "z": 2}
+    model.config.problem_type = "multi_label_classification"
+    model.config.pad_token_id = model.config.num_labels - 3  # which it is
+    model.config.use_cache = False
+    model.save_pretrained(tmp_path)
+    again = BertForSequenceClassification.from_pretrained(tmp_path).config
+    assert again.label2id == {"x": 0, "y": 1, "z": 2}
+    assert again.problem_type == "multi_label_classification"
+    assert model(torch.tensor([[2, 3]]), labels=torch.tensor([[1.0, 0, 1]])).loss < 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("id2label", {0: "a", 1: "b"}, r"and this has 3; write config = config\.replace\(num_labels=2\)"),
+        ("id2label", {0: "a", 2: "b", 3: "c"}, "must number its labels"),
+        ("id2label", ["a", "b", "c"], "must be an object"),
+        ("label2id", {"a": 0, "b": 0, "c": 1}, "two labels have the same number"),
+        ("num_labels", 5, r"write config = config\.replace\(num_labels=5\) .* or from_pretrained\(NAME, num_labels=5"),
+        ("problem_type", "multi_label", "problem_type = 'multi_label'"),
+        ("hidden_size", 32, r"config\.replace\(hidden_size=32\)"),
+        ("my_thing", 1, "BertConfig has no field 'my_thing'"),
+        ("num_layers", 1, r"no field 'num_layers'; write config\.num_hidden_layers"),
+    ],
+)
+def test_what_cannot_be_set_on_a_config_says_the_line(name: str, value: object, told: str) -> None:
+    config = BertConfig(**SHAPE, num_labels=3)
+    before = config.to_dict()
+    with pytest.raises(ConfigError, match=told):
+        setattr(config, name, value)
+    assert config.to_dict() == before
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "electra", "modernbert", "deberta-v2"])
+def test_a_config_is_made_of_its_file(family: str) -> None:
+    config = BertConfig(model_type=family, num_labels=3, architectures=["BertForSequenceClassification"])
+    assert BertConfig(**config.to_dict()) == config
+    assert BertConfig(**config.to_dict(), transformers_version="5", use_cache=True) == config
+    with pytest.raises(ConfigError, match=r"'hiden_size' \(did you mean 'hidden_size'"):
+        BertConfig(**config.to_dict(), hiden_size=3)
