@@ -107,9 +107,10 @@ class BertConfig(ConfigFile, FamilyFields):
     )
 
     def __init__(self, /, **values: Any) -> None:
-        of_files = values.keys() - type(self).model_fields.keys() - {"num_labels", "label2id"}
-        of_files |= {name for name in values.get("architectures") or () if not str(name).startswith("Bert")}
-        super().__init__(**(self._read(values) if of_files else values))
+        foreign = values.keys() - type(self).model_fields.keys() - {"num_labels", "label2id"}
+        named = values.get("architectures")
+        theirs = isinstance(named, list) and any(not str(name).startswith("Bert") for name in named)
+        super().__init__(**(self._read(values) if foreign or theirs else values))
 
     @model_validator(mode="before")
     @classmethod

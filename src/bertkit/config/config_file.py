@@ -96,7 +96,8 @@ class ConfigFile(FileSettings):
         """Frozen, except for what a call returns, names of labels, the loss, and keys that change nothing.
 
         Labels keep their number, and ``problem_type`` is checked. ConfigError for another field, unless it has the
-        value already, and for a key that says elsewhere what a model returns or how it trains, unless it says the usual.
+        value already, and for a key that says elsewhere what a model returns or how it trains, unless it says the
+        usual.
         """
         usual, instead = _SAID_ELSEWHERE.get(name, (value, ""))
         if value != usual:
@@ -122,8 +123,8 @@ class ConfigFile(FileSettings):
 
     def _not_set(self, name: str, change: str, more: str = "") -> ConfigError:
         return ConfigError(
-            f"config.{name} cannot be set, because a model is made by it{more}; write config = config.replace({change}) "
-            f"and make the model of that, or from_pretrained(NAME, {change})"
+            f"config.{name} cannot be set, because a model is made by it{more}; write config = "
+            f"config.replace({change}) and make the model of that, or from_pretrained(NAME, {change})"
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import transformers
 
 import bertkit
-from bertkit import BertConfig, BertForSequenceClassification
-from bertkit.errors import ConfigError
+from bertkit import BertConfig, BertForSequenceClassification, SchedulerType, TrainingArguments
+from bertkit.errors import ConfigError, InputError
+from bertkit.habits.few_shot_data import get_templated_dataset
+from bertkit.habits.followed import called_with_trial
 from bertkit.optim import parameter_groups
+from pipeline_helpers import save_tiny
 
 SHAPE = {
     "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
@@ -89,3 +96,117 @@ def test_a_config_is_made_of_its_file(family: str) -> None:
     assert BertConfig(**config.to_dict(), transformers_version="5", use_cache=True) == config
     with pytest.raises(ConfigError, match=r"'hiden_size' \(did you mean 'hidden_size'"):
         BertConfig(**config.to_dict(), hiden_size=3)
+
+
+HOMES = """
+from bertkit.trainer_utils import EvalPrediction, IntervalStrategy, SchedulerType, get_last_checkpoint, set_seed
+from bertkit.trainer_callback import TrainerCallback
+from bertkit.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from bertkit.utils import ModelOutput
+from bertkit.optimization import get_linear_schedule_with_warmup
+from bertkit.integrations import TensorBoardCallback
+from bertkit.models.bert import BertModel, BertTokenizerFast
+from bertkit.models.bert.modeling_bert import BertForMaskedLM
+from bertkit.models.roberta.tokenization_roberta import RobertaTokenizer
+from bertkit.models import Pooling, Transformer
+from bertkit.pipelines import TextClassificationPipeline, pipeline
+from bertkit.pipelines.pt_utils import KeyDataset
+from bertkit.tokenization_utils_base import BatchEncoding
+from bertkit.data import DataCollatorWithPadding
+from bertkit.data.data_collator import DataCollatorForTokenClassification
+from bertkit.util import cos_sim
+from bertkit.losses import MultipleNegativesRankingLoss
+from bertkit.evaluation import TripletEvaluator
+from bertkit.readers import InputExample
+from bertkit.sentence_transformers.base.modules import Dense
+from bertkit.sentence_transformers.training_args import MultiDatasetBatchSamplers
+from bertkit.sentence_transformers import __version__
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", HOMES)
+def test_modules_of_other_libraries_have_their_names(line: str) -> None:
+    names = line.partition(" import ")[2].split(", ")
+    found: dict[str, object] = {}
+    exec(line, found)
+    assert all(getattr(found[name], "__name__", name) in (name, "ModelOutput", "BertTokenizer") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("import bertkit.activations", r"No module named 'bertkit.activations'; write torch\.nn\.GELU"),
+        ("import bertkit.nothing_like_it", "'bertkit.nothing_like_it'; write from bertkit import NAME"),
+        (
+            "from bertkit.sentence_transformers.SentenceTransformer import SentenceTransformer",
+            "write from bertkit.sent",
+        ),
+        ("from bertkit.setfit.exporters.onnx import export_onnx", "bertkit export FOLDER"),
+        ("from bertkit.setfit.nothing import a", "No module named 'bertkit.setfit.nothing'; write"),
+        ("from bertkit.models.bert.modeling_bert import BertPreTrainedModel", "write from bertkit import BertModel"),
+        ("from bertkit.sentence_transformers.readers import TripletReader", r"InputExample\(texts="),
+        ("from bertkit.tasks.nothing import a", "No module named 'bertkit.tasks.nothing'$"),  # one of our own rooms
+        ("from bertkit import BertPreTrainedModel", "write from bertkit import BertModel"),
+    ],
+)
+def test_modules_that_bertkit_does_not_have_say_what_to_write(line: str, told: str) -> None:
+    with pytest.raises(ImportError, match=told):
+        exec(line, {})
+
+
+def test_import_is_still_quick() -> None:
+    slow = "('torch', 'bertkit.system', 'bertkit.habit_table')"
+    script = f"import sys, bertkit; print([name for name in {slow} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_choices_are_padded_as_in_transformers(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "m")
+    ours, theirs = bertkit.AutoTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    rows = [
+        {
+            **{name: list(values) for name, values in ours(["a film", "bad"], ["good", "the film is"]).items()},
+            "label": 1,
+        },
+        {**{name: list(values) for name, values in ours(["the"], ["bad"]).items()}, "label": 0},
+    ]
+    rows[1] = {name: values * 2 if isinstance(values, list) else values for name, values in rows[1].items()}
+    found = bertkit.DataCollatorForMultipleChoice(ours, pad_to_multiple_of=4)(rows)
+    expected = transformers.DataCollatorForMultipleChoice(theirs, pad_to_multiple_of=4)([dict(row) for row in rows])
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert torch.equal(found[name], values), name
+    with pytest.raises(InputError, match="row 1 of the batch has 1 choices and row 0 has 2"):
+        bertkit.DataCollatorForMultipleChoice(ours)([rows[0], {"input_ids": [[2, 3]], "label": 0}])
+
+
+@pytest.mark.parametrize("own", [{}, {"lr_end": 1e-5, "power": 2.0}])
+def test_the_polynomial_schedule_of_a_trainer(own: dict[str, float]) -> None:
+    args = TrainingArguments("o", lr_scheduler_type=SchedulerType.POLYNOMIAL, lr_scheduler_kwargs=own, warmup_steps=3)
+    factor = args.schedule(10)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
+    theirs = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, 3, 10, **own)
+    for step in range(12):
+        assert factor(step) == pytest.approx(theirs.lr_lambdas[0](step))
+    assert args.n_gpu == int(torch.cuda.is_available())
+    assert json.loads(args.to_json_string())["warmup_steps"] == 3
+
+
+def test_model_init_with_an_argument_gets_none() -> None:
+    def model_init(trial: object) -> BertForSequenceClassification:
+        assert trial is None
+        return BertForSequenceClassification(BertConfig(**SHAPE))
+
+    trainer = bertkit.Trainer(model_init=model_init, args=TrainingArguments("o", use_cpu=True))
+    assert isinstance(trainer.model, BertForSequenceClassification)
+    assert trainer.callback_handler.callbacks == []
+    assert called_with_trial(lambda trial="x": trial) == "x"  # a control
+
+
+@pytest.mark.parametrize("form", [list, pd.DataFrame])
+def test_templated_rows_have_the_form_of_the_data_set(form: type) -> None:
+    given = form([{"text": "a", "label": 1}])
+    found = get_templated_dataset(given, candidate_labels=["x", "y"], sample_size=3)
+    assert type(found) is form
+    assert len(found) == 7
+    assert len(get_templated_dataset(candidate_labels=["x", "y"])) == 4
