@@ -51,7 +51,8 @@ _NAMES = {
     """,
     "bertkit.habits.data_collators": """
         DataCollatorForLanguageModeling DataCollatorForMultipleChoice DataCollatorForSeq2Seq
-        DataCollatorForTokenClassification DataCollatorForWholeWordMask DataCollatorWithPadding DefaultDataCollator default_data_collator
+        DataCollatorForTokenClassification DataCollatorForWholeWordMask DataCollatorWithPadding
+        DefaultDataCollator default_data_collator
     """,
     "bertkit.habits.generation_config": "GenerationConfig",
     "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",

@@ -120,7 +120,7 @@ def explain(error: CycloptsError, options: Collection[str], command: str = "") -
     if callable(findings):  # of a settings class: its own words
         return "; ".join(str(finding.get("ctx", {}).get("error", finding["msg"])) for finding in findings()) + "."
     if isinstance(error, UnusedCliTokensError):
-        first = next(iter(error.unused_tokens), "")
+        first = next(iter(error.unused_tokens or ()), "")
         return f'{first!r} is one text too many; several values of an option are one: --labels "a, b".'
     if not isinstance(error, UnknownOptionError):
         return str(error)

@@ -320,6 +320,11 @@ class BertConfig(ConfigFile, FamilyFields):
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
 
     @classmethod
+    def for_model(cls, model_type: str, **values: Any) -> BertConfig:
+        """The config of a family, with these keys of its file."""
+        return cls.from_dict({"model_type": model_type, **values})
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> BertConfig:
         """Read the content of a published ``config.json``; every key must be known.
 

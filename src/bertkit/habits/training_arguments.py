@@ -57,7 +57,8 @@ class Arguments:
         known = {each.name: each for each in fields(self)}
         ignored = without_meaning(self.entry)
         for name in given:
-            if name not in known and name not in ignored:
+            asks_nothing = (self.entry, name) in habits() and given[name] in (None, False, 0, "", [], ())
+            if name not in known and name not in ignored and not asks_nothing:
                 raise ConfigError(f"{self.entry} has no {name}={given[name]!r}{self._instead(name, given)}")
         for name, each in known.items():
             setattr(self, name, given.get(name, each.default))

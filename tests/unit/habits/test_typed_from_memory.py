@@ -7,17 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import openpyxl
 import pandas as pd
 import pytest
 import torch
 import transformers
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 import bertkit
 from bertkit import BertConfig, BertForSequenceClassification, SchedulerType, TrainingArguments
-from bertkit.errors import ConfigError, InputError
+from bertkit.config.file_columns import Columns
+from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.habits.few_shot_data import get_templated_dataset
 from bertkit.habits.followed import called_with_trial
 from bertkit.optim import parameter_groups
+from bertkit.sentence_transformers import SimilarityFunction, models, util
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.text.csv_task import csv_task
 from pipeline_helpers import save_tiny
 
 SHAPE = {
@@ -210,3 +217,50 @@ def test_templated_rows_have_the_form_of_the_data_set(form: type) -> None:
     assert type(found) is form
     assert len(found) == 7
     assert len(get_templated_dataset(candidate_labels=["x", "y"])) == 4
+
+
+def test_small_names() -> None:
+    assert bertkit.AutoConfig.for_model("distilbert", dim=24, n_heads=2).hidden_size == 24
+    pooling = Pooling(8, pooling_mode="mean")
+    assert pooling.get_config_dict() == models.Pooling(8, "mean").get_config_dict()
+    assert SimilarityFunction.to_similarity_fn("dot") is util.dot_score
+    assert SimilarityFunction.to_similarity_fn("manhattan") is util.manhattan_sim
+    assert TrainingArguments("o", neftune_noise_alpha=None, include_for_metrics=[]).learning_rate == 5e-5
+    with pytest.raises(ConfigError, match="include_for_metrics=\\['inputs'\\]; write"):
+        TrainingArguments("o", include_for_metrics=["inputs"])
+
+
+def test_the_number_of_labels_of_a_model_is_not_set() -> None:
+    model = BertForSequenceClassification(BertConfig(**SHAPE))
+    model.num_labels = 2  # which it has
+    with pytest.raises(InputError, match=r"from_pretrained\(NAME, num_labels=7, ignore_mismatched_sizes=True\)"):
+        model.num_labels = 7
+
+
+def test_generate_takes_its_input_by_the_other_name() -> None:
+    sizes = {"vocab_size": 40, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+             "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}  # fmt: skip
+    model = bertkit.BartForConditionalGeneration(bertkit.BartConfig(**sizes)).eval()
+    ids = torch.tensor([[0, 5, 6, 2]])
+    assert torch.equal(model.generate(inputs=ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
+    with pytest.raises(InputError, match="generate needs input_ids"):
+        model.generate(max_new_tokens=4)
+
+
+def test_decimal_commas_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("text;score\n" + "".join(f"text {n};{n},25\n" for n in range(30)))
+    with pytest.raises(DataError, match=r"holds numbers with decimal commas, such as '0,25'\. Write them .* '0\.25'"):
+        csv_task(file, label="score")
+    file.write_text(file.read_text().replace(",", "."))
+    assert csv_task(file, label="score").labels is None  # a control: with points they are scores
+
+
+def test_an_error_of_a_spreadsheet_is_no_text(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["good", "a"], ["#N/A", "b"], ["n/a #N/A", "b"]):
+        book.active.append(row)
+    assert book.active["A3"].data_type == "e"
+    book.save(tmp_path / "x.xlsx")
+    table = open_table(tmp_path / "x.xlsx", Columns(text="text"), BadRows())
+    assert [cells for _, cells in table.rows(["text", "label"])] == [("good", "a"), ("", "b"), ("n/a #N/A", "b")]
