@@ -5,6 +5,7 @@ Public names are loaded when first used, so ``import bertkit`` is quick and does
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -49,8 +50,9 @@ _NAMES = {
         RobertaConfig XLMRobertaConfig
     """,
     "bertkit.habits.data_collators": """
-        DataCollatorForLanguageModeling DataCollatorForSeq2Seq DataCollatorForTokenClassification
-        DataCollatorForWholeWordMask DataCollatorWithPadding DefaultDataCollator default_data_collator
+        DataCollatorForLanguageModeling DataCollatorForMultipleChoice DataCollatorForSeq2Seq
+        DataCollatorForTokenClassification DataCollatorForWholeWordMask DataCollatorWithPadding
+        DefaultDataCollator default_data_collator
     """,
     "bertkit.habits.generation_config": "GenerationConfig",
     "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
@@ -66,6 +68,7 @@ _NAMES = {
         EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
     """,
     "bertkit.habits.trainer_evaluation": "EvalPrediction",
+    "bertkit.habits.trainer_schedules": "SchedulerType",
     "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
     "bertkit.inference.vectorizer": "BertVectorizer",
@@ -110,6 +113,21 @@ _ALIASES = {
 _MODULES = ("sentence_transformers", "setfit", "static", "visualize")
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
+
+
+class _OtherModules:
+    """Asked for modules of bertkit that do not exist: those that other libraries have, and advice."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> Any:
+        if not name.startswith("bertkit."):
+            return None
+        from bertkit.system.other_modules import find
+
+        return find(name)
+
+
+sys.meta_path.append(_OtherModules)
 
 
 def __getattr__(name: str) -> Any:

@@ -258,12 +258,16 @@ class Padding:
         flat: Tensor = x.flatten(0, 1)
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
-    def unpack(self, x: Tensor) -> Tensor:
-        """``(T, ...)`` to ``(B, S, ...)`` with zeros at padded positions."""
+    def unpack(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """``(T, ...)`` to ``(B, S, ...)`` with ``fill`` at padded positions."""
         flat: Tensor = x
         if self.rows is not None:
-            flat = x.new_zeros((self.shape[0] * self.shape[1], *x.shape[1:])).index_copy(0, self.rows, x)
+            flat = x.new_full((self.shape[0] * self.shape[1], *x.shape[1:]), fill).index_copy(0, self.rows, x)
         return flat.view(*self.shape, *x.shape[1:])
+
+    def unpack_places(self, x: Tensor) -> Tensor:
+        """Logits of places, ``(T,)`` to ``(B, S)``: at padded positions the least number, so that none is chosen."""
+        return self.unpack(x, torch.finfo(x.dtype).min)
 
     def unpack_attention(self, probs: Sequence[Tensor]) -> Tensor:
         """B tensors ``(N, s, s)`` to one ``(B, N, S, S)`` with zeros in padded rows and columns."""

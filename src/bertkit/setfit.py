@@ -17,6 +17,8 @@ __getattr__, __all__ = lazy_names(
     },
     entry="setfit",
 )
+#: What SetFit has below it is answered by the table of habits.
+__path__: list[str] = []
 
 
 def __dir__() -> list[str]:

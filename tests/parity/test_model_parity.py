@@ -195,6 +195,9 @@ def test_span_loss_leaves_padding_out(tmp_path):
     starts, ends = torch.tensor([3, 8, 0, 2, 99]), torch.tensor([4, 8, 0, 5, 99])
     out = ours(**inputs, start_positions=starts, end_positions=ends)
     raw, real = theirs(**inputs), inputs["attention_mask"].bool()
+    for logits in (out.start_logits, out.end_logits):
+        assert not (logits.softmax(-1) * ~real).any()
+        assert (logits[~real] < raw.start_logits.min()).all()
     losses = []
     for logits, positions in ((raw.start_logits, starts), (raw.end_logits, ends)):
         for row in range(4):  # row 4 has its answer outside
@@ -288,3 +291,41 @@ def test_initial_weights_have_the_paper_s_distribution():
     assert all(p.eq(0).all() for name, p in model.named_parameters() if name.endswith("bias"))
     assert model.embeddings.LayerNorm.weight.eq(1).all()
     assert model.embeddings.word_embeddings.weight[0].eq(0).all()
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "DistilBert", "Albert", "Electra"])
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
+def test_a_state_with_published_names_is_loaded(family, head, tmp_path):
+    shape = {**SIZES, "embedding_size": 32} if family in ("Albert", "Electra") else SIZES
+    if family == "DistilBert":
+        shape = {"dim": 32, "n_heads": 4, "n_layers": 2, "hidden_dim": 64, "vocab_size": 97}
+    theirs = getattr(transformers, family + head)(getattr(transformers, family + "Config")(**shape, num_labels=3))
+    theirs.save_pretrained(tmp_path)
+    loaded = getattr(bertkit, family + head).from_pretrained(tmp_path)
+    for strict in (True, False):
+        ours = type(loaded)(loaded.config)
+        names = sorted(ours.state_dict())
+        missing, unexpected = ours.load_state_dict(theirs.state_dict(), strict=strict)
+        assert missing == unexpected == []
+        assert sorted(ours.state_dict()) == names
+        for name, value in loaded.state_dict().items():
+            assert torch.equal(value, ours.state_dict()[name]), name
+
+
+def test_a_state_is_loaded_as_strictly_as_by_torch(tmp_path):
+    theirs, ours = pair("BertForSequenceClassification", tmp_path)
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    state = {name: value + 1 for name, value in theirs.state_dict().items()}
+    del state["bert.encoder.layer.0.attention.self.key.weight"]
+    state["other"] = torch.zeros(1)
+    left = {"bert.encoder.layer.0.attention.self.query.weight", "bert.encoder.layer.0.attention.self.value.weight"}
+    with pytest.raises(RuntimeError, match=r"layer\.0\.attention\.qkv\.weight"):
+        ours.load_state_dict(state)
+    missing, unexpected = ours.load_state_dict(state, strict=False)
+    assert missing == ["bert.encoder.layer.0.attention.qkv.weight"]
+    assert set(unexpected) == {*left, "other"}
+    for name, value in ours.state_dict().items():
+        assert_close(value, before[name] + (name not in missing))
+    outer = nn.Sequential(ours)
+    outer.load_state_dict({f"0.{name}": value for name, value in theirs.state_dict().items()})  # in another module
+    assert_close(ours.state_dict(), before)

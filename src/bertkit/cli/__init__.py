@@ -277,7 +277,7 @@ def run_command(tokens: list[str]) -> int:
     except CycloptsError as error:
         error.verbose = False
         options = _options_of(app, name)
-        message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
+        message = with_option_names(explain(error, options, " ".join(name[:1])), options).replace(STANDARD_STREAM, "-")
         if name in (("finetune",), ("evaluate",)) and Path(given := next(iter(tokens[1:]), "")).is_file():
             message += f" {given} is a file; the task comes first: {program} csv --data {given} ..."
         _write_error(f"{program}: {message} See: {program} --help")

@@ -67,6 +67,7 @@ def classify(
     if all_labels and top_k is not None:
         raise ConfigError("--all shows every label, --top-k only some; give one of them")
     to_rows = results.check()
+    rows = (read_pair_rows if pairs else read_rows)(text, reading, None if zero_shot.labels else model)
     if zero_shot.labels is None:
         given = [f"--{field.name.replace('_', '-')}" for field in fields(ZeroShot) if getattr(zero_shot, field.name)]
         if given:
@@ -79,7 +80,6 @@ def classify(
                 f"{'--pairs' if pairs else '--function'}"
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
-    rows = (read_pair_rows if pairs else read_rows)(text, reading, None if zero_shot.labels else model)
 
     def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
         return run(_checked(given))

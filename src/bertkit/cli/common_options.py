@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.placed import Placed, located
+from bertkit.cli.placed import Placed, located, refuse_file_name
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, ResourceError, counted
 from bertkit.system.console import for_stream, say, set_quiet, standard_input
@@ -276,19 +276,19 @@ def _rows(texts: tuple[str, ...], source: Source, places: Columns, *, inferred: 
     """The rows of a file or of standard input, or texts that are arguments."""
     from bertkit.tasks.reading.text_rows import FileRow
 
-    file = source.file
     if STANDARD_STREAM in texts and len(texts) > 1:
         raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
-    if file is not None and texts:
+    if source.file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
-    if not texts and file is None:
+    if not texts and source.file is None:
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
     if _are_arguments(texts):
         _refuse_columns(source.columns, "texts given as arguments have no columns")
+        refuse_file_name(texts, "--file {0}")
         if (name := next((text for text in texts if os.path.isfile(text)), None)) is not None:
             say(f"{name!r} is read as a text, although there is a file of that name; --file {name} reads its texts")
         return Placed(((0, FileRow(text, None, {}, 0)) for text in texts), str)
-    taken, rows = rows_of(file or Path(STANDARD_STREAM), source.columns, places, inferred=inferred)
+    taken, rows = rows_of(source.file or Path(STANDARD_STREAM), source.columns, places, inferred=inferred)
     return Placed(((row.line, row) for row in rows), lambda line: _place(source, line), taken)
 
 

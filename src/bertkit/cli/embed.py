@@ -120,9 +120,10 @@ def embed(
     if out is not None:
         check_format(out, WRITERS)
     fewer = in_fewer_bits(vector_precision, calibration)
+    texts = read_texts(text, reading, model)
     pipe = open_pipeline("feature-extraction", model, common)
     options = {**asdict(making), **reading.limits, "normalize": normalize}
-    found = with_texts(read_texts(text, reading, model), lambda texts: pipe(texts, **options))
+    found = with_texts(texts, lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
         for asked, vector in rows:

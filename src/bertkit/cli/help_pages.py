@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cyclopts import UnknownOptionError
+from cyclopts import UnknownOptionError, UnusedCliTokensError
 
 from bertkit.cli.task_options import EXAMPLES, RARE
 from bertkit.errors import did_you_mean
@@ -114,20 +114,27 @@ def _plain(entry: HelpEntry) -> HelpEntry:
     return entry.copy(default=None, negative_names=()) if entry.default == "False" else entry
 
 
-def explain(error: CycloptsError, options: Collection[str]) -> str:
-    """A parser's error in one sentence, with a suggestion out of the command's options."""
+def explain(error: CycloptsError, options: Collection[str], command: str = "") -> str:
+    """A parser's error in one sentence, with a suggestion out of the command's options, or what the table says."""
     findings = getattr(error.__cause__, "errors", None)
     if callable(findings):  # of a settings class: its own words
         return "; ".join(str(finding.get("ctx", {}).get("error", finding["msg"])) for finding in findings()) + "."
+    if isinstance(error, UnusedCliTokensError):
+        first = next(iter(error.unused_tokens or ()), "")
+        return f'{first!r} is one text too many; several values of an option are one: --labels "a, b".'
     if not isinstance(error, UnknownOptionError):
         return str(error)
     given = error.token.keyword or error.token.value
     if not re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", given, re.DOTALL):
         return f"{given!r} begins with '-' like an option; put such texts after --, as in: -- {given!r}."
     name = given.partition("=")[0]
-    habit = habits().get(("command", name.replace("_", "-")))
-    if habit is not None and habit.ours.partition(" ")[0] in options:
-        return f"Unknown option: {name}. Did you mean {habit.ours}?"
+    typed = name.replace("_", "-")
+    if own := habits().get((f"bertkit {command}", typed)):
+        return f"Unknown option: {name}; write {own.ours}."
+    habit = habits().get(("command", typed))
+    for ours in habit.ours.split(" or ") if habit is not None else ():
+        if ours.partition(" ")[0] in options:
+            return f"Unknown option: {name}. Did you mean {ours}?"
     return f"Unknown option: {name}{did_you_mean(name, options)}."
 
 

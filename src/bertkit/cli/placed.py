@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from bertkit.errors import BertkitError
+from bertkit.errors import BertkitError, ConfigError
 
 if TYPE_CHECKING:
     from bertkit.tasks.reading.text_rows import Samples
@@ -65,3 +67,13 @@ def located(texts: Iterable[T], what: str = "(?:text|query|question)", first: in
             document = f"{found[4]} (counted from 0)" if found[4] else ""
             error.args = (f"{place}: {found[1]}the {found[2].split()[-1]}{document}{found[5]}",)
         raise
+
+
+def refuse_file_name(texts: Sequence[str], instead: str) -> None:
+    """ConfigError if the only text is the name of a file: ``instead`` reads its texts, with the name for ``{0}``."""
+    if len(texts) == 1 and os.path.isfile(texts[0]):
+        name = shlex.quote(texts[0])
+        raise ConfigError(
+            f"{texts[0]!r} is the name of a file; to read the texts in it, write {instead.format(name)}; to read the "
+            f"name itself as a text, give it on standard input: echo {name} | bertkit ... -"
+        )

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Computing, LongestText, Source, Truncate, read_texts, write_json, write_line
+from bertkit.cli.common_options import (
+    Computing,
+    LongestText,
+    Source,
+    Truncate,
+    read_texts,
+    write_json,
+    write_line,
+)
 from bertkit.cli.embed import Pool
-from bertkit.cli.placed import located
+from bertkit.cli.placed import located, refuse_file_name
 from bertkit.cli.results import ResultFile, row_with
 from bertkit.cli.search_questions import Evaluating
 from bertkit.cli.task_options import IndexColumns, TextColumns
@@ -127,6 +135,7 @@ def search(
     elif action != "query":
         _change(action, index, text, model, building, columns, common, truncate=truncate)
     else:
+        refuse_file_name(text, f"bertkit search query {index} - < {{0}}, which takes each line as a query")
         given = read_texts(text, Source(columns=TextColumns(encoding=columns.encoding)))
         found = _found(index, given, model, querying, common, truncate=truncate)
         if to_rows:
@@ -275,7 +284,10 @@ def _change(
         raise ConfigError("--passage-tokens and --passage-overlap are for documents, and none is named; leave them out")
     with IndexWriter(index, encoder, truncate=truncate, documents=documents) as writer:
         if action == "delete":
-            changes = writer.delete(read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))))
+            piped = STANDARD_STREAM in text  # the id of a document is the name of a file
+            changes = writer.delete(
+                read_texts(text, Source(columns=TextColumns(encoding=columns.encoding))) if piped else text
+            )
         elif action == "build":
             changes = writer.build(_located(files, columns, documents), model_name(str(model)), building.numbers)
         elif action == "add":

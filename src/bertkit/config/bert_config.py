@@ -39,7 +39,8 @@ NOTES, ACTIVATION, OLD_ACTIVATION = "sentence_transformers", "activation_fn", "s
 class BertConfig(ConfigFile, FamilyFields):
     """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
-    The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
+    The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts all
+    keys of a ``config.json``, as :meth:`from_dict`;
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
     :func:`bertkit.config.labels.merged_labels`.
 
@@ -104,6 +105,12 @@ class BertConfig(ConfigFile, FamilyFields):
     architectures: list[str] | None = Field(
         None, description="classes the file was saved from, by their names in this package"
     )
+
+    def __init__(self, /, **values: Any) -> None:
+        foreign = values.keys() - type(self).model_fields.keys() - {"num_labels", "label2id"}
+        named = values.get("architectures")
+        theirs = isinstance(named, list) and any(not str(name).startswith("Bert") for name in named)
+        super().__init__(**(self._read(values) if foreign or theirs else values))
 
     @model_validator(mode="before")
     @classmethod
@@ -313,12 +320,22 @@ class BertConfig(ConfigFile, FamilyFields):
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
 
     @classmethod
+    def for_model(cls, model_type: str, **values: Any) -> BertConfig:
+        """The config of a family, with these keys of its file."""
+        return cls.from_dict({"model_type": model_type, **values})
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> BertConfig:
         """Read the content of a published ``config.json``; every key must be known.
 
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting that is not supported.
         """
+        return cls(**cls._read(values))
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Json]) -> dict[str, Any]:
+        """The content of a ``config.json`` as fields."""
         values = dict(values)
         if (kind := str(values.get("model_type"))).startswith(OWN_MODEL_TYPE):
             values["model_type"] = kind.removeprefix(OWN_MODEL_TYPE)
@@ -342,7 +359,7 @@ class BertConfig(ConfigFile, FamilyFields):
             read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
         if isinstance(names := read.get("architectures"), list):
             read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
-        return cls(**read, **({} if activation is None else {"activation_fn": activation}))
+        return {**read, **({} if activation is None else {"activation_fn": activation})}
 
 
 #: Fields that only some families have.

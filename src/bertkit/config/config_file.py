@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
-from bertkit.habit_table import no_attribute
+from bertkit.habit_table import no_attribute, remedy
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
@@ -93,9 +93,11 @@ class ConfigFile(FileSettings):
     output_hidden_states: bool = Field(False, description="whether a call that does not say returns hidden states")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Frozen, except for what a call returns, and keys that change nothing, such as ``use_cache``.
+        """Frozen, except for what a call returns, names of labels, the loss, and keys that change nothing.
 
-        ConfigError for a key that says elsewhere what a model returns or how it trains, unless it says the usual.
+        Labels keep their number, and ``problem_type`` is checked. ConfigError for another field, unless it has the
+        value already, and for a key that says elsewhere what a model returns or how it trains, unless it says the
+        usual.
         """
         usual, instead = _SAID_ELSEWHERE.get(name, (value, ""))
         if value != usual:
@@ -106,8 +108,24 @@ class ConfigFile(FileSettings):
             self.__dict__[name] = value
         elif self.ignores(name):
             object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
+        elif name in ("id2label", "label2id") and value is not None:
+            named = self.replace(**{name: value})
+            if len(named.id2label) != len(self.id2label):
+                raise self._not_set(name, f"num_labels={len(named.id2label)}", f", and this has {len(self.id2label)}")
+            self.__dict__["id2label"] = named.id2label
+        elif name == "problem_type":
+            self.__dict__[name] = self.replace(problem_type=value).problem_type
+        elif name not in type(self).model_fields and name != "num_labels":
+            known = [*type(self).model_fields, "label2id", "num_labels"]
+            raise ConfigError(f"{type(self).__name__} has no field {name!r}{remedy('config.', name, known)}")
+        elif value != getattr(self, name):
+            raise self._not_set(name, f"{name}={value!r:.80}")
+
+    def _not_set(self, name: str, change: str, more: str = "") -> ConfigError:
+        return ConfigError(
+            f"config.{name} cannot be set, because a model is made by it{more}; write config = "
+            f"config.replace({change}) and make the model of that, or from_pretrained(NAME, {change})"
+        )
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -90,11 +90,12 @@ def get_templated_dataset(
     text_column: str = "text",
     label_column: str = "label",
     multi_label: bool = False,
-) -> dict[str, list[Any]]:
+) -> Any:
     """Texts made of the names of labels, ``sample_size`` each, for a classifier without training rows.
 
     candidate_labels: their names; the label of a text is the number of its name, or with ``multi_label`` a list of 0
-    and 1. dataset: rows to put before them. Returns columns as a dict. To classify without training at all there is
+    and 1. dataset: rows to put before them, of these two columns. Returns rows in the form of ``dataset``, without
+    one a list of dicts. To classify without training at all there is
     ``pipeline("zero-shot-classification")``.
 
     Raises:
@@ -110,4 +111,11 @@ def get_templated_dataset(
     labels = [[int(place == number) for place in range(count)] for number in numbers] if multi_label else numbers
     made: dict[str, list[Any]] = {text_column: texts, label_column: list(labels)}
     before = [] if dataset is None else rows_of(dataset, "dataset")
-    return {name: [*(row[name] for row in before), *values] for name, values in made.items()}
+    columns = {name: [*(row[name] for row in before), *values] for name, values in made.items()}
+    if isinstance(dataset, Mapping):
+        return columns
+    if hasattr(dataset, "from_dict"):  # of the library datasets
+        return type(dataset).from_dict(columns)
+    if hasattr(dataset, "columns"):  # a frame
+        return type(dataset)(columns)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

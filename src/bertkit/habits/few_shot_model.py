@@ -107,7 +107,13 @@ class SetFitModel:
         self.has_differentiable_head = bool(options.get("use_differentiable_head"))
         self.normalize_embeddings = bool(options.get("normalize_embeddings"))
         self.labels = None if (labels := options.get("labels")) is None else list(labels)
-        self.head_params = dict(options.get("head_params") or {})
+        given = options.get("head_params") or {}
+        torch_only = ("out_features", "in_features", "temperature", "eps", "bias", "device", "multitarget")
+        self.head_params = {
+            name: value
+            for name, value in given.items()
+            if not (self.has_differentiable_head and name in torch_only)  # the labels say how many outputs there are
+        }
         self._device: Device = options.get("device")
         self.tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(self.start))
         self._encoder: SentenceEncoder | None = None

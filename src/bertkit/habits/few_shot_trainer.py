@@ -13,7 +13,7 @@ from bertkit.errors import ConfigError, DataError, InputError, did_you_mean
 from bertkit.habit_table import remedy
 from bertkit.habits.few_shot_data import texts_and_labels
 from bertkit.habits.few_shot_model import SetFitModel
-from bertkit.habits.followed import Followed, FollowedTrainer
+from bertkit.habits.followed import Followed, FollowedTrainer, called_with_trial
 from bertkit.habits.trainer_callbacks import TrainerCallback, TrainerState
 from bertkit.habits.training_arguments import Arguments, call_and_command
 from bertkit.ragged import Ints
@@ -207,7 +207,8 @@ class Trainer(FollowedTrainer):
         if (model is None) == (self.model_init is None):
             raise ConfigError("Trainer needs model= or model_init=, and not both")
         self.args = args or TrainingArguments()
-        self.model = model if self.model_init is None or model is not None else self.model_init()  # type: ignore[assignment]
+        made = model if self.model_init is None else called_with_trial(self.model_init)
+        self.model = made  # type: ignore[assignment]
         self.metric, self.metric_kwargs = options.get("metric", "accuracy"), dict(options.get("metric_kwargs") or {})
         if isinstance(self.metric, str) and self.metric not in METRICS:
             raise ConfigError(f"metric={self.metric!r}{did_you_mean(self.metric, METRICS)}; or give a function")

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
 from bertkit.habit_table import remedy
 from bertkit.habits.trainer_callbacks import Callbacks, TrainerCallback, TrainerControl, TrainerState
 from bertkit.habits.training_arguments import Arguments
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from bertkit.training.trainer.loop_options import Record
+
+ModelT = TypeVar("ModelT")
+
+
+def called_with_trial(model_init: Callable[..., ModelT]) -> ModelT:
+    """What ``model_init`` makes; one with an argument, for the trial of a search, gets None."""
+    return (
+        model_init(None)
+        if any(
+            each.default is Parameter.empty and each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            for each in signature(model_init).parameters.values()
+        )
+        else model_init()
+    )
 
 
 class FollowedTrainer:

@@ -102,9 +102,8 @@ def get_scheduler(
         InputError: another name, or no ``num_training_steps`` for one that falls.
     """
     name, own = str(getattr(name, "value", name)), dict(scheduler_specific_kwargs or {})
-    if name not in (*SCHEDULES, "polynomial"):
-        known = (*SCHEDULES, "polynomial")
-        raise InputError(f"no schedule {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
+    if name not in SCHEDULES:
+        raise InputError(f"no schedule {name!r}{did_you_mean(name, SCHEDULES)}; there are {', '.join(SCHEDULES)}")
     if num_training_steps is None and not name.startswith(("constant", "inverse")):
         raise InputError(f"the schedule {name!r} needs num_training_steps=, where it ends")
     warm, steps = num_warmup_steps or 0, num_training_steps or 1

@@ -20,6 +20,19 @@ _HEAD = """# What you type from other libraries
 Names, arguments and options of other libraries, and what they mean in bertkit: *the same here*, *accepted, without
 effect* (with the reason), or *refused* with what to write instead, which is also what the error says. This page is
 generated from `bertkit/habit_table.py`.
+
+## What is different on purpose
+
+- **Names of parameters.** Norms of a layer are `attention_norm` and `ffn_norm`; `LayerNorm` is that of the embeddings.
+  For a training without decay of biases and norms write
+  `AdamW(bertkit.optim.parameter_groups(model, weight_decay=0.01), lr=2e-5)`, or `no_decay = ["bias", "norm", "Norm"]`.
+  Queries, keys and values are one matrix `attention.qkv`: targets of LoRA are `["qkv"]`. `model.load_state_dict` reads
+  the names of published files too, and `save_pretrained` writes them.
+- **Padding.** It is never computed. At padded positions `last_hidden_state`, hidden states and the logits of tokens are
+  0; `start_logits` and `end_logits` are the least number of their type, so that an `argmax` or a softmax never chooses
+  them. The loss of answers is over real tokens only; in `transformers` padding takes part in its softmax.
+- **Padding on the left.** Positions count from the first real token, and heads read that token; `transformers` counts
+  the padding. Outputs for a text are the same wherever it is padded.
 """
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.habit_table import remedy
-from bertkit.habits.followed import Followed
+from bertkit.habits.followed import Followed, called_with_trial
 from bertkit.habits.trainer_callbacks import Logs, TrainerCallback, TrainerState, named_metric
 from bertkit.habits.trainer_checkpoints import SavingTrainer
 from bertkit.habits.trainer_data import (
@@ -64,7 +64,7 @@ class TrainerOptions(TypedDict, total=False):
     older name of ``processing_class``.
     """
 
-    model_init: Callable[[], nn.Module] | None
+    model_init: Callable[..., nn.Module] | None
     compute_loss_func: Callable[..., Tensor] | None
     compute_metrics: Callable[[EvalPrediction], Mapping[str, float]] | None
     callbacks: Sequence[TrainerCallback | type[TrainerCallback]] | None
@@ -111,7 +111,7 @@ class Trainer(SavingTrainer):
         made = options.get("model_init")
         if (model is None) == (made is None):
             raise ConfigError("Trainer needs model= or model_init=, and not both")
-        self.model = made() if model is None and made is not None else model
+        self.model = called_with_trial(made) if model is None and made is not None else model
         if not isinstance(self.model, nn.Module):
             raise InputError(
                 f"model must be a model object, got {self.model!r:.80}; write "

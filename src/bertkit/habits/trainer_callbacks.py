@@ -165,6 +165,11 @@ class Callbacks:
         self.listed = [made(callback) for callback in callbacks]
         self.control = TrainerControl()
 
+    @property
+    def callbacks(self) -> list[TrainerCallback]:
+        """All of them."""
+        return self.listed
+
     def call(self, event: str, args: Arguments, state: TrainerState, **given: Any) -> None:
         """Call a method of each; a control that one returns replaces the present one."""
         for callback in self.listed:

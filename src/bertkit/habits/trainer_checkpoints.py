@@ -103,3 +103,9 @@ def _checkpoints(out: Path) -> list[Path]:
     """Folders ``checkpoint-N``, the newest last."""
     found = [each for each in out.glob("checkpoint-*") if _CHECKPOINT.match(each.name)]
     return sorted(found, key=lambda each: int(each.name.partition("-")[2]))
+
+
+def get_last_checkpoint(folder: str | Path) -> str | None:
+    """The newest ``checkpoint-N`` in a folder; None: it has none."""
+    found = _checkpoints(Path(folder))
+    return str(found[-1]) if found else None

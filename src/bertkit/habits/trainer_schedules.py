@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 
 from bertkit.optim import Schedule
 
@@ -51,6 +52,12 @@ def _inverse_sqrt(num_steps: int, warm: int, own: Mapping[str, float]) -> Schedu
     return _rising(warm, lambda step: 1.0 / math.sqrt((step + scale - warm) / scale))
 
 
+def _polynomial(num_steps: int, warm: int, own: Mapping[str, float]) -> Schedule:
+    """Falls to ``lr_end``, which is measured in the peak rate ``lr``."""
+    end, done = own.get("lr_end", 1e-7) / own["lr"], _done(num_steps, warm)
+    return _rising(warm, lambda step: (1 - end) * max(0.0, 1 - done(step)) ** own.get("power", 1.0) + end)
+
+
 #: By the names of ``lr_scheduler_type``.
 SCHEDULES: dict[str, Make] = {
     "linear": _linear,
@@ -59,4 +66,29 @@ SCHEDULES: dict[str, Make] = {
     "constant": _constant,
     "constant_with_warmup": _constant_with_warmup,
     "inverse_sqrt": _inverse_sqrt,
+    "polynomial": _polynomial,
 }
+
+
+class SchedulerType(StrEnum):
+    """Values of ``lr_scheduler_type``."""
+
+    LINEAR = "linear"
+    COSINE = "cosine"
+    COSINE_WITH_RESTARTS = "cosine_with_restarts"
+    CONSTANT = "constant"
+    CONSTANT_WITH_WARMUP = "constant_with_warmup"
+    INVERSE_SQRT = "inverse_sqrt"
+    POLYNOMIAL = "polynomial"
+
+
+class IntervalStrategy(StrEnum):
+    """Values of ``eval_strategy``, ``logging_strategy`` and ``save_strategy``."""
+
+    NO = "no"
+    STEPS = "steps"
+    EPOCH = "epoch"
+
+
+#: The name of the same for evaluations and checkpoints.
+EvaluationStrategy = SaveStrategy = IntervalStrategy

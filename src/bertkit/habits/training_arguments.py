@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -56,7 +57,8 @@ class Arguments:
         known = {each.name: each for each in fields(self)}
         ignored = without_meaning(self.entry)
         for name in given:
-            if name not in known and name not in ignored:
+            asks_nothing = (self.entry, name) in habits() and given[name] in (None, False, 0, "", [], ())
+            if name not in known and name not in ignored and not asks_nothing:
                 raise ConfigError(f"{self.entry} has no {name}={given[name]!r}{self._instead(name, given)}")
         for name, each in known.items():
             setattr(self, name, given.get(name, each.default))
@@ -91,6 +93,10 @@ class Arguments:
     def to_dict(self) -> dict[str, Any]:
         """All arguments by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def to_json_string(self) -> str:
+        """All arguments as JSON."""
+        return json.dumps(self.to_dict(), indent=2, default=str)
 
     @classmethod
     def from_dict(cls, arguments: Mapping[str, Any]) -> Self:
@@ -255,8 +261,13 @@ class TrainingArguments(Arguments):
 
     def schedule(self, num_steps: int) -> Schedule:
         """The factor of the learning rate at each step, as in ``transformers``."""
-        given = dict(self.lr_scheduler_kwargs or {})
+        given = {"lr": self.learning_rate, **(self.lr_scheduler_kwargs or {})}
         return SCHEDULES[self.lr_scheduler_type](num_steps, self.get_warmup_steps(num_steps), given)
+
+    @property
+    def n_gpu(self) -> int:
+        """1 where the model is trained on a GPU, else 0."""
+        return int(self.device.type == "cuda")
 
     def every(self, name: str, num_steps: int) -> int:
         """``logging_steps``, ``eval_steps`` or ``save_steps``, which below 1 are a share of all steps."""

@@ -15,6 +15,7 @@ from bertkit.checkpoints.adapter_folder import Adapters
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
+from bertkit.errors import InputError
 from bertkit.habit_table import no_attribute
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
@@ -131,6 +132,14 @@ class ConfiguredModel(nn.Module):
     def num_labels(self) -> int:
         """Labels of the config."""
         return self.config.num_labels
+
+    @num_labels.setter
+    def num_labels(self, value: int) -> None:
+        if value != self.config.num_labels:
+            raise InputError(
+                f"num_labels cannot be set: the head has {self.config.num_labels} outputs; write "
+                f"{type(self).__name__}.from_pretrained(NAME, num_labels={value!r}, ignore_mismatched_sizes=True)"
+            )
 
     def get_memory_footprint(self, return_buffers: bool = True) -> int:
         """Bytes of the parameters, and of the buffers unless these are left out; tied tables are counted once."""

@@ -273,11 +273,12 @@ class BertForQuestionAnswering(HeadModel):
 
     Targets: ``start_positions`` and ``end_positions`` ``(B,)``, counted in tokens of the sequence; an example with a
     position outside its sequence is ignored. The loss is the mean of the two cross-entropies.
-    Deviates from the common implementation: padded positions take no part in the softmax of the loss.
+    Deviates from the common implementation: padded positions have the least number of the type, so that an ``argmax``
+    or a softmax of a row never chooses them; they take no part in the loss.
     """
 
     targets = ("start_positions", "end_positions")
-    token_fields = ("start_logits", "end_logits")
+    token_fields = place_fields = ("start_logits", "end_logits")
     head_prefixes = ("qa_outputs.",)
     kind = "span"
     reads, uses_pooler = "tokens", False

@@ -2,7 +2,8 @@
 
 Every model can be called in two ways. Like a function, it takes padded ``(B, S)`` tensors and returns padded ones;
 ``forward_packed`` takes a :class:`bertkit.batch.Batch` and returns flat ones. Padding is never computed: padded
-positions of results are 0 and take no part in any loss.
+positions of results are 0, of ``start_logits`` and ``end_logits`` the least number of their type, and take no part in
+any loss.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class PackedModel(PretrainedModel):
     allows_some_targets: ClassVar[bool] = False
     #: Output fields with one row per token.
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
+    #: Those of them whose softmax is over the tokens of a text.
+    place_fields: ClassVar[tuple[str, ...]] = ()
     #: Read by ``transformers.Trainer``: the loss divides by the targets of its own batch.
     accepts_loss_kwargs: ClassVar[bool] = False
 
@@ -103,7 +106,8 @@ class PackedModel(PretrainedModel):
         out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
         for name in self.token_fields:
             if (value := getattr(out, name)) is not None:
-                setattr(out, name, padding.unpack(value))
+                unpack = padding.unpack_places if name in self.place_fields else padding.unpack
+                setattr(out, name, unpack(value))
         if out.hidden_states is not None:
             out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
         if out.attentions is not None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
-from torch import nn
+from torch import Tensor, nn
 
+from bertkit.checkpoints.any_names import any_table, any_ties
+from bertkit.checkpoints.apply import take_theirs
 from bertkit.errors import InputError, ResourceError
 from bertkit.habit_table import saving_folder
+from bertkit.model.class_specs import spec_of
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -44,6 +48,16 @@ class PretrainedModel(ConfiguredModel):
         model = load_model(cls, name_or_path, **options)
         model.name_or_path = str(name_or_path)
         return model
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        """For ``load_state_dict``, also of a module that holds this one: the names of published files are known."""
+        own = {prefix + name for name, _ in self.named_parameters()}
+        with suppress(InputError):  # a class that has no names in files
+            if any(name.startswith(prefix) and name not in own for name in state_dict):
+                take_theirs(
+                    state_dict, prefix, self.config, spec_of(self), any_table(self.config), any_ties(self.config)
+                )
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> None:
         """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertkit.system.lazy_names import lazy_names
 
 _NAMES = {
+    "bertkit": "__version__",
     "bertkit.habits.sentences.input_example": "InputExample",
     "bertkit.habits.sentences.compared_vectors": "quantize_embeddings",
     "bertkit.habits.sentences.rerankers": "CrossEncoder",

@@ -102,7 +102,7 @@ def test_the_default_labels_in_files_of_transformers_2():
 
 
 def test_config_cannot_be_changed_in_place():
-    with pytest.raises(Exception, match="frozen"):
+    with pytest.raises(ConfigError, match="cannot be set"):
         BertConfig().hidden_size = 3
 
 
@@ -246,7 +246,7 @@ def test_unknown_preset_suggests_one():
 def test_settings_suggest_a_field_of_their_own(settings, typo, field):
     with pytest.raises(ConfigError, match=rf"'{typo}' \(did you mean '{field}'\?\)"):
         settings(**{typo: 1})
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises((ConfigError, ValidationError), match=r"frozen|cannot be set"):
         setattr(settings(), field, 1)
 
 

@@ -163,3 +163,16 @@ def test_decorators_of_a_subclass_stay() -> None:
         assert not cls(BertConfig(**SHAPE))(IDS).logits.requires_grad
     assert base(BertConfig(**SHAPE))(IDS).logits.requires_grad  # control
     assert list(signature(Heir.forward).parameters)[-2:] == ["labels", "weights"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_no_answer_is_found_in_padding(dtype: torch.dtype) -> None:
+    """Logits of real tokens are often all below 0, which padding must not be above."""
+    model = model_of("BertForQuestionAnswering")
+    torch.nn.init.constant_(model.qa_outputs.bias, -5.0)
+    out, alone = model.to(dtype)(IDS, MASK), model(IDS[1:, :3])
+    for padded, real in ((out.start_logits, alone.start_logits), (out.end_logits, alone.end_logits)):
+        assert padded[1].argmax() < 3
+        assert_close(padded[1, :3], real[0], rtol=0, atol=0.02)
+        assert_close(padded.softmax(-1)[1, 3], torch.zeros((), dtype=dtype))
+    assert int((out.start_logits * MASK)[1].argmax()) == 3  # a control: 0 is more than all of them

@@ -186,7 +186,11 @@ class CrossEncoder:
             raise InputError(f"rank needs a model of one output, and this has {self.num_labels}; use predict()")
         scores = np.asarray(self.predict([(query, text) for text in documents], **options))
         return [
-            {"corpus_id": place, "score": scores[place], **({"text": documents[place]} if return_documents else {})}
+            {
+                "corpus_id": place,
+                "score": float(scores[place]),
+                **({"text": documents[place]} if return_documents else {}),
+            }
             for place in np.argsort(-scores, kind="stable")[:top_k].tolist()
         ]
 

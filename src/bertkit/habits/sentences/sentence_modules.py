@@ -103,6 +103,14 @@ class Pooling:
 
     get_sentence_embedding_dimension = get_embedding_dimension
 
+    def get_config_dict(self) -> dict[str, Any]:
+        """What ``1_Pooling/config.json`` says."""
+        return {
+            "embedding_dimension": self.width,
+            "pooling_mode": self.modes[0] if len(self.modes) == 1 else list(self.modes),
+            "include_prompt": self.include_prompt,
+        }
+
 
 def Dense(  # noqa: N802  (the name of a class there)
     in_features: int, out_features: int, bias: bool = True, activation_function: object = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -24,6 +24,14 @@ class SimilarityFunction(StrEnum):
     DOT_PRODUCT = DOT = "dot"
     EUCLIDEAN = "euclidean"
     MANHATTAN = "manhattan"
+
+    @staticmethod
+    def to_similarity_fn(similarity_function: str) -> Callable[..., Any]:
+        """The function of ``util`` that compares each vector with each."""
+        from bertkit.habits.sentences import compared_vectors
+
+        name = SimilarityFunction(similarity_function)
+        return getattr(compared_vectors, {"cosine": "cos_sim", "dot": "dot_score"}.get(name, f"{name}_sim"))  # type: ignore[no-any-return]
 
     @classmethod
     def possible_values(cls) -> list[str]:

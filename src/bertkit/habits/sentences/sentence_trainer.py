@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from bertkit.habits.sentences.sentence_training import Trainable
 
 
+class MultiDatasetBatchSamplers(StrEnum):
+    """Accepted without an effect: a training has one data set."""
+
+    ROUND_ROBIN = "round_robin"
+    PROPORTIONAL = "proportional"
+
+
 class BatchSamplers(StrEnum):
     """Accepted and without effect: no batch has a text twice where that would be a false negative."""
 

@@ -173,7 +173,12 @@ class ConditionalGeneration(Seq2SeqModel):
         return out
 
     def generate(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, seed: int | None = None, **settings: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
     ) -> Tensor:
         """Write a text for each row, int64 ``(B * num_return_sequences, length)``.
 
@@ -191,6 +196,11 @@ class ConditionalGeneration(Seq2SeqModel):
             ConfigError: unknown or contradictory settings.
             InputError: shapes that do not agree, ids outside the vocabulary, more tokens than positions.
         """
+        input_ids = settings.pop("inputs", None) if input_ids is None else input_ids
+        if input_ids is None:
+            raise InputError(
+                "generate needs input_ids; write model.generate(**tokenizer(texts, padding=True, return_tensors='pt'))"
+            )
         return self._write(self._padded(input_ids, attention_mask), seed, settings)
 
     def generate_rows(

@@ -181,5 +181,5 @@ class BartForQuestionAnswering(_Reader):
         self._add_logits_and_loss(padding.pack(out.last_hidden_state), batch, out)
         assert out.start_logits is not None
         assert out.end_logits is not None
-        out.start_logits, out.end_logits = padding.unpack(out.start_logits), padding.unpack(out.end_logits)
+        out.start_logits, out.end_logits = map(padding.unpack_places, (out.start_logits, out.end_logits))
         return out

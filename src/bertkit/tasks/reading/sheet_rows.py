@@ -51,7 +51,7 @@ class SheetRows(WorkSheetParser):  # type: ignore[misc]
                 ends = max((cell["column"] for cell in cells), default=0)
                 values = [None] * (ends if width is None else width)
                 for cell in cells:
-                    if cell["column"] <= len(values) and cell["value"] is not None:
+                    if cell["column"] <= len(values) and cell["value"] is not None and cell["data_type"] != "e":
                         values[cell["column"] - 1] = cell["value"]
                 yield number, values
 

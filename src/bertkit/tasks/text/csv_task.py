@@ -335,6 +335,12 @@ def _labels_from(
         low, high = min(map(float, numbers)), max(map(float, numbers))
         notes.append(f"regression: the scores go from {low:g} to {high:g}")
         return None
+    if problem is None and len(counts) > MANY_LABELS and all(re.fullmatch(r"[+-]?\d+,\d+", text) for text in counts):
+        first = next(iter(counts))
+        raise DataError(
+            f"{file}: column {column!r} holds numbers with decimal commas, such as {first!r}. Write them with a point, "
+            f"{first.replace(',', '.')!r}, or save the sheet as .xlsx, whose numbers have neither"
+        )
     rows = counts.total()
     _check_spread(file, column, counts, "label")
     if guessed and len(counts) > MANY_LABELS and len(counts) > rows / 2:

@@ -57,6 +57,10 @@ def trained_again(
         for file in map(Path, old.save_pretrained(folder)):
             if file.name not in _SETTINGS:
                 file.unlink()
+                continue
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            settings.pop("added_tokens_decoder", None)  # by their old ids
+            file.write_text(json.dumps(settings), encoding="utf-8")
         (folder / "tokenizer.json").write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
         made: Any = type(old).from_pretrained(folder)
     made.name_or_path = ""

@@ -1,0 +1,266 @@
+"""What people type from memory of other libraries, and did not work at the first try."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import openpyxl
+import pandas as pd
+import pytest
+import torch
+import transformers
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+import bertkit
+from bertkit import BertConfig, BertForSequenceClassification, SchedulerType, TrainingArguments
+from bertkit.config.file_columns import Columns
+from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.habits.few_shot_data import get_templated_dataset
+from bertkit.habits.followed import called_with_trial
+from bertkit.optim import parameter_groups
+from bertkit.sentence_transformers import SimilarityFunction, models, util
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.text.csv_task import csv_task
+from pipeline_helpers import save_tiny
+
+SHAPE = {
+    "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+    "max_position_embeddings": 20,
+}  # fmt: skip
+
+
+def test_a_new_vocabulary_where_special_tokens_have_high_ids(tmp_path: Path) -> None:
+    """As in BERT's own vocabulary, where [UNK] is 100."""
+    vocabulary = tmp_path / "vocab.txt"
+    words = ["[PAD]", *(f"[unused{n}]" for n in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    vocabulary.write_text("\n".join(words))
+    old, texts = bertkit.BertTokenizer(vocabulary), ["ab cd ab", "abab efgh"] * 5
+    old.save_pretrained(tmp_path)
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path).train_new_from_iterator(texts, 40)
+    new = old.train_new_from_iterator(texts, 40)
+    assert set(new.get_vocab()) == set(expected.get_vocab())
+    assert new.tokenize("ab cd xyz") == expected.tokenize("ab cd xyz")
+    assert {str(each): new.convert_tokens_to_ids(each) for each in new.all_special_tokens} == {
+        each: expected.convert_tokens_to_ids(each) for each in expected.all_special_tokens}  # fmt: skip
+    assert old.unk_token_id == 100 != new.unk_token_id
+
+
+def test_both_ways_to_leave_norms_without_decay_that_the_page_names() -> None:
+    model = BertForSequenceClassification(BertConfig(**SHAPE))
+    groups = parameter_groups(model, weight_decay=0.01)
+    kept = {name for group in groups if not group["weight_decay"] for name in group["names"]}
+    names = [name for name, _ in model.named_parameters()]
+    assert {name for name in names if any(part in name for part in ("bias", "norm", "Norm"))} == kept
+    assert {name for name in names if any(part in name for part in ("bias", "LayerNorm.weight"))} != kept  # a control
+
+
+def test_labels_and_the_loss_of_a_config_can_be_set(tmp_path: Path) -> None:
+    model = BertForSequenceClassification(BertConfig(**SHAPE, num_labels=3))
+    model.config.id2label = {0: "a", 1: "b", 2: "c"}
+    model.config.label2id = {"a": 0, "b": 1, "c": 2}
+    assert model.bert.config.id2label == {0: "a", 1: "b", 2: "c"}
+    model.config.label2id = {"x": 0, "y": 1, "z": 2}
+    model.config.problem_type = "multi_label_classification"
+    model.config.pad_token_id = model.config.num_labels - 3  # which it is
+    model.config.use_cache = False
+    model.save_pretrained(tmp_path)
+    again = BertForSequenceClassification.from_pretrained(tmp_path).config
+    assert again.label2id == {"x": 0, "y": 1, "z": 2}
+    assert again.problem_type == "multi_label_classification"
+    assert model(torch.tensor([[2, 3]]), labels=torch.tensor([[1.0, 0, 1]])).loss < 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("id2label", {0: "a", 1: "b"}, r"and this has 3; write config = config\.replace\(num_labels=2\)"),
+        ("id2label", {0: "a", 2: "b", 3: "c"}, "must number its labels"),
+        ("id2label", ["a", "b", "c"], "must be an object"),
+        ("label2id", {"a": 0, "b": 0, "c": 1}, "two labels have the same number"),
+        ("num_labels", 5, r"write config = config\.replace\(num_labels=5\) .* or from_pretrained\(NAME, num_labels=5"),
+        ("problem_type", "multi_label", "problem_type = 'multi_label'"),
+        ("hidden_size", 32, r"config\.replace\(hidden_size=32\)"),
+        ("my_thing", 1, "BertConfig has no field 'my_thing'"),
+        ("num_layers", 1, r"no field 'num_layers'; write config\.num_hidden_layers"),
+    ],
+)
+def test_what_cannot_be_set_on_a_config_says_the_line(name: str, value: object, told: str) -> None:
+    config = BertConfig(**SHAPE, num_labels=3)
+    before = config.to_dict()
+    with pytest.raises(ConfigError, match=told):
+        setattr(config, name, value)
+    assert config.to_dict() == before
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "electra", "modernbert", "deberta-v2"])
+def test_a_config_is_made_of_its_file(family: str) -> None:
+    config = BertConfig(model_type=family, num_labels=3, architectures=["BertForSequenceClassification"])
+    assert BertConfig(**config.to_dict()) == config
+    assert BertConfig(**config.to_dict(), transformers_version="5", use_cache=True) == config
+    with pytest.raises(ConfigError, match=r"'hiden_size' \(did you mean 'hidden_size'"):
+        BertConfig(**config.to_dict(), hiden_size=3)
+
+
+HOMES = """
+from bertkit.trainer_utils import EvalPrediction, IntervalStrategy, SchedulerType, get_last_checkpoint, set_seed
+from bertkit.trainer_callback import TrainerCallback
+from bertkit.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from bertkit.utils import ModelOutput
+from bertkit.optimization import get_linear_schedule_with_warmup
+from bertkit.integrations import TensorBoardCallback
+from bertkit.models.bert import BertModel, BertTokenizerFast
+from bertkit.models.bert.modeling_bert import BertForMaskedLM
+from bertkit.models.roberta.tokenization_roberta import RobertaTokenizer
+from bertkit.models import Pooling, Transformer
+from bertkit.pipelines import TextClassificationPipeline, pipeline
+from bertkit.pipelines.pt_utils import KeyDataset
+from bertkit.tokenization_utils_base import BatchEncoding
+from bertkit.data import DataCollatorWithPadding
+from bertkit.data.data_collator import DataCollatorForTokenClassification
+from bertkit.util import cos_sim
+from bertkit.losses import MultipleNegativesRankingLoss
+from bertkit.evaluation import TripletEvaluator
+from bertkit.readers import InputExample
+from bertkit.sentence_transformers.base.modules import Dense
+from bertkit.sentence_transformers.training_args import MultiDatasetBatchSamplers
+from bertkit.sentence_transformers import __version__
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", HOMES)
+def test_modules_of_other_libraries_have_their_names(line: str) -> None:
+    names = line.partition(" import ")[2].split(", ")
+    found: dict[str, object] = {}
+    exec(line, found)
+    assert all(getattr(found[name], "__name__", name) in (name, "ModelOutput", "BertTokenizer") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("import bertkit.activations", r"No module named 'bertkit.activations'; write torch\.nn\.GELU"),
+        ("import bertkit.nothing_like_it", "'bertkit.nothing_like_it'; write from bertkit import NAME"),
+        (
+            "from bertkit.sentence_transformers.SentenceTransformer import SentenceTransformer",
+            "write from bertkit.sent",
+        ),
+        ("from bertkit.setfit.exporters.onnx import export_onnx", "bertkit export FOLDER"),
+        ("from bertkit.setfit.nothing import a", "No module named 'bertkit.setfit.nothing'; write"),
+        ("from bertkit.models.bert.modeling_bert import BertPreTrainedModel", "write from bertkit import BertModel"),
+        ("from bertkit.sentence_transformers.readers import TripletReader", r"InputExample\(texts="),
+        ("from bertkit.tasks.nothing import a", "No module named 'bertkit.tasks.nothing'$"),  # one of our own rooms
+        ("from bertkit import BertPreTrainedModel", "write from bertkit import BertModel"),
+    ],
+)
+def test_modules_that_bertkit_does_not_have_say_what_to_write(line: str, told: str) -> None:
+    with pytest.raises(ImportError, match=told):
+        exec(line, {})
+
+
+def test_import_is_still_quick() -> None:
+    slow = "('torch', 'bertkit.system', 'bertkit.habit_table')"
+    script = f"import sys, bertkit; print([name for name in {slow} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_choices_are_padded_as_in_transformers(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "m")
+    ours, theirs = bertkit.AutoTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    rows = [
+        {
+            **{name: list(values) for name, values in ours(["a film", "bad"], ["good", "the film is"]).items()},
+            "label": 1,
+        },
+        {**{name: list(values) for name, values in ours(["the"], ["bad"]).items()}, "label": 0},
+    ]
+    rows[1] = {name: values * 2 if isinstance(values, list) else values for name, values in rows[1].items()}
+    found = bertkit.DataCollatorForMultipleChoice(ours, pad_to_multiple_of=4)(rows)
+    expected = transformers.DataCollatorForMultipleChoice(theirs, pad_to_multiple_of=4)([dict(row) for row in rows])
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert torch.equal(found[name], values), name
+    with pytest.raises(InputError, match="row 1 of the batch has 1 choices and row 0 has 2"):
+        bertkit.DataCollatorForMultipleChoice(ours)([rows[0], {"input_ids": [[2, 3]], "label": 0}])
+
+
+@pytest.mark.parametrize("own", [{}, {"lr_end": 1e-5, "power": 2.0}])
+def test_the_polynomial_schedule_of_a_trainer(own: dict[str, float]) -> None:
+    args = TrainingArguments("o", lr_scheduler_type=SchedulerType.POLYNOMIAL, lr_scheduler_kwargs=own, warmup_steps=3)
+    factor = args.schedule(10)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
+    theirs = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, 3, 10, **own)
+    for step in range(12):
+        assert factor(step) == pytest.approx(theirs.lr_lambdas[0](step))
+    assert args.n_gpu == int(torch.cuda.is_available())
+    assert json.loads(args.to_json_string())["warmup_steps"] == 3
+
+
+def test_model_init_with_an_argument_gets_none() -> None:
+    def model_init(trial: object) -> BertForSequenceClassification:
+        assert trial is None
+        return BertForSequenceClassification(BertConfig(**SHAPE))
+
+    trainer = bertkit.Trainer(model_init=model_init, args=TrainingArguments("o", use_cpu=True))
+    assert isinstance(trainer.model, BertForSequenceClassification)
+    assert trainer.callback_handler.callbacks == []
+    assert called_with_trial(lambda trial="x": trial) == "x"  # a control
+
+
+@pytest.mark.parametrize("form", [list, pd.DataFrame])
+def test_templated_rows_have_the_form_of_the_data_set(form: type) -> None:
+    given = form([{"text": "a", "label": 1}])
+    found = get_templated_dataset(given, candidate_labels=["x", "y"], sample_size=3)
+    assert type(found) is form
+    assert len(found) == 7
+    assert len(get_templated_dataset(candidate_labels=["x", "y"])) == 4
+
+
+def test_small_names() -> None:
+    assert bertkit.AutoConfig.for_model("distilbert", dim=24, n_heads=2).hidden_size == 24
+    pooling = Pooling(8, pooling_mode="mean")
+    assert pooling.get_config_dict() == models.Pooling(8, "mean").get_config_dict()
+    assert SimilarityFunction.to_similarity_fn("dot") is util.dot_score
+    assert SimilarityFunction.to_similarity_fn("manhattan") is util.manhattan_sim
+    assert TrainingArguments("o", neftune_noise_alpha=None, include_for_metrics=[]).learning_rate == 5e-5
+    with pytest.raises(ConfigError, match="include_for_metrics=\\['inputs'\\]; write"):
+        TrainingArguments("o", include_for_metrics=["inputs"])
+
+
+def test_the_number_of_labels_of_a_model_is_not_set() -> None:
+    model = BertForSequenceClassification(BertConfig(**SHAPE))
+    model.num_labels = 2  # which it has
+    with pytest.raises(InputError, match=r"from_pretrained\(NAME, num_labels=7, ignore_mismatched_sizes=True\)"):
+        model.num_labels = 7
+
+
+def test_generate_takes_its_input_by_the_other_name() -> None:
+    sizes = {"vocab_size": 40, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+             "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}  # fmt: skip
+    model = bertkit.BartForConditionalGeneration(bertkit.BartConfig(**sizes)).eval()
+    ids = torch.tensor([[0, 5, 6, 2]])
+    assert torch.equal(model.generate(inputs=ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
+    with pytest.raises(InputError, match="generate needs input_ids"):
+        model.generate(max_new_tokens=4)
+
+
+def test_decimal_commas_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("text;score\n" + "".join(f"text {n};{n},25\n" for n in range(30)))
+    with pytest.raises(DataError, match=r"holds numbers with decimal commas, such as '0,25'\. Write them .* '0\.25'"):
+        csv_task(file, label="score")
+    file.write_text(file.read_text().replace(",", "."))
+    assert csv_task(file, label="score").labels is None  # a control: with points they are scores
+
+
+def test_an_error_of_a_spreadsheet_is_no_text(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["good", "a"], ["#N/A", "b"], ["n/a #N/A", "b"]):
+        book.active.append(row)
+    assert book.active["A3"].data_type == "e"
+    book.save(tmp_path / "x.xlsx")
+    table = open_table(tmp_path / "x.xlsx", Columns(text="text"), BadRows())
+    assert [cells for _, cells in table.rows(["text", "label"])] == [("good", "a"), ("", "b"), ("n/a #N/A", "b")]
