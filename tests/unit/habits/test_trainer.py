@@ -398,7 +398,7 @@ def test_a_training_continues_from_its_checkpoint_bit_for_bit(tmp_path: Path) ->
 def test_schedules_are_those_of_transformers(name: str) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = transformers.get_scheduler(name, optimizer, num_warmup_steps=3, num_training_steps=11)
-    ours = SCHEDULES[name](11, 0 if name == "constant" else 3, {})
+    ours = SCHEDULES[name](11, 0 if name == "constant" else 3, {"lr": 1.0})
     assert [ours(step) for step in range(11)] == pytest.approx([theirs.lr_lambdas[0](step) for step in range(11)])
 
 
