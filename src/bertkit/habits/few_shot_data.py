@@ -15,6 +15,18 @@ Label = int | str | Sequence[int]
 _NEEDED = ("text", "label")
 
 
+class MadeRows(list[dict[str, Any]]):
+    """Rows as dicts; ``rows["text"]`` is a column, as in the library ``datasets``."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self[0]) if self else []
+
+    def __getitem__(self, place: Any) -> Any:
+        return [row[place] for row in self] if isinstance(place, str) else super().__getitem__(place)
+
+
 def texts_and_labels(
     dataset: Any, name: str, column_mapping: Mapping[str, str] | None = None
 ) -> tuple[list[str], list[Any]]:
@@ -95,7 +107,7 @@ def get_templated_dataset(
 
     candidate_labels: their names; the label of a text is the number of its name, or with ``multi_label`` a list of 0
     and 1. dataset: rows to put before them, of these two columns. Returns rows in the form of ``dataset``, without
-    one a list of dicts. To classify without training at all there is
+    one :class:`MadeRows`. To classify without training at all there is
     ``pipeline("zero-shot-classification")``.
 
     Raises:
@@ -118,4 +130,4 @@ def get_templated_dataset(
         return type(dataset).from_dict(columns)
     if hasattr(dataset, "columns"):  # a frame
         return type(dataset)(columns)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return MadeRows(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
