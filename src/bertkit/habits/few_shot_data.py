@@ -95,7 +95,7 @@ def get_templated_dataset(
 
     candidate_labels: their names; the label of a text is the number of its name, or with ``multi_label`` a list of 0
     and 1. dataset: rows to put before them, of these two columns. Returns rows in the form of ``dataset``, without
-    one a list of dicts. To classify without training at all there is
+    one columns as a dict. To classify without training at all there is
     ``pipeline("zero-shot-classification")``.
 
     Raises:
@@ -112,7 +112,7 @@ def get_templated_dataset(
     made: dict[str, list[Any]] = {text_column: texts, label_column: list(labels)}
     before = [] if dataset is None else rows_of(dataset, "dataset")
     columns = {name: [*(row[name] for row in before), *values] for name, values in made.items()}
-    if isinstance(dataset, Mapping):
+    if dataset is None or isinstance(dataset, Mapping):
         return columns
     if hasattr(dataset, "from_dict"):  # of the library datasets
         return type(dataset).from_dict(columns)
