@@ -130,4 +130,5 @@ def get_templated_dataset(
         return type(dataset).from_dict(columns)
     if hasattr(dataset, "columns"):  # a frame
         return type(dataset)(columns)
-    return MadeRows(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return MadeRows(rows) if dataset is None else rows

@@ -216,7 +216,9 @@ def test_templated_rows_have_the_form_of_the_data_set(form: type) -> None:
     found = get_templated_dataset(given, candidate_labels=["x", "y"], sample_size=3)
     assert type(found) is form
     assert len(found) == 7
-    assert len(get_templated_dataset(candidate_labels=["x", "y"])) == 4
+    made = get_templated_dataset(candidate_labels=["x", "y"])
+    assert len(made) == len(made["text"]) == 4
+    assert made[0] == {"text": "This sentence is x", "label": 0}
 
 
 def test_small_names() -> None:
