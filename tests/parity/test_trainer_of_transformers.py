@@ -65,7 +65,7 @@ def test_what_the_trainer_asks_of_a_model() -> None:
     model.config.use_cache = False  # one of the keys that change no arithmetic
     assert model.config == CONFIG
     assert "use_cache" not in model.config.to_dict()
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(ConfigError, match=r"config\.hidden_size cannot be set"):
         model.config.hidden_size = 8
     for name, usual in {**dict.fromkeys(SAID_ELSEWHERE, False), "return_dict": True}.items():
         setattr(model.config, name, usual)  # as it is anyway

@@ -107,10 +107,10 @@ class BertConfig(ConfigFile, FamilyFields):
     )
 
     def __init__(self, /, **values: Any) -> None:
-        foreign = values.keys() - type(self).model_fields.keys() - {"num_labels", "label2id"}
-        named = values.get("architectures")
+        named, kind = values.get("architectures"), str(values.get("model_type"))
         theirs = isinstance(named, list) and any(not str(name).startswith("Bert") for name in named)
-        super().__init__(**(self._read(values) if foreign or theirs else values))
+        of_file = theirs or kind.startswith(OWN_MODEL_TYPE) or bool(values.keys() & _FILE_KEYS)
+        super().__init__(**(self._read(values) if of_file else values))
 
     @model_validator(mode="before")
     @classmethod
@@ -364,6 +364,13 @@ class BertConfig(ConfigFile, FamilyFields):
 
 #: Fields that only some families have.
 _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
+#: Keys of files that are no fields.
+_FILE_KEYS = (
+    IGNORED_KEYS.union(
+        REQUIRED_VALUES, *({*family.required, *family.ignored, *family.keys.values()} for family in FAMILIES.values())
+    )
+    - BertConfig.model_fields.keys()
+)
 
 
 def _family(model_type: Json) -> Family:
