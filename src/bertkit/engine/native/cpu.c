@@ -1,11 +1,11 @@
 #include "cpu.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #if defined(__x86_64__) || defined(_M_X64)
 
 #include <cpuid.h>
-#include <stddef.h>
 
 /* Registers whose content the operating system keeps for each thread (XCR0): vectors of 128 and 256 bits; and with
  * those of 512 bits, masks and the upper registers. */
@@ -33,6 +33,10 @@ static uint32_t saved_registers(void) {
     if (!(cpuid(1, 0).registers[2] & osxsave)) return 0;
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+#if defined(__APPLE__)
+    /* macOS saves them for a thread from the first such instruction on, so the answer would depend on the thread. */
+    low &= SAVES_256;
+#endif
     return low;
 }
 
@@ -65,6 +69,44 @@ int part_steps_here(void) {
     return first.registers[1] == amd && family == 0x19 ? 384 : 96;
 }
 
+#elif defined(__aarch64__)
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+#define HERE(WORD, BIT, NAME, NUMBER) (getauxval(WORD == 1 ? AT_HWCAP : AT_HWCAP2) >> BIT & 1)
+
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static int told(const char *name) {
+    int32_t found = 0;
+    size_t size = sizeof found;
+    return !sysctlbyname(name, &found, &size, NULL, 0) && found;
+}
+#define HERE(WORD, BIT, NAME, NUMBER) (NAME[0] && told("hw.optional.arm." NAME))
+
+#elif defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+#define HERE(WORD, BIT, NAME, NUMBER) IsProcessorFeaturePresent(NUMBER)
+
+#else
+#define HERE(WORD, BIT, NAME, NUMBER) 0
+#endif
+
+static uint64_t read_features(void) {
+    uint64_t found = 0;
+#define READ_(NAME, MACRO, ...) \
+    if (HERE(__VA_ARGS__)) found |= (uint64_t)1 << FEATURE_##NAME;
+    FEATURES(READ_)
+#undef READ_
+    return found;
+}
+
+int part_steps_here(void) { return 96; }
+
 #else
 
 static uint64_t read_features(void) { return 0; }
@@ -85,7 +127,7 @@ uint64_t cpu_features(void) {
     return found & ~read;
 }
 
-#define NAME_(NAME, MACRO, LEAF, SUB, REGISTER, BIT) #NAME,
+#define NAME_(NAME, ...) #NAME,
 static const char *const NAMES[] = {FEATURES(NAME_) ""};
 
 const char *feature_name(uint64_t bits) {

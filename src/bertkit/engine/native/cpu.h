@@ -4,8 +4,10 @@
 
 #include <stdint.h>
 
-/* Instruction sets that compilers use by themselves or that kernels ask for: name, the compiler's macro, and where CPUID
- * has it: leaf, subleaf, register (0: eax ... 3: edx), bit. */
+/* Instruction sets that compilers use by themselves or that kernels ask for: name, the compiler's macro, and where the
+ * answer is. Of x86 where CPUID has it: leaf, subleaf, register (0: eax ... 3: edx), bit. Of ARM where each system has
+ * it: Linux's word of getauxval (1: HWCAP, 2: HWCAP2) and bit there, Apple's name, Windows's number; "" and 0: nowhere.
+ */
 #if defined(__x86_64__) || defined(_M_X64)
 #define FEATURES(X) \
     X(SSE3, __SSE3__, 1, 0, 2, 0) \
@@ -38,11 +40,20 @@
     X(AVXVNNI, __AVXVNNI__, 7, 1, 0, 4) \
     X(AVX512BF16, __AVX512BF16__, 7, 1, 0, 5) \
     X(LZCNT, __LZCNT__, 0x80000001, 0, 2, 5)
+#elif defined(__aarch64__)
+#define FEATURES(X) \
+    X(LSE, __ARM_FEATURE_ATOMICS, 1, 8, "FEAT_LSE", 34) \
+    X(FP16, __ARM_FEATURE_FP16_VECTOR_ARITHMETIC, 1, 10, "FEAT_FP16", 67) \
+    X(DOTPROD, __ARM_FEATURE_DOTPROD, 1, 20, "FEAT_DotProd", 43) \
+    X(SVE, __ARM_FEATURE_SVE, 1, 22, "", 46) \
+    X(SVE2, __ARM_FEATURE_SVE2, 2, 1, "", 47) \
+    X(I8MM, __ARM_FEATURE_MATMUL_INT8, 2, 13, "FEAT_I8MM", 66) \
+    X(BF16, __ARM_FEATURE_BF16_VECTOR_ARITHMETIC, 2, 14, "FEAT_BF16", 68)
 #else
 #define FEATURES(X)
 #endif
 
-#define NUMBER_(NAME, MACRO, LEAF, SUB, REGISTER, BIT) FEATURE_##NAME,
+#define NUMBER_(NAME, ...) FEATURE_##NAME,
 enum { FEATURES(NUMBER_) NUM_FEATURES };
 #undef NUMBER_
 
@@ -52,11 +63,12 @@ enum { FEATURES(NUMBER_) NUM_FEATURES };
 #define IS_ONE_3(MAYBE) SECOND_(MAYBE 1, 0, 0)
 #define IS_ONE_2(VALUE) IS_ONE_3(PLACEHOLDER_##VALUE)
 #define IS_ONE(VALUE) IS_ONE_2(VALUE)
-#define BIT_(NAME, MACRO, LEAF, SUB, REGISTER, BIT) | (uint64_t)IS_ONE(MACRO) << FEATURE_##NAME
+#define BIT_(NAME, MACRO, ...) | (uint64_t)IS_ONE(MACRO) << FEATURE_##NAME
 /* Bits 1 << FEATURE_... of what the compiler may use where this stands. */
 #define COMPILED_FOR (0 FEATURES(BIT_))
 
-/* Bits of what runs here: what CPUID has, and what the operating system saves when it switches threads (XGETBV). */
+/* Bits of what runs here: what CPUID has, and what the operating system saves when it switches threads (XGETBV); on ARM
+ * the operating system says both at once. */
 uint64_t cpu_features(void);
 /* The name of the lowest of these bits; "" of none. Static. */
 const char *feature_name(uint64_t bits);

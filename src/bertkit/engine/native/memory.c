@@ -8,9 +8,16 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#elif defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
 #endif
 
+#if defined(__wasm__) /* whose memory is taken as soon as it is asked for */
+#define HUGE_PAGE ((size_t)64 << 10)
+#else
 #define HUGE_PAGE ((size_t)2 << 20)
+#endif
 #define BLOCK_BYTES (8 * HUGE_PAGE)
 
 struct Block {
@@ -20,6 +27,28 @@ struct Block {
 
 static size_t whole_steps(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
+/* Aligned to 64 at least; NULL: no memory. */
+static void *new_block(size_t bytes) {
+#if defined(_WIN32)
+    return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+#else
+    void *found = NULL;
+    if (posix_memalign(&found, HUGE_PAGE, bytes)) return NULL;
+#if defined(MADV_HUGEPAGE)
+    madvise(found, bytes, MADV_HUGEPAGE);
+#endif
+    return found;
+#endif
+}
+
+static void free_block(Block *block) {
+#if defined(_WIN32)
+    VirtualFree(block, 0, MEM_RELEASE);
+#else
+    free(block);
+#endif
+}
+
 void *zeros(Block **memory, size_t count, size_t size) {
     const size_t header = whole_steps(sizeof(Block), 64);
     Block *block = *memory;
@@ -28,12 +57,8 @@ void *zeros(Block **memory, size_t count, size_t size) {
     bytes = whole_steps(bytes, 64);
     if (!block || block->size - block->used < bytes) {
         size_t all = whole_steps(header + bytes > BLOCK_BYTES ? header + bytes : BLOCK_BYTES, HUGE_PAGE);
-        void *found = NULL;
-        if (posix_memalign(&found, HUGE_PAGE, all)) return NULL;
-#if defined(MADV_HUGEPAGE)
-        madvise(found, all, MADV_HUGEPAGE);
-#endif
-        block = found;
+        block = new_block(all);
+        if (!block) return NULL;
         *block = (Block){.before = *memory, .size = all, .used = header};
         *memory = block;
     }
@@ -45,7 +70,7 @@ void *zeros(Block **memory, size_t count, size_t size) {
 void free_all(Block *memory) {
     while (memory) {
         Block *before = memory->before;
-        free(memory);
+        free_block(memory);
         memory = before;
     }
 }
