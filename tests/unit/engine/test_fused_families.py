@@ -82,6 +82,7 @@ def test_without_torch_around_it_the_library_gives_the_same_bits(shape: str, tmp
             backend.compute(Pack(ids, np.zeros(7, np.int64), (3, 4)), asked[outside])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
 @pytest.mark.parametrize(("shape", "head"), [(shape, head) for shape, head in CASES if head in KINDS])
 def test_heads_without_torch(shape: str, head: str, tmp_path: Path) -> None:

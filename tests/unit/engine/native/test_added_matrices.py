@@ -36,6 +36,7 @@ def rows_of(count: int, inputs: int) -> Array:
     return np.random.default_rng(count).normal(0, 1, (count, inputs)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept_as", TOLERANCES)
 def test_kinds_of_weights_and_activations(any_library: NativeLibrary, kept_as: Any) -> None:
     if kept_as == "bfloat16" and not any_library.bf16:
