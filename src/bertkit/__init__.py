@@ -136,9 +136,10 @@ def __getattr__(name: str) -> Any:
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         # Imported here, so that `import bertkit` stays quick.
-        from bertkit.system.lazy_names import habit_of, unknown_name
+        from bertkit.habit_table import instead_of
+        from bertkit.system.lazy_names import unknown_name
 
-        instead = None if name.startswith("_") else habit_of("import", name)
+        instead = None if name.startswith("_") else instead_of("import", name)
         plain = name.removeprefix("TF").removeprefix("Flax")
         if instead is None and plain != name and plain in __all__:
             instead = f"from bertkit import {plain} (PyTorch)"

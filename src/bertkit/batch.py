@@ -266,7 +266,7 @@ class Padding:
         return flat.view(*self.shape, *x.shape[1:])
 
     def unpack_places(self, x: Tensor) -> Tensor:
-        """Logits of places, ``(T,)`` to ``(B, S)``: at padded positions the least number, so that none is chosen."""
+        """Logits of places, ``(T,)`` to ``(B, S)``: at padded positions the smallest value, so that none is chosen."""
         return self.unpack(x, torch.finfo(x.dtype).min)
 
     def unpack_attention(self, probs: Sequence[Tensor]) -> Tensor:

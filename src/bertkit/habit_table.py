@@ -56,6 +56,12 @@ def habit_of(entry: str, name: str) -> Habit | None:
     return habits().get((entry, name)) or (habits().get(("hub", name)) if entry in LOADERS else None)
 
 
+def instead_of(entry: str, name: str) -> str | None:
+    """What the table says to write for a name at an entry; None: it does not have the name."""
+    habit = habit_of(entry, name)
+    return None if habit is None else habit.ours
+
+
 def remedy(entry: str, name: str, known: Iterable[str]) -> str:
     """What to write instead of ``name``: what the table says, else the nearest of ``known`` by spelling, else nothing.
 

@@ -12,12 +12,20 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.errors import InputError
+
 Ids = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 Segments = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+
+def outside_table(name: str, field: str, wrong: int, num_rows: int) -> InputError:
+    """For a number that is in no table of embeddings: ``field`` of the config says how many rows this has."""
+    hint = " Truncate the text, or use a model with more positions." if name == "position_ids" else ""
+    return InputError(f"{name} has {wrong}, outside 0 ... {num_rows - 1} ({field} of the model).{hint}")
 
 
 def gather(starts: Ints, lengths: Ints) -> Ints:

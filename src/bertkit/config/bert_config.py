@@ -40,9 +40,8 @@ class BertConfig(ConfigFile, FamilyFields):
     """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts all
-    keys of a ``config.json``, as :meth:`from_dict`;
-    ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
-    :func:`bertkit.config.labels.merged_labels`.
+    keys of a ``config.json``, as :meth:`from_dict`; ``num_labels=n`` in place of ``id2label``, with the labels
+    ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see :func:`bertkit.config.labels.merged_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,

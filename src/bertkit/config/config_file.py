@@ -123,7 +123,7 @@ class ConfigFile(FileSettings):
 
     def _not_set(self, name: str, change: str, more: str = "") -> ConfigError:
         return ConfigError(
-            f"config.{name} cannot be set, because a model is made by it{more}; write config = "
+            f"config.{name} cannot be set, because models are built from it{more}; write config = "
             f"config.replace({change}) and make the model of that, or from_pretrained(NAME, {change})"
         )
 

@@ -21,7 +21,7 @@ from bertkit.engine.closeness import check_precision
 from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, fuse, mean_vectors
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
-from bertkit.engine.native.packed_model import WEIGHT_TYPES
+from bertkit.engine.native.packed_model import WEIGHT_TYPES, check_bf16, check_int8
 from bertkit.engine.rows import MAX_TOKENS_PER_BATCH, threads_for
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import class_named
@@ -141,16 +141,12 @@ class TorchBackend:
         fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(model)
         library = native_library() if fusable else None
         in_bytes = has_bytes(model)
-        if in_bytes and self.precision not in ("auto", "int8"):
-            raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {self.precision!r}")
-        if self.precision == "int8" and not in_bytes:
-            raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
+        check_int8(self.precision, in_bytes=in_bytes)
         if self.precision in ("fp16", "bf16") and self._place.type == "cpu":
             if library is None:
                 lack = why_not() if fusable else "only unchanged encoders in float32 with a usual activation run there"
                 raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
-            if self.precision == "bf16" and not library.bf16:
-                raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
+            check_bf16(self.precision, library)
         if library is None or self.precision == "fp32":
             return None
         return WEIGHT_TYPES[self.precision]

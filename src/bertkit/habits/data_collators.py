@@ -82,17 +82,10 @@ class DataCollatorForTokenClassification:
 
 
 @dataclass
-class DataCollatorForMultipleChoice:
+class DataCollatorForMultipleChoice(DataCollatorWithPadding):
     """Pads rows whose columns hold one list for each choice: tensors ``(B, choices, S)``, ``labels`` ``(B,)``."""
 
-    tokenizer: PreTrainedTokenizer
-    padding: bool | str = True
-    max_length: int | None = None
-    pad_to_multiple_of: int | None = None
-    return_tensors: str = "pt"
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> Batch:
-        inputs, labels = _parted(features)
+    def _padded(self, inputs: Sequence[Mapping[str, Any]]) -> Batch:
         count = len(inputs[0]["input_ids"])
         if other := next((n for n, row in enumerate(inputs) if len(row["input_ids"]) != count), None):
             raise InputError(
@@ -100,11 +93,7 @@ class DataCollatorForMultipleChoice:
                 "rows with equally many"
             )
         flat = [{name: values[n] for name, values in row.items()} for row in inputs for n in range(count)]
-        pad = DataCollatorWithPadding(
-            self.tokenizer, self.padding, self.max_length, self.pad_to_multiple_of, self.return_tensors
-        )
-        batch = {name: values.reshape(len(inputs), count, -1) for name, values in pad(flat).items()}
-        return {**batch, **({} if labels is None else _as_tensors({"labels": labels}, self.return_tensors))}
+        return {name: values.reshape(len(inputs), count, -1) for name, values in super()._padded(flat).items()}
 
 
 @dataclass

@@ -19,14 +19,10 @@ ModelT = TypeVar("ModelT")
 
 def called_with_trial(model_init: Callable[..., ModelT]) -> ModelT:
     """What ``model_init`` makes; one with an argument, for the trial of a search, gets None."""
-    return (
-        model_init(None)
-        if any(
-            each.default is Parameter.empty and each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-            for each in signature(model_init).parameters.values()
-        )
-        else model_init()
-    )
+    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    parameters = signature(model_init).parameters.values()
+    needs_one = any(each.default is Parameter.empty and each.kind not in optional for each in parameters)
+    return model_init(None) if needs_one else model_init()
 
 
 class FollowedTrainer:

@@ -10,7 +10,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.habits.trainer_schedules import SCHEDULES
-from bertkit.optim import Schedule
 
 
 def _scheduler(
@@ -76,16 +75,8 @@ def get_polynomial_decay_schedule_with_warmup(
     first = float(optimizer.defaults["lr"])
     if first <= lr_end:
         raise InputError(f"lr_end={lr_end} must be smaller than the rate of the optimizer, lr={first}")
-    falling = max(1, num_training_steps - num_warmup_steps)
-
-    def factor(step: int) -> float:
-        if step < num_warmup_steps:
-            return step / max(1, num_warmup_steps)
-        left = max(0.0, 1 - (step - num_warmup_steps) / falling)
-        return float((first - lr_end) * left**power + lr_end) / first
-
-    schedule: Schedule = factor
-    return LambdaLR(optimizer, schedule, last_epoch)
+    own = {"lr": first, "lr_end": lr_end, "power": power}
+    return _scheduler(optimizer, "polynomial", num_warmup_steps, num_training_steps, last_epoch, own)
 
 
 def get_scheduler(

@@ -29,8 +29,8 @@ generated from `bertkit/habit_table.py`.
   Queries, keys and values are one matrix `attention.qkv`: targets of LoRA are `["qkv"]`. `model.load_state_dict` reads
   the names of published files too, and `save_pretrained` writes them.
 - **Padding.** It is never computed. At padded positions `last_hidden_state`, hidden states and the logits of tokens are
-  0; `start_logits` and `end_logits` are the least number of their type, so that an `argmax` or a softmax never chooses
-  them. The loss of answers is over real tokens only; in `transformers` padding takes part in its softmax.
+  0; `start_logits` and `end_logits` are the smallest value of their type, so that an `argmax` or a softmax never
+  chooses them. The loss of answers is over real tokens only; in `transformers` padding takes part in its softmax.
 - **Padding on the left.** Positions count from the first real token, and heads read that token; `transformers` counts
   the padding. Outputs for a text are the same wherever it is padded.
 """

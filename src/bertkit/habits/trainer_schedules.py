@@ -54,8 +54,9 @@ def _inverse_sqrt(num_steps: int, warm: int, own: Mapping[str, float]) -> Schedu
 
 def _polynomial(num_steps: int, warm: int, own: Mapping[str, float]) -> Schedule:
     """Falls to ``lr_end``, which is measured in the peak rate ``lr``."""
-    end, done = own.get("lr_end", 1e-7) / own["lr"], _done(num_steps, warm)
-    return _rising(warm, lambda step: (1 - end) * max(0.0, 1 - done(step)) ** own.get("power", 1.0) + end)
+    first, end, power = own["lr"], own.get("lr_end", 1e-7), own.get("power", 1.0)
+    done = _done(num_steps, warm)
+    return _rising(warm, lambda step: ((first - end) * max(0.0, 1 - done(step)) ** power + end) / first)
 
 
 #: By the names of ``lr_scheduler_type``.

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.errors import InputError
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.ragged import outside_table
 
 
 class Embeddings(nn.Module):
@@ -59,6 +59,4 @@ def check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None
         return
     low, high = (int(value) for value in ids.aminmax())
     if low < 0 or high >= table.num_embeddings:
-        wrong = low if low < 0 else high
-        hint = " Truncate the text, or use a model with more positions." if name == "position_ids" else ""
-        raise InputError(f"{name} has {wrong}, outside 0 ... {table.num_embeddings - 1} ({field} of the model).{hint}")
+        raise outside_table(name, field, low if low < 0 else high, table.num_embeddings)

@@ -273,7 +273,7 @@ class BertForQuestionAnswering(HeadModel):
 
     Targets: ``start_positions`` and ``end_positions`` ``(B,)``, counted in tokens of the sequence; an example with a
     position outside its sequence is ignored. The loss is the mean of the two cross-entropies.
-    Deviates from the common implementation: padded positions have the least number of the type, so that an ``argmax``
+    Deviates from the common implementation: padded positions have the smallest value of the type, so that an ``argmax``
     or a softmax of a row never chooses them; they take no part in the loss.
     """
 

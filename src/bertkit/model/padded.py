@@ -2,7 +2,7 @@
 
 Every model can be called in two ways. Like a function, it takes padded ``(B, S)`` tensors and returns padded ones;
 ``forward_packed`` takes a :class:`bertkit.batch.Batch` and returns flat ones. Padding is never computed: padded
-positions of results are 0, of ``start_logits`` and ``end_logits`` the least number of their type, and take no part in
+positions of results are 0, of ``start_logits`` and ``end_logits`` the smallest value of their type, and take no part in
 any loss.
 """
 

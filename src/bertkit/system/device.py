@@ -44,7 +44,10 @@ def is_cpu(device: Device) -> bool:
 
 @cache
 def _has_driver() -> bool:
-    """Whether the system has the library of NVIDIA's driver; it is not asked for its devices, which a fork forbids."""
+    """Whether the system has the library of NVIDIA's driver.
+
+    The library is not asked for devices: a process that has asked cannot fork.
+    """
     try:
         ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

@@ -9,7 +9,7 @@ from opcode import opname
 from typing import Any
 
 from bertkit.errors import needs_bertkit
-from bertkit.habit_table import habits
+from bertkit.habit_table import instead_of
 
 
 def lazy_names(
@@ -25,19 +25,13 @@ def lazy_names(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in module_of:
-            raise unknown_name(package, name, habit_of(entry, name))
+            raise unknown_name(package, name, instead_of(entry, name))
         with needs_bertkit(f"{package}.{name}"):
             value = getattr(import_module(module_of[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return load, sorted([*module_of, *modules])
-
-
-def habit_of(entry: str, name: str) -> str | None:
-    """What to write for a name of another library, by the table of habits; None: it does not have the name."""
-    habit = habits().get((entry, name))
-    return None if habit is None else habit.ours
 
 
 def unknown_name(package: str, name: str, instead: str | None) -> AttributeError | ImportError:

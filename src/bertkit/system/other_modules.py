@@ -12,7 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from bertkit.system.lazy_names import habit_of, unknown_name
+from bertkit.habit_table import instead_of
+from bertkit.system.lazy_names import unknown_name
 
 _ST = "bertkit.sentence_transformers"
 _MODELS = ("bertkit", "bertkit.habits.model_outputs", f"{_ST}.models")
@@ -69,9 +70,9 @@ class _Names:
             for source in () if name.startswith("__") else self.sources:
                 try:
                     return getattr(import_module(source), name)
-                except (AttributeError, ImportError):  # which the last words below replace
+                except (AttributeError, ImportError):  # replaced by the error below
                     continue
-            raise unknown_name(module.__name__, name, habit_of("import", name))
+            raise unknown_name(module.__name__, name, instead_of("import", name))
 
         vars(module)["__getattr__"] = load
 
@@ -89,5 +90,5 @@ def find(name: str) -> ModuleSpec | None:
         return ModuleSpec(name, _Names(sources), is_package=True)  # type: ignore[arg-type]
     if len(parts) > 1 and parts[0] not in _SHARED:
         return None
-    instead = habit_of("module", path) or "from bertkit import NAME: the names of other libraries stand there"
+    instead = instead_of("module", path) or "from bertkit import NAME: the names of other libraries stand there"
     raise ModuleNotFoundError(f"No module named {name!r}; write {instead}", name=name)

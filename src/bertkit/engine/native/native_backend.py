@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import local
@@ -19,11 +18,18 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
 from bertkit.engine.closeness import check_precision
-from bertkit.engine.native.library import NativeLibrary, native_library, why_not
-from bertkit.engine.native.packed_model import WEIGHT_TYPES, PackedEmbeddings, PackedEncoder, first_tokens
+from bertkit.engine.native.library import native_library, why_not
+from bertkit.engine.native.packed_model import (
+    WEIGHT_TYPES,
+    PackedEmbeddings,
+    PackedEncoder,
+    check_bf16,
+    check_int8,
+    first_tokens,
+)
 from bertkit.engine.rows import MAX_TOKENS_PER_BATCH, threads_for
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import Floats, Ids, Ints
+from bertkit.ragged import Floats, Ids, Ints, outside_table
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.processor import find_processor
@@ -60,7 +66,8 @@ class NativeBackend:
         if library is None:
             raise ConfigError(f"the compiled encoder is not available: {why_not()}")
         weights = ModelWeights.from_checkpoint(path, model_class)
-        _check_kept(weights, precision, library)
+        check_int8(precision, in_bytes=weights.facts is not None)
+        check_bf16(precision, library)
         self.config: BertConfig = weights.config
         self.weight_type = _weight_type(weights, precision)
         self._now = local()
@@ -71,7 +78,7 @@ class NativeBackend:
         layers = () if self._head is None else self._head.layers
         added = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
         self._embeddings = PackedEmbeddings(weights.encoder, library)
-        #: Until the first rows came, the same in float32, by which faster arithmetic is judged.
+        #: The same in float32, kept until the first rows have shown that the faster arithmetic is close enough.
         self._exact: PackedEncoder | None = None
         if precision in ("fp16", "bf16"):
             self._exact = PackedEncoder(replace(weights.encoder, read_once=False), library, "float32")
@@ -89,7 +96,7 @@ class NativeBackend:
 
     @property
     def model(self) -> Network:
-        """None here; where one is asked for, the engine takes torch's back-end."""
+        """There is none: where one is asked for, the engine switches to torch's back-end."""
         raise AssertionError("the C library has no model object")
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
@@ -113,15 +120,13 @@ class NativeBackend:
     def _embedded(self, pack: Pack) -> Floats:
         """What the layers read, ``(T, D)``; InputError for a number that is not in its table, or a row without any."""
         if 0 in pack.lengths:
-            raise InputError(f"row {pack.lengths.index(0)} of {len(pack.lengths)} that are computed together is empty")
+            raise InputError(f"row {pack.lengths.index(0)} of a batch of {len(pack.lengths)} has no tokens")
         x_TE = self._embeddings.compute(pack.ids, pack.positions, pack.token_type_ids)
         if x_TE is None:
             outside = self._embeddings.outside(pack)
             assert outside is not None
             name, wrong = outside
-            hint = " Truncate the text, or use a model with more positions." if name == "position_ids" else ""
-            last = self._embeddings.sizes[name] - 1
-            raise InputError(f"{name} has {wrong}, outside 0 ... {last} ({_FIELDS[name]} of the model).{hint}")
+            raise outside_table(name, _FIELDS[name], wrong, self._embeddings.sizes[name])
         return self._encoder.native.multiply(0, x_TE) if self._projects else x_TE
 
     def _hidden(self, x_TD: Floats, pack: Pack, chosen: tuple[Ids, Ids] | tuple[None, None] = (None, None)) -> Floats:
@@ -199,12 +204,8 @@ class NativeBackend:
 
     def in_thread(self, alone: bool) -> AbstractContextManager[None]:
         """Keeps the computation to the calling thread, or to the number that was asked for."""
-        return self._with_threads(self.threads or _usual_threads() if alone else 1)
-
-    @contextmanager
-    def _with_threads(self, number: int) -> Iterator[None]:
-        self._now.threads = number
-        yield
+        self._now.threads = (self.threads or _usual_threads()) if alone else 1
+        return nullcontext()
 
     def _threads_now(self) -> int:
         return getattr(self._now, "threads", 1)
@@ -224,17 +225,6 @@ def why_not_native(path: Path, model_class: str) -> str | None:
     if not isinstance(config, BertConfig):
         return "it is an encoder-decoder"
     return why_not_computed(config, model_class) or why_not()
-
-
-def _check_kept(weights: ModelWeights, precision: Precision, library: NativeLibrary) -> None:
-    """Refuse (ConfigError) a precision that the folder or the processor does not have."""
-    in_bytes = weights.facts is not None
-    if in_bytes and precision not in ("auto", "int8"):
-        raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {precision!r}")
-    if precision == "int8" and not in_bytes:
-        raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
-    if precision == "bf16" and not library.bf16:
-        raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
 
 
 def _weight_type(weights: ModelWeights, precision: Precision) -> WeightType:

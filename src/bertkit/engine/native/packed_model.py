@@ -9,6 +9,7 @@ import numpy as np
 from bertkit.engine.backend import Pack, Precision
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.native_encoder import NativeEmbeddings, NativeEncoder, PositionTables
+from bertkit.errors import ConfigError
 from bertkit.ragged import Floats, Ids, Ints
 from bertkit.weights.encoder_weights import EncoderWeights
 from bertkit.weights.parts import Matrix, WeightType
@@ -23,6 +24,20 @@ WEIGHT_TYPES: dict[Precision, WeightType] = {
     "fp16": "float16",
     "bf16": "bfloat16",
 }
+
+
+def check_int8(precision: Precision, *, in_bytes: bool) -> None:
+    """Refuse (ConfigError) int8 for a model that is not in 8 bits, and other precisions for one that is."""
+    if in_bytes and precision not in ("auto", "int8"):
+        raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {precision!r}")
+    if precision == "int8" and not in_bytes:
+        raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
+
+
+def check_bf16(precision: Precision, library: NativeLibrary) -> None:
+    """Refuse (ConfigError) bf16 where the library's variant has no such products."""
+    if precision == "bf16" and not library.bf16:
+        raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
 
 
 class PackedEncoder:
@@ -65,7 +80,7 @@ class PackedEncoder:
 
 
 class PackedEmbeddings:
-    """The tables of a model, read where they are, and the normalization of their sum."""
+    """The tables of a model, which are not copied, and the normalization of their sum."""
 
     def __init__(self, weights: EncoderWeights, library: NativeLibrary) -> None:
         tables, config = weights.tables, weights.config

@@ -42,8 +42,7 @@ class ExcelTable:
 
     The header is found as :mod:`bertkit.tasks.reading.titles` says. Cells are read as the text that a CSV file would
     hold, formulas as the values that were saved with them, and rows have the numbers that Excel shows. Of merged cells
-    the first one has the value, which is said. Cells behind the
-    last column with a name are not looked at.
+    only the first has the value; a message says so. Cells to the right of the last named column are ignored.
 
     Attributes:
         note: what was chosen of several sheets, and which rows are titles, as a sentence; else "".

@@ -339,7 +339,7 @@ def _labels_from(
         first = next(iter(counts))
         raise DataError(
             f"{file}: column {column!r} holds numbers with decimal commas, such as {first!r}. Write them with a point, "
-            f"{first.replace(',', '.')!r}, or save the sheet as .xlsx, whose numbers have neither"
+            f"{first.replace(',', '.')!r}, or save the sheet as .xlsx, which stores numbers as numbers"
         )
     rows = counts.total()
     _check_spread(file, column, counts, "label")
