@@ -323,9 +323,7 @@ def _write_folder(out: Path, texts: Iterable[Tagged]) -> int:
     names = [each.id or "" for each in listed]
     if len({name.casefold() for name in names}) < len(names) or not all(map(_FILE_NAME.fullmatch, names)):
         if any(names):
-            say(
-                "the ids are not all different and valid as file names: files are numbered in the order of the texts"
-            )
+            say("the ids are not all different and valid as file names: files are numbered in the order of the texts")
         names = [f"{count:06}" for count in range(1, len(listed) + 1)]
     for name, (text, marks, _) in zip(names, listed, strict=True):
         lines = (
