@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, WeightType, variants_here
+from bertkit.engine.native.build import NATIVE, PLAIN, VARIANTS, family, variants_here
+from bertkit.engine.native.library import WeightType
 from bertkit.engine.native.native_encoder import (
     Activation,
     ByteMatrix,
@@ -21,6 +21,7 @@ from bertkit.engine.native.native_encoder import (
     NativeEncoder,
     Shape,
 )
+from bertkit.system.processor import level
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Rows to rows.
@@ -28,8 +29,8 @@ Product = Callable[[Array], Array]
 
 #: Variants by name, the plain one and that of this very processor among them.
 INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {
-    NATIVE: variants_here().get(NATIVE, ()),
-    **VARIANTS.get(platform.machine(), {PLAIN: ("-DBERTKIT_PLAIN_C",)}),
+    NATIVE: variants_here(level()).get(NATIVE, ()),
+    **VARIANTS.get(family(), {PLAIN: ("-DBERTKIT_PLAIN_C",)}),
 }
 ACTIVATIONS: dict[Activation, Product] = {
     "gelu": lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from bertkit.errors import ConfigError
 
-#: Environment variable; with "build" the encoder is compiled here even if the wheel brings it; with 0 neither the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's
-#: (``model/kernels/products.py``) are used. Products with prepacked weights are torch's either way. With a name of
+#: Environment variable; with "build" the encoder is compiled here even if the wheel brings it; with 0 neither
+#: the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's (``model/kernels/products.py``) are
+#: used. Products with prepacked weights are torch's either way. With a name of
 #: :data:`LEVELS`, bertkit computes as on a lower processor; other libraries have switches of their own.
 SWITCH = "BERTKIT_NATIVE"
 #: Values of :data:`SWITCH` -> the instruction sets that are left of the processor's.

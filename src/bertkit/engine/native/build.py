@@ -1,4 +1,4 @@
-"""Compiles the C library: on demand for this processor, kept in the user's cache; or with any variants by any compiler."""
+"""Compiles the C library: with any variants by any compiler; on demand for this processor, kept in the user's cache."""
 
 from __future__ import annotations
 

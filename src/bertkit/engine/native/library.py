@@ -166,7 +166,8 @@ def _shipped() -> NativeLibrary | None:
         except (UnavailableError, OSError) as error:
             faults.append(str(error))
     if faults:
-        say_once(f"the compiled encoder of this installation cannot be used ({'; '.join(faults)}); reinstall bertkit-lite")
+        reasons = "; ".join(faults)
+        say_once(f"the compiled encoder of this installation cannot be used ({reasons}); reinstall bertkit-lite")
     return None
 
 
@@ -193,7 +194,7 @@ def _chosen(library: NativeLibrary) -> NativeLibrary:
             raise ConfigError(f"{VARIANT_SWITCH} is {asked!r} in the environment; here run: {', '.join(running)}")
         return library.with_variant(asked)
     lower = level()
-    return library.with_variant(lower) if lower in running else library
+    return library.with_variant(lower) if lower is not None and lower in running else library
 
 
 def load(path: Path, variant: str | None = None) -> NativeLibrary:
