@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from bertkit.engine.native.library import NATIVE, PLAIN, VARIANTS, variants_here
+from bertkit.engine.native.build import NATIVE, PLAIN, VARIANTS, family, variants_here
 from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.system.processor import level
 from bertkit.weights.parts import Activation, ByteMatrix, FloatMatrix, Layer, Shape, WeightType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -22,8 +22,8 @@ Product = Callable[[Array], Array]
 
 #: Variants by name, the plain one and that of this very processor among them.
 INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {
-    NATIVE: variants_here().get(NATIVE, ()),
-    **VARIANTS.get(platform.machine(), {PLAIN: ("-DBERTKIT_PLAIN_C",)}),
+    NATIVE: variants_here(level()).get(NATIVE, ()),
+    **VARIANTS.get(family(), {PLAIN: ("-DBERTKIT_PLAIN_C",)}),
 }
 ACTIVATIONS: dict[Activation, Product] = {
     "gelu": lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),

@@ -8,8 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#elif !defined(__wasm__)
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include "bertkit.h"
 
@@ -28,7 +34,24 @@ static float *numbers(size_t count, float scale) {
     return made;
 }
 
-/* Floats that end where a page begins that may not be touched. */
+/* Floats that end where a page begins that may not be touched; WebAssembly has no such pages. */
+#if defined(_WIN32)
+static float *guarded(size_t count, void **base, size_t *size) {
+    size_t page = 4096, bytes = count * sizeof(float);
+    DWORD before;
+    *size = (bytes + page - 1) / page * page + page;
+    *base = VirtualAlloc(NULL, *size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    VirtualProtect((char *)*base + *size - page, page, PAGE_NOACCESS, &before);
+    return (float *)((char *)*base + *size - page - bytes);
+}
+static void free_guarded(void *base, size_t size) { (void)size, VirtualFree(base, 0, MEM_RELEASE); }
+#elif defined(__wasm__)
+static float *guarded(size_t count, void **base, size_t *size) {
+    *size = count * sizeof(float);
+    return *base = calloc(count + 1, sizeof(float));
+}
+static void free_guarded(void *base, size_t size) { (void)size, free(base); }
+#else
 static float *guarded(size_t count, void **base, size_t *size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = count * sizeof(float);
     *size = (bytes + page - 1) / page * page + page;
@@ -36,6 +59,8 @@ static float *guarded(size_t count, void **base, size_t *size) {
     mprotect((char *)*base + *size - page, page, PROT_NONE);
     return (float *)((char *)*base + *size - page - bytes);
 }
+static void free_guarded(void *base, size_t size) { munmap(base, size); }
+#endif
 
 #define DONE(CALL) \
     do { \
@@ -50,7 +75,7 @@ typedef struct {
     int kind;
     float *weights[4], *biases[4], *scales, *norm[2];
     int8_t *bytes[4];
-    int outliers[3];
+    int outliers[3], narrow, shifts; /* of I8 */
 } Model;
 
 static int sizes_of(const Model *m, int which, int *inputs) {
@@ -62,9 +87,11 @@ static int sizes_of(const Model *m, int which, int *inputs) {
 }
 
 static Model new_model(void) {
-    Model m = {{sizeof(bertkit_shape), 1 + (int)drawn(3), 1, NULL, 0, 1 + (int)drawn(4), 1 + (int)drawn(90), 1 + (int)drawn(3), 1e-6f, (int)drawn(2)}};
+    Model m = {.shape = {sizeof(bertkit_shape), 1 + (int)drawn(3), 1, NULL, 0, 1 + (int)drawn(4), 1 + (int)drawn(90),
+                         1 + (int)drawn(3), 1e-6f, (int)drawn(2)}};
     m.shape.width = m.shape.heads * (2 + 2 * (int)drawn(12));
     m.shape.num_stored = m.shape.num_layers;
+    m.narrow = drawn(2), m.shifts = drawn(2);
     m.kind = (int[]){BERTKIT_F32, BERTKIT_F24, BERTKIT_F16, BERTKIT_I8}[drawn(4)];
     int most = m.shape.width > m.shape.inner ? m.shape.width : m.shape.inner;
     m.scales = numbers((size_t)3 * most + 64, 0.0f);
@@ -78,7 +105,7 @@ static Model new_model(void) {
         m.biases[which] = numbers(outputs, 0.3f);
         m.bytes[which] = malloc(4 * count); /* as many bytes as any kind would read */
         memset(m.bytes[which], 0, 4 * count);
-        for (size_t i = 0; i < count; i++) m.bytes[which][i] = (int8_t)((int)drawn(127) - 63);
+        for (size_t i = 0; i < count; i++) m.bytes[which][i] = (int8_t)(m.narrow ? (int)drawn(127) - 63 : (int)drawn(256) - 128);
         if (m.kind == BERTKIT_F16)
             for (size_t i = 0; i < count; i++) ((uint16_t *)m.weights[which])[i] = (uint16_t)(drawn(0x3c00) | drawn(2) << 15);
     }
@@ -94,7 +121,8 @@ static bertkit_matrix matrix_of(const Model *m, int which) {
     bertkit_matrix made = {.struct_size = sizeof made, .kind = m->kind, .unit = 1.0f};
     made.outputs = sizes_of(m, which, &made.inputs);
     made.weights = m->kind == BERTKIT_I8 ? (void *)m->bytes[which] : (void *)m->weights[which];
-    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->scales, made.narrow = 1;
+    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->scales, made.narrow = m->narrow;
+    made.shift = m->shifts ? m->scales : NULL;
     made.num_outliers = 1, made.outliers = m->outliers, made.outlier_weights = m->scales;
     return made;
 }
@@ -179,7 +207,7 @@ static double compare(const Model *m) {
             known = malloc((size_t)results * width * sizeof *known + 1);
             DONE(bertkit_encode(encoder, &batch, known, 1, &error));
         }
-        munmap(base, size);
+        free_guarded(base, size);
         bertkit_encoder_free(encoder);
     }
     free(x), free(known);

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from bertkit.errors import ConfigError
 
-#: Environment variable; with 0 neither the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's
-#: (``model/kernels/products.py``) are used. Products with prepacked weights are torch's either way. With a name of
+#: Environment variable; with "build" the encoder is compiled here even if the wheel brings it; with 0 neither
+#: the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's (``model/kernels/products.py``) are
+#: used. Products with prepacked weights are torch's either way. With a name of
 #: :data:`LEVELS`, bertkit computes as on a lower processor; other libraries have switches of their own.
 SWITCH = "BERTKIT_NATIVE"
 #: Values of :data:`SWITCH` -> the instruction sets that are left of the processor's.
@@ -86,6 +87,11 @@ def own_products() -> bool:
     return _switch() != "0"
 
 
+def builds_own() -> bool:
+    """Whether the encoder is to be compiled on this machine even if the wheel brings one."""
+    return _switch() == "build"
+
+
 def level() -> str | None:
     """The one of :data:`LEVELS` that is asked for, if any."""
     return asked if (asked := _switch()) in LEVELS else None
@@ -93,8 +99,9 @@ def level() -> str | None:
 
 def _switch() -> str:
     asked = os.environ.get(SWITCH) or "1"
-    if asked not in ("0", "1", *LEVELS):
-        raise ConfigError(f"{SWITCH} is {asked!r} in the environment, expected one of 0, 1, {', '.join(LEVELS)}")
+    if asked not in ("0", "1", "build", *LEVELS):
+        names = ", ".join(("0", "1", "build", *LEVELS))
+        raise ConfigError(f"{SWITCH} is {asked!r} in the environment, expected one of {names}")
     return asked
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.engine.native.library import VARIANTS
+from bertkit.engine.native.build import VARIANTS
 from bertkit.errors import ConfigError
 from bertkit.system.processor import LEVELS, SWITCH, find_processor, own_products
 from lower_processor import SWITCHES, numpy_features
@@ -66,5 +66,5 @@ def test_a_level_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "avx2|plain COMMAND ...; got ['avx512', 'ls']" in done.stderr
     monkeypatch.setenv(SWITCH, "off")
-    with pytest.raises(ConfigError, match="BERTKIT_NATIVE is 'off' in the environment, expected one of 0, 1, avx2, pl"):
+    with pytest.raises(ConfigError, match="BERTKIT_NATIVE is 'off' in the environment, expected one of 0, 1, build, a"):
         own_products()

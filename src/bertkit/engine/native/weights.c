@@ -138,14 +138,16 @@ static bertkit_status check_matrix(
 /* Of I8, what belongs to a matrix besides its weights. */
 static int copy_scales(Encoder *e, Matrix *m, const bertkit_matrix *given) {
     int width = round_up(m->outputs, e->kernels->panel), count = given->num_outliers;
+    int stands_for_signed = !given->shift, differs = stands_for_signed != e->kernels->signed_bytes;
     m->scale = filled_up(e, given->scale, m->outputs);
     m->smooth = filled_up(e, given->smooth, m->inputs);
     m->shift = given->shift ? filled_up(e, given->shift, m->inputs) : NULL;
-    m->offset = given->shift ? NULL : zeros(&e->memory, width, sizeof *m->offset);
+    m->offset = differs ? zeros(&e->memory, width, sizeof *m->offset) : NULL;
     m->narrow = given->narrow != 0, m->num_outliers = count;
     m->outliers = zeros(&e->memory, count, sizeof *m->outliers);
     m->outlier_weights = zeros(&e->memory, (size_t)count * width, sizeof *m->outlier_weights);
-    if (!m->scale || !m->smooth || !(m->shift || m->offset) || !m->outliers || !m->outlier_weights) return 0;
+    if ((given->shift && !m->shift) || (differs && !m->offset)) return 0;
+    if (!m->scale || !m->smooth || !m->outliers || !m->outlier_weights) return 0;
     for (int i = 0; i < count; i++) {
         const float *from = given->outlier_weights + (size_t)i * m->outputs;
         m->outliers[i] = given->outliers[i];

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
+from bertkit.engine.native import build as building
 from bertkit.engine.native import library
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.library_cache import UnavailableError
+from bertkit.system.processor import level
 from native_helpers import INSTRUCTION_SETS
 
 #: Those of the package, with warnings as errors.
-FLAGS = (*library.FLAGS, "-Wall", "-Wextra", "-Werror")
+FLAGS = (*building.FLAGS, "-Wall", "-Wextra", "-Werror")
 Build = Callable[[str], NativeLibrary]
 
 
 @pytest.fixture(scope="session")
 def compiler() -> tuple[str, ...]:
-    found = next(library.compilers(), None)
+    found = next(building.compilers(), None)
     if found is None:
         pytest.skip("no C compiler on this machine")
     return found
@@ -37,13 +39,13 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
     def compiled(folder: Path) -> tuple[Path, str | None]:
         variants = {name: flags for name, flags in INSTRUCTION_SETS.items() if flags}
         target = folder / "encoder.so"
-        failure = library.compile_library(compiler, target, variants, FLAGS)
+        failure = building.compile_library(compiler, target, variants, FLAGS)
         if failure is not None and "unrecognized" in failure:  # of some variant, which it does not name
             alone = {
-                name: library.compile_library(compiler, target, {name: variants[name]}, FLAGS) for name in variants
+                name: building.compile_library(compiler, target, {name: variants[name]}, FLAGS) for name in variants
             }
             variants = {name: variants[name] for name, fault in alone.items() if "unrecognized" not in (fault or "")}
-            failure = library.compile_library(compiler, target, variants, FLAGS)
+            failure = building.compile_library(compiler, target, variants, FLAGS)
         return target, failure
 
     @cache
@@ -61,7 +63,7 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
 @pytest.fixture(scope="session")
 def native(build: Build) -> NativeLibrary:
     """For all that this processor has, or a lower one has that the tests run as."""
-    return build(next(iter(library.variants_here())))
+    return build(next(iter(building.variants_here(level()))))
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)

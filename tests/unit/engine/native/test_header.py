@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native import native_encoder
-from bertkit.engine.native.library import FOLDER, FUNCTIONS, NativeErrorText, NativeLibrary, VariantInfo
+from bertkit.engine.native.build import FOLDER
+from bertkit.engine.native.library import FUNCTIONS, NativeErrorText, NativeLibrary, VariantInfo
 from bertkit.engine.native.native_encoder import NativeEmbeddings
 from native_helpers import native_encoder as encoder_of
 from native_helpers import random_rows, random_weights, shape_of

@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 
 from bertkit import BertModel, pipeline
-from bertkit.engine.native import library
-from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, library_file, load
+from bertkit.engine.native import build, library
+from bertkit.engine.native.build import library_file
+from bertkit.engine.native.library import FUNCTIONS, VARIANT_SWITCH, NativeLibrary, load
 from bertkit.engine.native.library_cache import UnavailableError, private_folder
 from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.errors import ConfigError
 from bertkit.system.processor import SWITCH
 from forked_child import succeeds
 from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
@@ -34,6 +36,7 @@ def asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     """An empty cache, and an answer that is found anew, before the test and after it; the cache's folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.delenv(VARIANT_SWITCH, raising=False)
     library._attempt.cache_clear()
     yield tmp_path / "cache" / "bertkit" / "native"
     library._attempt.cache_clear()
@@ -42,9 +45,7 @@ def asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        library.importlib.util, "find_spec", lambda name: None if name == "ziglang" else find_spec(name)
-    )
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None if name == "ziglang" else find_spec(name))
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
 
@@ -106,7 +107,7 @@ def is_running(pid: int) -> bool:
 def test_a_compiler_that_hangs_is_ended_with_its_children(
     no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path
 ) -> None:
-    monkeypatch.setattr(library, "SECONDS_TO_COMPILE", 1.0)
+    monkeypatch.setattr(build, "SECONDS_TO_COMPILE", 1.0)
     monkeypatch.setenv("CC", compiler_that(tmp_path, "/bin/sleep 60 &", f"echo $! > {tmp_path / 'child'}", "wait"))
     started = time.monotonic()
     assert "timed out" in (library.why_not() or "")
@@ -123,7 +124,7 @@ def test_the_next_compiler_is_tried(
     compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", compiler_that(tmp_path, "exit 1"))
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native, fails=1))
+    monkeypatch.setattr(build, "compile_library", fast := FastCompiler(native, fails=1))
     assert library_file(tmp_path / "made").exists()
     assert fast.calls == 2
 
@@ -147,11 +148,11 @@ class FastCompiler:
 def test_it_is_built_once_for_a_processor(
     compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
+    monkeypatch.setattr(build, "compile_library", fast := FastCompiler(native))
     first = library_file(tmp_path / "made")
     assert library_file(tmp_path / "made") == first
     assert fast.calls == 1
-    monkeypatch.setattr(library, "_processor", lambda: "another one")
+    monkeypatch.setattr(build, "_processor", lambda variant: "another one")
     assert library_file(tmp_path / "made") != first
     assert fast.calls == 2
 
@@ -159,7 +160,7 @@ def test_it_is_built_once_for_a_processor(
 def test_threads_that_need_it_at_once_build_it_once(
     compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", slow := FastCompiler(native, seconds=0.2))
+    monkeypatch.setattr(build, "compile_library", slow := FastCompiler(native, seconds=0.2))
     with ThreadPoolExecutor(4) as pool:
         reasons = list(pool.map(lambda _: library.why_not(), range(4)))
     assert slow.calls == 1
@@ -170,13 +171,13 @@ def test_threads_that_need_it_at_once_build_it_once(
 def test_a_child_forked_while_a_thread_builds_it_has_its_own_attempt(no_compiler: None) -> None:
     held, done_with = threading.Event(), threading.Event()
 
-    def build() -> None:
+    def hold() -> None:
         with library._lock:
             held.set()
             done_with.wait()
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(build)
+        pool.submit(hold)
         held.wait()
         child = os.fork()
         if not child:
@@ -256,7 +257,7 @@ if hasattr(os, "geteuid") and os.geteuid() == 0:
 def test_what_is_not_as_it_was_kept_is_built_again(
     compiler: tuple[str, ...], native: NativeLibrary, damage: str, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
+    monkeypatch.setattr(build, "compile_library", fast := FastCompiler(native))
     DAMAGE[damage](library_file(asked_anew))
     again = library_file(asked_anew)
     assert fast.calls == 2
@@ -270,7 +271,7 @@ def test_what_is_not_as_it_was_kept_is_built_again(
 def test_a_generous_umask_does_not_make_it_foreign(
     compiler: tuple[str, ...], native: NativeLibrary, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
 ) -> None:
-    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(native))
+    monkeypatch.setattr(build, "compile_library", fast := FastCompiler(native))
     usual = os.umask(0)
     try:
         assert library_file(asked_anew) == library_file(asked_anew)
@@ -348,12 +349,12 @@ def test_a_library_that_computes_something_else_is_not_kept(
     compiler: tuple[str, ...], file: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As of a compiler with a fault."""
-    shutil.copytree(library.FOLDER, tmp_path / "sources")
+    shutil.copytree(build.FOLDER, tmp_path / "sources")
     source = tmp_path / "sources" / file
     assert right in source.read_text()
     source.write_text(source.read_text().replace(right, wrong))
-    monkeypatch.setattr(library, "FOLDER", tmp_path / "sources")
-    monkeypatch.setattr(library, "compilers", lambda: iter([compiler]))
+    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
+    monkeypatch.setattr(build, "compilers", lambda: iter([compiler]))
     with pytest.raises(UnavailableError, match=r"fails its test: with weights in float32 its results differ by"):
         library_file(tmp_path / "made")
 
@@ -371,19 +372,19 @@ def test_a_build_that_was_killed_leaves_nothing_for_good(
     process.communicate()
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert [*asked_anew.iterdir()], "control: something was left"
-    monkeypatch.setattr(library, "compile_library", FastCompiler(native))
+    monkeypatch.setattr(build, "compile_library", FastCompiler(native))
     kept = library_file(asked_anew)
     assert [*asked_anew.iterdir()] == [kept]
 
 
-@pytest.mark.parametrize(("version", "said"), [(2, "has version 2, not 4"), (None, "cannot be loaded: .*bertkit_")])
+@pytest.mark.parametrize(("version", "said"), [(2, "has version 2, not "), (None, "cannot be loaded: .*bertkit_")])
 def test_a_library_of_other_sources(compiler: tuple[str, ...], tmp_path: Path, version: int | None, said: str) -> None:
     """Found under the right name, as after a hash that no longer says all."""
     names = [] if version is None else FUNCTIONS
     (tmp_path / "other.c").write_text("\n".join(f"int {name}(void) {{ return {version}; }}" for name in names) + "\n")
     command = [*compiler, "-shared", "-fPIC", "-o", str(tmp_path / "other.so"), str(tmp_path / "other.c")]
     subprocess.run(command, check=True)
-    with pytest.raises(UnavailableError, match=rf"other.so {said}.*delete it to have it built again"):
+    with pytest.raises(UnavailableError, match=rf"other.so {said}.*delete it or reinstall"):
         load(tmp_path / "other.so")
 
 
@@ -417,12 +418,69 @@ def test_two_processes_build_it_at_once(compiler: tuple[str, ...], asked_anew: P
     assert load(Path(said[0])).lanes >= 4
 
 
+@pytest.fixture
+def shipped(native: NativeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library as a wheel for this platform has it."""
+    (tmp_path / "lib").mkdir()
+    target = tmp_path / "lib" / library.shipped_name(native.path)
+    shutil.copy(native.path, target)
+    monkeypatch.setattr(library, "SHIPPED", tmp_path / "lib")
+    return target
+
+
+def test_the_library_of_the_wheel_needs_no_compiler_and_no_cache(
+    no_compiler: None, shipped: Path, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    found = library.native_library()
+    assert found is not None
+    assert found.path == shipped
+    assert not asked_anew.exists(), "nothing is written"
+    library._attempt.cache_clear()
+    monkeypatch.setenv(SWITCH, "build")
+    assert "no C compiler was found" in (library.why_not() or ""), "control: it is not looked at"
+
+
+@pytest.mark.parametrize("damage", ["one bit", "cut", "empty", "a folder"])
+def test_a_damaged_library_of_the_wheel_is_not_run_and_that_is_said_once(
+    no_compiler: None, shipped: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DAMAGE[damage](shipped)
+    assert "no C compiler was found" in (library.why_not() or "")
+    assert library.native_library() is None
+    assert capsys.readouterr().err.count("the compiled encoder of this installation cannot be used") == 1
+
+
+def test_flips_and_cuts_of_the_library_are_seen(shipped: Path) -> None:
+    content, chance = shipped.read_bytes(), np.random.default_rng(0)
+    assert shipped.name == library.shipped_name(shipped), "control: whole"
+    for number in range(20):
+        changed, place = bytearray(content), int(chance.integers(len(content)))
+        changed[place] ^= 1 << int(chance.integers(8))
+        shipped.write_bytes(changed[:place] if number % 2 else changed)
+        assert shipped.name != library.shipped_name(shipped)
+
+
+def test_a_variant_by_name(no_compiler: None, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = [info.name.decode() for info in load(shipped).variants() if info.runs]
+    for name in running:
+        monkeypatch.setenv(VARIANT_SWITCH, name)
+        library._attempt.cache_clear()
+        found = library.native_library()
+        assert found is not None
+        assert found.name == name
+    monkeypatch.setenv(VARIANT_SWITCH, "sse9")
+    library._attempt.cache_clear()
+    with pytest.raises(ConfigError, match=f"BERTKIT_CPU is 'sse9' in the environment; here run: {', '.join(running)}"):
+        library.native_library()
+
+
 @pytest.mark.campaign
 def test_zig_compiles_it(tmp_path: Path) -> None:
     """The compiler that pip can install."""
     pytest.importorskip("ziglang")
     assert (
-        library.compile_library((sys.executable, "-m", "ziglang", "cc"), tmp_path / "zig.so", library.variants_here())
+        build.compile_library((sys.executable, "-m", "ziglang", "cc"), tmp_path / "zig.so", build.variants_here())
         is None
     )
     shape = shape_of(26, 2, 40)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.engine.native import library
-from bertkit.engine.native.library import FOLDER, NEUTRAL, VARIANT
+from bertkit.engine.native.build import FLAGS, FOLDER, NEUTRAL, VARIANT
 from native_helpers import INSTRUCTION_SETS
 
 pytestmark = pytest.mark.slow
@@ -23,7 +22,7 @@ SANITIZERS = {
 
 
 def fuzz(compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], rounds: int) -> None:
-    common = ["-g", "-O1", *(flag for flag in library.FLAGS if flag != "-O3"), *flags, f"-I{FOLDER}"]
+    common = ["-g", "-O1", *(flag for flag in FLAGS if flag != "-O3"), *flags, f"-I{FOLDER}"]
     objects, names = [], []
     for name, own in INSTRUCTION_SETS.items():
         target = folder / f"{name}.o"

@@ -30,7 +30,7 @@ static void pack_weights(Matrix *m, const void *weights) {
             case BERTKIT_F24: store_three_bytes((uint8_t *)m->panels + 3 * index, wide[from]); break;
             case BERTKIT_I8:
                 ((int8_t *)m->panels)[index] = bytes[from];
-                if (m->offset) m->offset[o] += 128 * bytes[from];
+                if (m->offset) m->offset[o] += (BYTES_ARE_SIGNED ? -128 : 128) * bytes[from];
                 break;
             default: ((uint16_t *)m->panels)[index] = half[from];
             }

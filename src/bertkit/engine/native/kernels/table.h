@@ -17,7 +17,8 @@ typedef struct {
     /* The rest is for I8. */
     int narrow;         /* all weights are -63 ... 63; otherwise they may be -128 ... 127 */
     float *scale;       /* of each output */
-    int32_t *offset;    /* 128 times the sum of each output's weights, where bytes stand for -128 ... 127; else NULL */
+    int32_t *offset;    /* what products with stored bytes are above those with the numbers that these stand for: 128
+                         * times the sum of each output's weights, or -128 times; NULL where they are the same */
     float *smooth;      /* what each input is multiplied with before rounding; 0 for outliers */
     float *shift;       /* added to it then, where inputs have a least value and bytes stand for 0 ... 255; else NULL */
     int num_outliers;   /* inputs that stay in float32 */
@@ -66,6 +67,7 @@ typedef struct {
     uint64_t needs;    /* features of cpu.h */
     int lanes, panel, tile_rows; /* floats of a vector; columns of a panel; rows of a tile */
     int kinds, fast_bytes;       /* see bertkit_variant_info */
+    int signed_bytes;            /* 1: rows of I8 are stored as -128 ... 127, 0: as 0 ... 255 */
 
     /* Weights of `m`, whose sizes, kind and memory are set, from a caller's array [outputs][inputs]. */
     void (*pack_weights)(Matrix *m, const void *weights);

@@ -32,6 +32,7 @@ const Kernels JOIN(kernels_, BERTKIT_VARIANT) = {
     .tile_rows = TILE_ROWS,
     .kinds = 1 << BERTKIT_F32 | 1 << BERTKIT_F24 | 1 << BERTKIT_F16 | 1 << BERTKIT_I8 | HAS_BF16_KIND,
     .fast_bytes = HAS_FAST_BYTES,
+    .signed_bytes = BYTES_ARE_SIGNED,
     .pack_weights = pack_weights,
     .pack_rows = pack_rows,
     .multiply = multiply,

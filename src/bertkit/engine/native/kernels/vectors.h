@@ -14,11 +14,18 @@
 #include "../simd/avx512.h"
 #elif !defined(BERTKIT_PLAIN_C) && defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "../simd/avx2.h"
+#elif !defined(BERTKIT_PLAIN_C) && defined(__SSE4_2__)
+#include "../simd/sse42.h"
+#elif !defined(BERTKIT_PLAIN_C) && defined(__aarch64__) && defined(__ARM_NEON)
+#include "../simd/neon.h"
 #else
 #include "../simd/plain.h"
 #endif
 
 #define PANEL (2 * LANES)
+#ifndef BYTES_ARE_SIGNED
+#define BYTES_ARE_SIGNED 0
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* 2 to the power x, to about 1e-7 of the value: a polynomial (minimax on -0.5 ... 0.5) for the fraction. */

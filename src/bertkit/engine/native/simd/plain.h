@@ -3,7 +3,9 @@
 #define BERTKIT_PLAIN_H
 
 #define LANES 4
+#ifndef TILE_ROWS
 #define TILE_ROWS 8
+#endif
 typedef float vec __attribute__((vector_size(16)));
 typedef int32_t ivec __attribute__((vector_size(16)));
 typedef uint16_t halves __attribute__((vector_size(8)));
@@ -26,6 +28,7 @@ static inline vec load_half(const uint16_t *p) {
     /* The exponents' biases differ by 112; subnormal numbers come out right as well. */
     return (vec)((ivec)((vec)(size << 13) * splat(0x1p112f)) | infinite | ((wide & 0x8000) << 16));
 }
+#ifndef HAS_OWN_BYTES
 static inline vec load_three_bytes(const uint8_t *p) {
     uint32_t words[LANES]; /* one by one: gcc 11 has no __builtin_shufflevector */
     for (int i = 0; i < LANES; i++) {
@@ -36,6 +39,7 @@ static inline vec load_three_bytes(const uint8_t *p) {
     memcpy(&x, words, sizeof x);
     return x;
 }
+#endif
 static inline float sum_of(vec x) { return (x[0] + x[1]) + (x[2] + x[3]); }
 static inline float max_of(vec x) {
     float low = x[0] > x[1] ? x[0] : x[1], high = x[2] > x[3] ? x[2] : x[3];
@@ -58,6 +62,7 @@ static inline void store_bytes(uint8_t *p, vec x) {
     ivec whole = __builtin_convertvector(round_(x), ivec);
     for (int i = 0; i < LANES; i++) p[i] = (uint8_t)whole[i];
 }
+#ifndef HAS_OWN_BYTES
 static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     for (int shift = 0; shift < 32; shift += 8)
         sums += ((bytes >> shift) & 255) * ((weights << (24 - shift)) >> 24);
@@ -66,5 +71,6 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
 static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
     return dot4(sums, bytes, load_bytes(weights));
 }
+#endif
 
 #endif
