@@ -8,7 +8,7 @@
 # make check      the fast part of make test: about a minute
 # make same       compare with an earlier commit, run side by side; some minutes
 # make campaign   the long-running tests
-# make wheels     dist/: bertkit (metadata) and bertkit-lite (the code), of the same version
+# make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -85,8 +85,8 @@ same: setup
 campaign: setup
 	$(PYTEST) -m campaign --hypothesis-profile campaign
 
-wheels: | $(BIN)/python
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite
+wheels: setup
+	$(BIN)/python packaging/wheels.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
