@@ -2,7 +2,8 @@
 
 ``python lite_command.py COMMAND ...``; the exit code is the command's. At the end the modules of those packages that
 were imported all the same, there should be none, are an error. Without a command it is asked for many: each line of
-standard input is the arguments of one, as JSON, and is answered by a line with exit code, output and errors.
+standard input is the arguments of one, as JSON, and is answered by a line with exit code, output and errors. With
+``--windows`` in front it also lacks what Python on Windows lacks (``windows_like.py``).
 """
 
 from __future__ import annotations
@@ -56,5 +57,11 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--windows"]:
+        import windows_like
+
+        del sys.argv[1]
+        ABSENT |= windows_like.MODULES
+        windows_like.take_away()
     sys.meta_path[:] = [LiteFinder if finder is PathFinder else finder for finder in sys.meta_path]
     sys.exit(run(sys.argv[1:]) if len(sys.argv) > 1 else serve())

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ import pytest
 
 import bertkit
 from bertkit.cli import NAMES, main
+from bertkit.engine.native import library
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import NOT_IN_LITE
 from bertkit.export.onnx_export import export_onnx, load_for_export
+from bertkit.system.processor import SWITCH
+from lite_environment import COMPILED, Environment, build_wheels, can_seal, metadata_of
 from pipeline_helpers import save_tiny
 from sentence_folders import dense, pooling, sentence_folder
 
@@ -67,10 +71,10 @@ LITE = [sys.executable, str(TESTS / "lite_command.py")]
 Lite = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="module")
-def lite() -> Iterator[Lite]:
-    """Runs commands in one interpreter without those packages; :func:`started` has one of its own."""
-    with subprocess.Popen(LITE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+@contextmanager
+def serving(command: list[str]) -> Iterator[Lite]:
+    """Runs commands in one interpreter, that of ``lite_command.py``; :func:`started` has one of its own."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         asked, answers = process.stdin, process.stdout
@@ -83,6 +87,52 @@ def lite() -> Iterator[Lite]:
 
         yield run
         asked.close()
+
+
+@pytest.fixture(scope="module")
+def lite() -> Iterator[Lite]:
+    """Without the packages that lite does without."""
+    with serving(LITE) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def wheel(once: Callable[..., Any]) -> Environment:
+    """With nothing but the wheel for this platform and what it needs."""
+
+    def make(folder: Path) -> Environment:
+        made = Environment(folder / "venv", metadata_of(once("wheels", build_wheels) / COMPILED))
+        made.pip("install", "--no-deps", str(once("wheels", build_wheels) / COMPILED))
+        return made
+
+    made: Environment = once("wheel-alone", make)
+    return made
+
+
+@pytest.fixture(scope="module")
+def sealed(wheel: Environment) -> Iterator[Lite]:
+    """That, with no compiler, network or home, where nothing can be written."""
+    if not can_seal():
+        pytest.skip("this system does not let a process have a mount of its own: unshare --map-root-user --mount")
+    with serving(wheel.sealed("python", str(TESTS / "lite_command.py"))) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def windows_like(wheel: Environment) -> Iterator[Lite]:
+    """That, in a Python that lacks what it lacks on Windows."""
+    with serving([str(wheel.bin / "python"), str(TESTS / "lite_command.py"), "--windows"]) as run:
+        yield run
+
+
+@pytest.fixture
+def same_library(wheel: Environment, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The library of the wheel in this process as well."""
+    monkeypatch.setattr(library, "SHIPPED", wheel.packages / "bertkit" / "engine" / "native" / "lib")
+    monkeypatch.delenv(SWITCH, raising=False)
+    library._attempt.cache_clear()
+    yield
+    library._attempt.cache_clear()
 
 
 def started(*argv: object) -> subprocess.CompletedProcess[str]:
@@ -146,6 +196,79 @@ def test_commands_on_checkpoints_and_exports(
         near(found, expected)
     else:
         assert found == expected
+
+
+@pytest.mark.usefixtures("same_library")
+@pytest.mark.parametrize("machine", ["sealed", "windows_like"])
+@pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
+def test_commands_of_the_wheel_alone(
+    folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest,
+    command: str, name: str, arguments: list[str], machine: str,
+) -> None:  # fmt: skip
+    """Equal to the last digit to the same library beside torch."""
+    given = [command, *arguments, "--model", str(folders[name][0]), "--json", "--precision", "fp32", "--threads", "1"]
+    assert main([*given, "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    done = request.getfixturevalue(machine)(*given)
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+    assert said
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "xlsx"])
+def test_files_are_written_and_replaced_as_on_windows(
+    windows_like: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, suffix: str
+) -> None:
+    out = tmp_path / f"out.{suffix}"
+    given = ("predict", DATA / "reviews" / "dev.csv", "--model", folders["text"][0], "--out", out)
+    assert windows_like(*given).returncode == 0
+    whole = out.read_bytes()
+    again = windows_like(*given)
+    assert "Traceback" not in again.stderr
+    assert out.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_an_index_is_changed_as_on_windows(
+    windows_like: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    given = ("--model", folders["masked"][0], "--pooling", "mean", "--truncate")
+    assert windows_like("search", "build", tmp_path / "index", DATA / "corpus.txt", *given).returncode == 0
+    assert windows_like("search", "query", tmp_path / "index", "a film").returncode == 0
+    (tmp_path / "more.txt").write_text("a line of its own\n")
+    done = windows_like("search", "add", tmp_path / "index", tmp_path / "more.txt")
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+    assert "a line of its own" in windows_like("search", "query", tmp_path / "index", "a line of its own").stdout
+
+
+@pytest.mark.usefixtures("same_library")
+def test_the_wheel_alone_says_what_computes(sealed: Lite, wheel: Environment) -> None:
+    found = library.native_library()
+    assert found is not None
+    done = sealed("doctor", "--json")
+    assert json.loads(done.stdout)["compiled_encoder"] == f"{found} ({found.path})"
+    assert found.path.is_relative_to(wheel.packages)
+
+
+def test_it_is_sealed(wheel: Environment, tmp_path: Path) -> None:
+    """The control: nothing can be written, and no compiler is found."""
+    if not can_seal():
+        pytest.skip("this system does not let a process have a mount of its own")
+    code = f"""
+import os, shutil, socket
+print([name for name in ("cc", "gcc", "clang", "zig") if shutil.which(name)], os.environ.get("HOME"))
+for place in ("/tmp", "/var/tmp", "{tmp_path}", "{wheel.packages}", os.path.expanduser("~")):
+    try:
+        open(os.path.join(place, "x"), "w")
+        print("written", place)
+    except OSError:
+        pass
+try:
+    socket.create_connection(("192.0.2.1", 80), 1)
+except OSError as error:
+    print(error.strerror)
+"""
+    done = subprocess.run(wheel.sealed("python", "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[] None", "Network is unreachable"]
 
 
 @needs_library

@@ -5,83 +5,37 @@ The environment has the declared dependencies of ``bertkit-lite``, what these ne
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import venv
 import zipfile
-from email.message import Message
-from email.parser import Parser
-from importlib.metadata import distribution
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 import bertkit
-from bertkit.engine.native.library import native_library, why_not
+from bertkit.engine.native.library import native_library, shipped_name, why_not
 from bertkit.system.model_sources import INCLUDED
+from lite_environment import (
+    COMPILED,
+    FULL,
+    HERE,
+    LITE,
+    ROOT,
+    Environment,
+    build_wheels,
+    message_of,
+    metadata_of,
+    needed,
+)
 from pipeline_helpers import save_tiny
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
-LITE = f"bertkit_lite-{bertkit.__version__}-py3-none-any.whl"
-FULL = f"bertkit-{bertkit.__version__}-py3-none-any.whl"
-
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
-    isolated = () if find_spec("hatchling") is None else ("--no-build-isolation",)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *isolated, "--wheel-dir", str(folder)]
-    subprocess.run([*command, str(ROOT), str(ROOT / "packaging" / "lite")], check=True, cwd=folder)
+def wheels(once: Callable[..., Any]) -> Path:
+    folder: Path = once("wheels", build_wheels)
     return folder
-
-
-def message_of(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode())
-
-
-def metadata_of(wheel: Path) -> list[Requirement]:
-    return [Requirement(line) for line in message_of(wheel).get_all("Requires-Dist", [])]
-
-
-def needed(requirements: list[Requirement], found: set[str]) -> set[str]:
-    """Names of the distributions, with all that they need."""
-    for requirement in requirements:
-        name = requirement.name.lower()
-        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            found.add(name)
-            needed([Requirement(line) for line in distribution(name).requires or ()], found)
-    return found
-
-
-class Environment:
-    """A virtual environment, and the packages in it."""
-
-    def __init__(self, folder: Path, requirements: list[Requirement]) -> None:
-        venv.create(folder, with_pip=True)
-        self.bin = folder / "bin"
-        self.clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        packages = next((folder / "lib").glob("python*")) / "site-packages"
-        for name in needed(requirements, set()):
-            files = distribution(name).files or ()
-            for top in {file.parts[0] for file in files if not file.parts[0].startswith("..")} - {"__pycache__"}:
-                source = Path(str(distribution(name).locate_file(top)))
-                if source.exists() and not (packages / top).exists():
-                    (packages / top).symlink_to(source)
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        line = [str(self.bin / command[0]), *command[1:]]
-        return subprocess.run(line, env=self.clean, capture_output=True, text=True, check=False, cwd=self.bin)
-
-    def pip(self, *arguments: str) -> None:
-        done = self.run("python", "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
@@ -98,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_what_is_in_the_wheels(wheels: Path) -> None:
-    assert sorted(path.name for path in wheels.iterdir()) == sorted([LITE, FULL])
+    assert sorted(path.name for path in wheels.glob("*.whl")) == sorted([LITE, COMPILED, FULL])
     with zipfile.ZipFile(wheels / FULL) as archive:
         assert all(".dist-info/" in name for name in archive.namelist())
     with zipfile.ZipFile(wheels / LITE) as archive:
@@ -119,6 +73,21 @@ def test_what_is_in_the_wheels(wheels: Path) -> None:
     assert f"bertkit-lite=={bertkit.__version__}" in map(str, always)
     assert {"torch", "pyarrow", "scikit-learn", "scipy"} <= {each.name for each in always}
     assert not {"torch", "pyarrow", "scikit-learn", "scipy"} & needed(metadata_of(wheels / LITE), set())
+
+
+def test_the_compiled_wheel_is_the_pure_one_with_one_file_more(wheels: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheels / LITE) as pure, zipfile.ZipFile(wheels / COMPILED) as compiled:
+        own, more = ({name for name in archive.namelist() if ".dist-info/" not in name} for archive in (pure, compiled))
+        (library,) = more - own
+        assert own < more
+        assert all(pure.read(name) == compiled.read(name) for name in own)
+        found = Path(compiled.extract(library, tmp_path))
+        (said,) = (compiled.read(name).decode() for name in compiled.namelist() if name.endswith("/WHEEL"))
+    assert library == f"bertkit/engine/native/lib/{shipped_name(found)}"
+    assert "Root-Is-Purelib: false" in said
+    assert {line for line in said.splitlines() if line.startswith("Tag: ")} == {
+        f"Tag: py3-none-{platform}" for platform in HERE.split(".")
+    }
 
 
 @pytest.mark.campaign

@@ -23,7 +23,10 @@ from bertkit.system.processor import find_processor
 #: The one that requires everything, and the one that holds the code.
 DISTRIBUTIONS = ("bertkit", "bertkit-lite")
 _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
-VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+VARIABLES = (
+    "BERTKIT_CPU", "BERTKIT_NATIVE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
 
 
 def doctor(

@@ -195,14 +195,25 @@ def _sync(path: Path, mode: int) -> None:
 
 
 def try_lock(file: IO[bytes] | IO[str]) -> bool:
-    """Lock an open file against other processes until it is closed; False if another holds it. True on Windows."""
+    """Lock an open file against other processes until it is closed; False if another holds it."""
     try:
         import fcntl
     except ImportError:
-        return True
+        return _try_lock_on_windows(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        return False
+    return True
+
+
+def _try_lock_on_windows(file: IO[bytes] | IO[str]) -> bool:
+    import msvcrt
+
+    try:
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError:
         return False
     return True
 
@@ -224,7 +235,12 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
             with unwinding():
                 yield
         finally:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except PermissionError:  # Windows deletes no file that is open, in this process or in one that waits
+                lock.close()
+                with contextlib.suppress(PermissionError):
+                    path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
