@@ -18,6 +18,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Mapping
+from functools import cached_property
 
 _ACCENTS = """
 300-33f 342 345-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed
@@ -159,13 +160,16 @@ def _kinds() -> bytes:
 
 
 class _Frozen(CharacterClasses):
-    _kinds = _kinds()
     _whole = frozenset(chr(point) for first, last in _spans(_NOT_DECOMPOSED) for point in range(first, last + 1))
     _small: Mapping[str, str] = {
         chr(point): chr(point + distance)
         for first, last, distance in _YOUNG_CAPITALS
         for point in range(first, last + 1)
     }
+
+    @cached_property
+    def _kinds(self) -> bytes:
+        return _kinds()
 
     def is_removed(self, char: str) -> bool:
         return self._kinds[ord(char)] == _IS_REMOVED
