@@ -5,6 +5,10 @@ The environment has the declared dependencies of ``bertkit-lite``, what these ne
 
 from __future__ import annotations
 
+import json
+import platform
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -86,8 +90,46 @@ def test_the_compiled_wheel_is_the_pure_one_with_one_file_more(wheels: Path, tmp
     assert library == f"bertkit/engine/native/lib/{shipped_name(found)}"
     assert "Root-Is-Purelib: false" in said
     assert {line for line in said.splitlines() if line.startswith("Tag: ")} == {
-        f"Tag: py3-none-{platform}" for platform in HERE.split(".")
+        f"Tag: py3-none-{tag}" for tag in HERE.split(".")
     }
+
+
+#: Processors as an emulator has them, and with what a host may hide -> the variant that runs there.
+LOWER = {
+    "Nehalem": "sse42",
+    "SandyBridge,-xsave": "sse42",
+    "Haswell": "avx2",
+    "Haswell,-avx2": "sse42",
+    "max,-fma": "sse42",
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("processor", LOWER)
+def test_lower_processors(environment: Environment, wheels: Path, model: str, processor: str) -> None:
+    """Emulated, instruction by instruction: one that the processor lacks would end the process."""
+    emulator = shutil.which("qemu-x86_64")
+    if emulator is None or platform.machine() != "x86_64":
+        pytest.skip("needs qemu-x86_64 (Debian: qemu-user) on x86-64")
+    environment.pip("install", "--no-deps", str(wheels / COMPILED))
+    code = f"""
+import sys
+sys.prefix = {str(environment.bin.parent)!r}
+sys.path.insert(0, {str(environment.packages)!r})
+from bertkit.engine.native.library import native_library
+from bertkit.cli import main
+print(native_library().name)
+main(["embed", "a film", "--model", {model!r}, "--json"])
+"""
+    python = str((environment.bin / "python").resolve())
+    clean = {name: value for name, value in environment.clean.items() if not name.startswith("OPENBLAS_")}
+    command = [emulator, "-cpu", processor, python, "-c", code]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    name, answer = done.stdout.splitlines()
+    expected = json.loads(environment.run("bertkit", "embed", "a film", "--model", model, "--json").stdout)
+    assert name == LOWER[processor]
+    assert json.loads(answer)["embedding"] == pytest.approx(expected["embedding"], abs=1e-5)
 
 
 @pytest.mark.campaign
