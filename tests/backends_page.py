@@ -29,7 +29,7 @@ Not by the C library, in any family: models that read one way (`attention_direct
 forms) and ReLU, models without layers.
 
 Adapters (LoRA) are folded into the weights when a folder is loaded, so the library computes them. Of a run with several
-heads (`heads/NAME`), each head is a model of its own for the library; `analyze`, which asks all at once, needs torch.
+heads (`heads/NAME`), each head is a model of its own for the library, and `analyze` asks all at once.
 
 ## Precisions
 

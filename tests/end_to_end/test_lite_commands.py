@@ -23,6 +23,10 @@ from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import NOT_IN_LITE
 from bertkit.export.onnx_export import export_onnx, load_for_export
 from bertkit.system.processor import SWITCH
+from bertkit.tasks import csv_task, task_of
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.several_heads import finetune_heads
+from finetune_data import QUICK, labelled_texts, tiny_start, write_heads_data, write_table
 from lite_environment import COMPILED, Environment, build_wheels, can_seal, metadata_of
 from pipeline_helpers import save_tiny
 from sentence_folders import dense, pooling, sentence_folder
@@ -284,6 +288,35 @@ def test_an_index_is_built_and_searched(
     assert found.stdout == capsys.readouterr().out
 
 
+@needs_library
+def test_all_heads_answer_at_once(
+    lite: Lite, once: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = once("run-of-heads", heads_run)
+    given = ("analyze", "the film was good and great", "a sad day", "--model", str(run), "--threads", "1", "--json")
+    assert main([*given, "--device", "cpu"]) == 0
+    expected = capsys.readouterr().out
+    assert {"mood", "names"} <= json.loads(expected.splitlines()[0])["heads"].keys()
+    done = lite(*given)
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    write_table(tmp_path / "in.csv", ("text", "n"), [("a good film", 1), ("a sad day", 2)], delimiter=",")
+    done = lite("analyze", "--file", tmp_path / "in.csv", "--model", run, "--out", tmp_path / "out.csv")
+    assert done.returncode == 0, done.stderr
+    assert {"mood", "names"} <= set((tmp_path / "out.csv").read_text().splitlines()[0].split(","))
+
+
+def heads_run(folder: Path) -> Path:
+    tiny_start(folder / "start")
+    write_heads_data(folder)
+    write_table(folder / "mood.csv", ("text", "label"), labelled_texts(48, 1), delimiter=",")
+    heads = {
+        "mood": (csv_task(folder / "mood.csv", label="label"), folder / "mood.csv"),
+        "names": (task_of("ner", folder / "ner"), folder / "ner"),
+    }
+    finetune_heads(heads, folder / "start", folder / "run", FinetuneConfig(**QUICK), cache=None)
+    return folder / "run"
+
+
 def test_predict_resumes_and_writes_tables(lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     run, exported = folders["text"]
     source = DATA / "reviews" / "dev.csv"
@@ -319,7 +352,6 @@ TRAINING = {
     "cluster": [str(DATA / "corpus.txt"), "--model", "encoder", "--truncate"],
     "topics": [str(DATA / "corpus.txt"), "--model", "encoder", "--truncate"],
     "label": [str(DATA / "corpus.txt"), "--labels", "good, bad"],
-    "analyze": ["A text.", "--model", "encoder"],
     "distill": ["vectors", "--teacher", "encoder", "--data", str(DATA / "corpus.txt")],
     "shrink": ["encoder", "--keep-layers", "0"],
     "visualize": ["training", str(RUNS / "text")],
@@ -327,7 +359,7 @@ TRAINING = {
     "ablate": ["masking"],
 }
 #: Those of them that write nothing, or only where it is asked for.
-WITHOUT_OUT = set("evaluate benchmark generate cluster topics analyze visualize word-vectors".split())
+WITHOUT_OUT = set("evaluate benchmark generate cluster topics visualize word-vectors".split())
 
 
 @pytest.mark.parametrize("command", TRAINING)
@@ -345,7 +377,9 @@ def test_other_commands_say_what_to_install(
 
 def test_every_command_is_spoken_of() -> None:
     """Those that work, those that say what to install, and those that look at files only."""
-    assert {*TRAINING, *(command for command, *_ in USES), "compare", "doctor", "inspect", "search"} == set(NAMES)
+    assert {*TRAINING, *(command for command, *_ in USES), "analyze", "compare", "doctor", "inspect", "search"} == set(
+        NAMES
+    )
 
 
 def test_runs_are_compared(lite: Lite) -> None:

@@ -12,31 +12,41 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from threading import local
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import nn
 
 from bertkit.engine.backend import Pack, Precision, Values, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read, ResultT
-from bertkit.engine.torch_backend import batch_of
-from bertkit.model.auto import class_named
-from bertkit.model.models import BertModel, HeadModel
-from bertkit.model.shared_encoder import head_outputs
-from bertkit.ragged import Ragged
+from bertkit.engine.native.native_backend import NativeBackend, why_not_native
+from bertkit.errors import needs_bertkit
+from bertkit.ragged import Floats, Ragged
+from bertkit.system.device import is_cpu
 from bertkit.system.model_sources import HEADS
 
+_ENCODER = "BertModel"
 _VECTORS = Wanted(("last_hidden_state",))
+#: Classes of models whose outputs are of tokens.
+_OF_TOKENS = ("BertForTokenClassification",)
 #: What each head says of a row: by head and name of the output ``(width,)`` of the row, ``(s, width)`` of its tokens.
 Said = dict[str, Values]
 
 
-class SharedRows:
-    """An encoder and the heads that read it; what they said of the rows of a while."""
+class Heads(Protocol):
+    """Several heads, computed by the C library or by torch. configs: of the model of each."""
 
-    def __init__(self, encoder: InferenceEngine, heads: Mapping[str, HeadModel]) -> None:
-        self.encoder = encoder
-        self.heads = {name: _alone(model) for name, model in heads.items()}
+    @property
+    def configs(self) -> Mapping[str, Any]: ...
+
+    def say(self, hidden_TD: Floats, pack: Pack) -> Mapping[str, Values]:
+        """The outputs of each head for the vectors of a pack: a row of a text or of each of its tokens."""
+
+
+class SharedRows:
+    """An encoder and the heads that read it; what they said of the rows of a while. classes: of each head's model."""
+
+    def __init__(self, encoder: InferenceEngine, heads: Heads, classes: Mapping[str, str]) -> None:
+        self.encoder, self.heads, self.classes = encoder, heads, classes
         self._now = local()
 
     @classmethod
@@ -45,22 +55,26 @@ class SharedRows:
         run: Path,
         classes: Mapping[str, str],
         *,
-        device: object = None,
+        device: Any = None,
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> SharedRows:
         """Of a run folder: ``classes`` names the model class of each head."""
-        encoder = InferenceEngine.load(run, BertModel.__name__, device=device, precision=precision, threads=threads)
-        heads: dict[str, HeadModel] = {}
-        for name, model_class in classes.items():
-            model = class_named(model_class).from_pretrained(run / HEADS / name)
-            assert isinstance(model, HeadModel)
-            heads[name] = model
-        return cls(encoder, heads)
+        run = run.absolute()
+        places = {name: (run / HEADS / name, model_class) for name, model_class in classes.items()}
+        reasons = [reason for place in places.values() if (reason := why_not_native(*place)) is not None]
+        if is_cpu(device) and not reasons:
+            backend = NativeBackend(run, _ENCODER, precision, threads, places)
+            return cls(InferenceEngine(backend), backend.heads, classes)
+        reason = reasons[0] if reasons else f"it computes on the CPU, not on {device}"
+        with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reason}),"):
+            from bertkit.engine.torch_heads import TorchHeads
+        encoder = InferenceEngine.load(run, _ENCODER, device=device, precision=precision, threads=threads)
+        return cls(encoder, TorchHeads(places), classes)
 
     def engines(self) -> dict[str, HeadEngine]:
         """The engine of each head."""
-        return {name: HeadEngine(self, name) for name in self.heads}
+        return {name: HeadEngine(self, name) for name in self.classes}
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -86,19 +100,15 @@ class SharedRows:
 
     def _read(self, pack: Pack, values: Values) -> Sequence[Said]:
         """Every head on the vectors of a pack, in the thread that computed them."""
-        batch, found = batch_of(pack, _VECTORS), [Said() for _ in pack.lengths]
-        with torch.inference_mode():
-            x_TD = torch.from_numpy(values["last_hidden_state"])
-            for name, model in self.heads.items():
-                out = head_outputs(model, x_TD, batch)
-                of_rows: list[dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]] = [{} for _ in found]
-                for field in out:
-                    array = out[field].numpy()
-                    parts = pack.split(array) if field in model.token_fields else list(array)
-                    for row, part in zip(of_rows, parts, strict=True):
-                        row[field] = part.copy()
-                for said, row in zip(found, of_rows, strict=True):
-                    said[name] = row
+        found = [Said() for _ in pack.lengths]
+        for name, outputs in self.heads.say(values["last_hidden_state"], pack).items():
+            of_rows: list[dict[str, Floats]] = [{} for _ in found]
+            for field, array in outputs.items():
+                parts = pack.split(array) if self.classes[name] in _OF_TOKENS else list(array)
+                for row, part in zip(of_rows, parts, strict=True):
+                    row[field] = part.copy()
+            for said, row in zip(found, of_rows, strict=True):
+                said[name] = row
         return found
 
 
@@ -110,26 +120,18 @@ class HeadEngine(InferenceEngine):
         self.shared, self.name = shared, name
 
     @property
-    def config(self) -> object:  # type: ignore[override]
-        return self.shared.heads[self.name].config
+    def config(self) -> Any:
+        return self.shared.heads.configs[self.name]
 
     @property
     def model_class(self) -> str:
-        return type(self.shared.heads[self.name]).__name__
+        return self.shared.classes[self.name]
 
     def run(
         self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
     ) -> list[ResultT]:
         assert wanted.pooling is None, "only asked for what a head says"
         said = [each[self.name] for each in self.shared.of(rows, advance)]
-        of_tokens = self.shared.heads[self.name].token_fields
-        values = {
-            name: (np.concatenate if name in of_tokens else np.stack)([each[name] for each in said])
-            for name in wanted.outputs
-        }
+        join = np.concatenate if self.model_class in _OF_TOKENS else np.stack
+        values = {name: join([each[name] for each in said]) for name in wanted.outputs}
         return list(read(Pack.of(rows), values))
-
-
-def _alone(model: HeadModel) -> HeadModel:
-    model.bert.embeddings, model.bert.encoder = nn.Identity(), nn.Identity()  # type: ignore[assignment]
-    return model.eval()

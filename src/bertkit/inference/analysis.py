@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertkit.checkpoints.huggingface import heads_in
 from bertkit.config.decision import read_decision
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import Precision
+from bertkit.engine.head_engines import SharedRows
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline, shown
@@ -31,9 +32,6 @@ from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.tokenization.features import Truncation
-
-if TYPE_CHECKING:
-    from bertkit.engine.head_engines import SharedRows
 
 #: The outputs of all heads for a text: by the name of the head what the pipeline of its kind returns.
 Analysis = dict[str, Any]
@@ -71,8 +69,6 @@ class Analyzer:
         Raises:
             CheckpointError: a folder without such heads, or a damaged one.
         """
-        from bertkit.engine.head_engines import SharedRows  # needs torch
-
         folder = resolve(run, revision=revision)
         tasks = {name: read_task(folder / HEADS / name) for name in heads_in(folder)}
         workflows = {name: workflow_of(task) for name, task in tasks.items() if task is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from bertkit.system.processor import find_processor
 from bertkit.weights.checkpoint_weights import ModelWeights, why_not_computed
 from bertkit.weights.encoder_weights import normalized
 from bertkit.weights.head_weights import Dense, HeadWeights, words_of
-from bertkit.weights.parts import ACTIVATIONS, WeightType
+from bertkit.weights.parts import ACTIVATIONS, Matrix, WeightType
 
 #: Tokens whose scores of all words are in memory at once: 16 MB for a vocabulary of 30,000 words.
 _BLOCK = 128
@@ -53,15 +54,24 @@ class NativeBackend:
 
     precision, threads: as in :meth:`bertkit.engine.inference_engine.InferenceEngine.of`; threads None: as many as torch
         uses where it is imported, as OMP_NUM_THREADS says, or as there are cores.
+    beside: further heads on the same encoder, for :attr:`heads`: name -> checkpoint and class of its model.
     """
 
     place = "cpu"
     dtype = "float32"
     max_tokens = MAX_TOKENS_PER_BATCH
 
-    def __init__(self, path: Path, model_class: str, precision: Precision, threads: int | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model_class: str,
+        precision: Precision,
+        threads: int | None,
+        beside: Mapping[str, tuple[Path, str]] | None = None,
+    ) -> None:
         check_options(precision, threads)
         self.path, self.model_class, self.precision, self.threads = path, model_class, precision, threads
+        self.beside = beside or {}
         library = native_library()
         if library is None:
             raise ConfigError(f"the compiled encoder is not available: {why_not()}")
@@ -76,7 +86,9 @@ class NativeBackend:
         projection = weights.encoder.projection("float32")
         self._projects = projection is not None
         layers = () if self._head is None else self._head.layers
-        added = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
+        own = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
+        self.heads = SeveralHeads(self, len(own))
+        added = (*own, *self.heads.matrices)
         self._embeddings = PackedEmbeddings(weights.encoder, library)
         #: The same in float32, kept until the first rows have shown that the faster arithmetic is close enough.
         self._exact: PackedEncoder | None = None
@@ -89,7 +101,7 @@ class NativeBackend:
 
     def __getstate__(self) -> dict[str, Any]:
         """What it was made of, for copies and other processes, which load it anew."""
-        return {name: getattr(self, name) for name in ("path", "model_class", "precision", "threads")}
+        return {name: getattr(self, name) for name in ("path", "model_class", "precision", "threads", "beside")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -110,7 +122,7 @@ class NativeBackend:
         assert head is not None, "an encoder without a pooler has vectors of tokens only"
         if wanted.words is not None:
             return {"word_weights": self._word_weights(head, self._hidden(x_TD, pack), pack, wanted.words)}
-        found = self._through(head, self._read(head, x_TD, pack, wanted.only_at))
+        found = self.through(head, self._read(head, x_TD, pack, wanted.only_at), int(self._projects))
         if head.words is not None:
             return {head.outputs[0]: words_of(found, head.words)}
         if len(head.outputs) > 1:
@@ -151,9 +163,9 @@ class NativeBackend:
         starts = np.searchsorted(rows, pack.boundaries).astype(np.int32)
         return self._hidden(x_TD, pack, (rows, starts))
 
-    def _through(self, head: HeadWeights, x: Floats) -> Floats:
-        """The layers of a head, one after another."""
-        for number, layer in enumerate(head.layers, start=int(self._projects)):
+    def through(self, head: HeadWeights, x: Floats, first: int) -> Floats:
+        """The layers of a head, one after another; ``first``: the number of its first matrix among those added."""
+        for number, layer in enumerate(head.layers, start=first):
             x = self._layer(layer, number, x)
         return x
 
@@ -170,7 +182,7 @@ class NativeBackend:
         found_BV = np.zeros((len(pack.lengths), len(head.words.table)), np.float32)
         combine = np.maximum if how.pooling == "max" else np.add
         for start in range(0, len(x_TD), _BLOCK):
-            values = words_of(self._through(head, x_TD[start : start + _BLOCK]), head.words)
+            values = words_of(self.through(head, x_TD[start : start + _BLOCK], int(self._projects)), head.words)
             np.maximum(values, 0, out=values)
             if how.pooling == "sum":
                 _logarithms(values, how.logs)
@@ -217,6 +229,36 @@ class NativeBackend:
         made = object.__new__(NativeBackend)
         vars(made).update({**vars(self), "model_class": "BertModel", "_head": None})
         return made
+
+
+class SeveralHeads:
+    """What the heads beside an encoder say of its vectors. configs: of the model of each; matrices: of all in turn.
+
+    first: the number of the first of them among those that the encoder has added.
+    """
+
+    def __init__(self, backend: NativeBackend, first: int) -> None:
+        self._through = backend.through
+        self.configs: dict[str, BertConfig] = {}
+        self.matrices: list[Matrix] = []
+        self._heads: dict[str, tuple[HeadWeights, int]] = {}
+        for name, (path, model_class) in backend.beside.items():
+            weights = ModelWeights.from_checkpoint(path, model_class)
+            assert weights.head is not None
+            assert weights.head.words is None, "only asked for classifiers"
+            self.configs[name] = weights.config
+            self._heads[name] = weights.head, first + len(self.matrices)
+            self.matrices += (layer.matrix for layer in weights.head.layers)
+
+    def say(self, hidden_TD: Floats, pack: Pack) -> dict[str, Values]:
+        """The outputs of each head."""
+        found: dict[str, Values] = {}
+        for name, (head, first) in self._heads.items():
+            x = hidden_TD
+            if head.reads != "tokens":
+                x = pack.pool(hidden_TD, ("cls" if head.reads == "first" else head.reads,))
+            found[name] = {head.outputs[0]: self._through(head, x, first)}
+        return found
 
 
 def why_not_native(path: Path, model_class: str) -> str | None:
