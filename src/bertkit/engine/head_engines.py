@@ -65,7 +65,7 @@ class SharedRows:
         reasons = [reason for place in places.values() if (reason := why_not_native(*place)) is not None]
         if is_cpu(device) and not reasons:
             backend = NativeBackend(run, _ENCODER, precision, threads, places)
-            return cls(InferenceEngine(backend), backend.heads, classes)
+            return cls(InferenceEngine(backend), backend, classes)
         reason = reasons[0] if reasons else f"it computes on the CPU, not on {device}"
         with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reason}),"):
             from bertkit.engine.torch_heads import TorchHeads

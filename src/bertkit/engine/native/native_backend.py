@@ -37,7 +37,7 @@ from bertkit.system.processor import find_processor
 from bertkit.weights.checkpoint_weights import ModelWeights, why_not_computed
 from bertkit.weights.encoder_weights import normalized
 from bertkit.weights.head_weights import Dense, HeadWeights, words_of
-from bertkit.weights.parts import ACTIVATIONS, Matrix, WeightType
+from bertkit.weights.parts import ACTIVATIONS, WeightType
 
 #: Tokens whose scores of all words are in memory at once: 16 MB for a vocabulary of 30,000 words.
 _BLOCK = 128
@@ -54,7 +54,7 @@ class NativeBackend:
 
     precision, threads: as in :meth:`bertkit.engine.inference_engine.InferenceEngine.of`; threads None: as many as torch
         uses where it is imported, as OMP_NUM_THREADS says, or as there are cores.
-    beside: further heads on the same encoder, for :attr:`heads`: name -> checkpoint and class of its model.
+    beside: further classifiers on the same encoder, for :meth:`say`: name -> checkpoint and class of its model.
     """
 
     place = "cpu"
@@ -85,10 +85,13 @@ class NativeBackend:
         self._head = weights.head
         projection = weights.encoder.projection("float32")
         self._projects = projection is not None
-        layers = () if self._head is None else self._head.layers
-        own = (*(() if projection is None else (projection,)), *(layer.matrix for layer in layers))
-        self.heads = SeveralHeads(self, len(own))
-        added = (*own, *self.heads.matrices)
+        own = (*(() if projection is None else (projection,)), *(layer.matrix for layer in _layers_of(weights)))
+        others = {name: ModelWeights.from_checkpoint(*place) for name, place in self.beside.items()}
+        #: Of the models of the heads beside the encoder.
+        self.configs = {name: each.config for name, each in others.items()}
+        self._heads = {name: each.head for name, each in others.items() if each.head is not None}
+        added = (*own, *(layer.matrix for each in others.values() for layer in _layers_of(each)))
+        self._num_own = len(own)
         self._embeddings = PackedEmbeddings(weights.encoder, library)
         #: The same in float32, kept until the first rows have shown that the faster arithmetic is close enough.
         self._exact: PackedEncoder | None = None
@@ -122,7 +125,7 @@ class NativeBackend:
         assert head is not None, "an encoder without a pooler has vectors of tokens only"
         if wanted.words is not None:
             return {"word_weights": self._word_weights(head, self._hidden(x_TD, pack), pack, wanted.words)}
-        found = self.through(head, self._read(head, x_TD, pack, wanted.only_at), int(self._projects))
+        found = self._through(head, self._read(head, x_TD, pack, wanted.only_at), int(self._projects))
         if head.words is not None:
             return {head.outputs[0]: words_of(found, head.words)}
         if len(head.outputs) > 1:
@@ -163,7 +166,7 @@ class NativeBackend:
         starts = np.searchsorted(rows, pack.boundaries).astype(np.int32)
         return self._hidden(x_TD, pack, (rows, starts))
 
-    def through(self, head: HeadWeights, x: Floats, first: int) -> Floats:
+    def _through(self, head: HeadWeights, x: Floats, first: int) -> Floats:
         """The layers of a head, one after another; ``first``: the number of its first matrix among those added."""
         for number, layer in enumerate(head.layers, start=first):
             x = self._layer(layer, number, x)
@@ -176,13 +179,25 @@ class NativeBackend:
             np.tanh(found, out=found)
         return found if layer.norm is None else normalized(found, layer.norm, self.config.layer_norm_eps)
 
+    def say(self, hidden_TD: Floats, pack: Pack) -> dict[str, Values]:
+        """What the heads beside the encoder say of its vectors: a row of each text, or of each of its tokens."""
+        found: dict[str, Values] = {}
+        first = self._num_own
+        for name, head in self._heads.items():
+            x = hidden_TD
+            if head.reads != "tokens":
+                x = pack.pool(hidden_TD, ("cls" if head.reads == "first" else head.reads,))
+            found[name] = {head.outputs[0]: self._through(head, x, first)}
+            first += len(head.layers)
+        return found
+
     def _word_weights(self, head: HeadWeights, x_TD: Floats, pack: Pack, how: WordPooling) -> Floats:
         """The weight of each word in each row, ``(B, V)``; see :func:`bertkit.model.word_weights.word_weights`."""
         assert head.words is not None
         found_BV = np.zeros((len(pack.lengths), len(head.words.table)), np.float32)
         combine = np.maximum if how.pooling == "max" else np.add
         for start in range(0, len(x_TD), _BLOCK):
-            values = words_of(self.through(head, x_TD[start : start + _BLOCK], int(self._projects)), head.words)
+            values = words_of(self._through(head, x_TD[start : start + _BLOCK], int(self._projects)), head.words)
             np.maximum(values, 0, out=values)
             if how.pooling == "sum":
                 _logarithms(values, how.logs)
@@ -231,42 +246,16 @@ class NativeBackend:
         return made
 
 
-class SeveralHeads:
-    """What the heads beside an encoder say of its vectors. configs: of the model of each; matrices: of all in turn.
-
-    first: the number of the first of them among those that the encoder has added.
-    """
-
-    def __init__(self, backend: NativeBackend, first: int) -> None:
-        self._through = backend.through
-        self.configs: dict[str, BertConfig] = {}
-        self.matrices: list[Matrix] = []
-        self._heads: dict[str, tuple[HeadWeights, int]] = {}
-        for name, (path, model_class) in backend.beside.items():
-            weights = ModelWeights.from_checkpoint(path, model_class)
-            assert weights.head is not None
-            assert weights.head.words is None, "only asked for classifiers"
-            self.configs[name] = weights.config
-            self._heads[name] = weights.head, first + len(self.matrices)
-            self.matrices += (layer.matrix for layer in weights.head.layers)
-
-    def say(self, hidden_TD: Floats, pack: Pack) -> dict[str, Values]:
-        """The outputs of each head."""
-        found: dict[str, Values] = {}
-        for name, (head, first) in self._heads.items():
-            x = hidden_TD
-            if head.reads != "tokens":
-                x = pack.pool(hidden_TD, ("cls" if head.reads == "first" else head.reads,))
-            found[name] = {head.outputs[0]: self._through(head, x, first)}
-        return found
-
-
 def why_not_native(path: Path, model_class: str) -> str | None:
     """Why the C library does not compute a checkpoint as a class of ours; None: it does."""
     config = read_any_config(config_path(path))
     if not isinstance(config, BertConfig):
         return "it is an encoder-decoder"
     return why_not_computed(config, model_class) or why_not()
+
+
+def _layers_of(weights: ModelWeights) -> tuple[Dense, ...]:
+    return () if weights.head is None else weights.head.layers
 
 
 def _weight_type(weights: ModelWeights, precision: Precision) -> WeightType:
