@@ -40,6 +40,7 @@ from machine import about, block, publish
 #: A variant -> what a compiler must not use of this processor to make the same kernels.
 WITHOUT = {
     "avx512_bf16": (),
+    "avx512_vbmi": ("-mno-avx512bf16",),
     "avx512_vnni": ("-mno-avx512bf16", "-mno-avx512vbmi"),
     "avx512": ("-mno-avx512bf16", "-mno-avx512vbmi", "-mno-avx512vnni"),
     "avx2_vnni": ("-mno-avx512f",),
@@ -66,6 +67,8 @@ def drawn(chance: np.random.Generator, outputs: int, inputs: int, kind: str) -> 
     """A random matrix of a kind of weights."""
     weight = chance.normal(0.0, 1.0 / math.sqrt(inputs), (outputs, inputs)).astype(np.float32)
     bias = np.zeros(outputs, np.float32)
+    if kind == "float24":
+        return FloatMatrix(weight, bias, "float24")
     if kind == "float32":
         return FloatMatrix(weight, bias)
     if kind == "bfloat16":
@@ -88,7 +91,7 @@ def encoder(library: NativeLibrary, size: tuple[int, int], kind: str, layers: in
 
 def jobs(libraries: Sequence[NativeLibrary]) -> Iterator[tuple[str, list[Job]]]:
     """What is measured: its name, and the same call of each library."""
-    kinds = ["float32"]
+    kinds = ["float32", "float24"]
     kinds += ["bfloat16"] if all(each.bf16 for each in libraries) else []
     kinds += ["int8"] if all(each.fast_bytes for each in libraries) else []
     chance = np.random.default_rng(1)

@@ -33,6 +33,7 @@ AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl")
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512vbmi", "-mavx512bf16"),
+        "avx512_vbmi": (*AVX512, "-mavx512vnni", "-mavx512vbmi"),
         "avx512_vnni": (*AVX512, "-mavx512vnni"),
         "avx512": AVX512,
         "avx2_vnni": (*AVX2, "-mavxvnni"),
