@@ -41,11 +41,8 @@ int main(int count, char **words) {
     int32_t starts[] = {0, tokens};
     bertkit_batch batch = {sizeof batch, 1, starts, rows, NULL, NULL, NULL};
     DONE(bertkit_encode(encoder, &batch, result, 1, &error));
-    for (int c = 0; c < width; c++) {
-        float sum = 0.0f;
-        for (int i = 0; i < tokens; i++) sum += result[i * width + c];
-        printf("%.9g\n", sum / tokens);
-    }
+    DONE(bertkit_pool(BERTKIT_POOL_MEAN, 1, starts, result, 0, width, rows, &error));
+    for (int c = 0; c < width; c++) printf("%.9g\n", rows[c]);
     bertkit_encoder_free(encoder);
     return 0;
 }

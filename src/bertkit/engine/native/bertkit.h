@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Rises with every change that a caller can notice; a loader compares it with bertkit_api_version(). */
-#define BERTKIT_API_VERSION 4
+#define BERTKIT_API_VERSION 5
 
 /* ---- Status ---- */
 
@@ -219,6 +219,24 @@ BERTKIT_API bertkit_status bertkit_encode(
  * NO_MEMORY; on an error `result` is as it was. Re-entrant. */
 BERTKIT_API bertkit_status bertkit_multiply(
     const bertkit_encoder *encoder, int32_t number, const float *rows, int32_t num_rows, int32_t activation,
+    float *result, bertkit_error *error);
+
+/* How the rows of a sequence become one vector: its first or last row; the largest values; the sum divided by the number
+ * of rows, or by the root of that; the mean with the weights 1, 2, 3 ... by position. */
+enum {
+    BERTKIT_POOL_FIRST = 1,
+    BERTKIT_POOL_LAST,
+    BERTKIT_POOL_MAX,
+    BERTKIT_POOL_MEAN,
+    BERTKIT_POOL_MEAN_SQRT,
+    BERTKIT_POOL_WEIGHTED_MEAN
+};
+
+/* A vector of each sequence, [num_sequences][width]. `starts`: [num_sequences + 1], as in a batch; `skipped`: first rows
+ * of each sequence that are left out, fewer than it has. NULL, RANGE, ALIGNMENT; on an error `result` is as it was.
+ * Re-entrant. */
+BERTKIT_API bertkit_status bertkit_pool(
+    int32_t mode, int32_t num_sequences, const int32_t *starts, const float *rows, int32_t skipped, int32_t width,
     float *result, bertkit_error *error);
 
 /* Rows of a table: floats, or bytes in multiples of row_scale[row] * column_scale[column]. */

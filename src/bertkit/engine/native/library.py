@@ -32,7 +32,7 @@ SHIPPED = Path(__file__).parent / "lib"
 #: As the library numbers them; 4: in 8 bits.
 KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
 #: The present version of ``bertkit.h``.
-VERSION = 4
+VERSION = 5
 
 _P = c_void_p
 #: The functions of ``bertkit.h``: result and arguments. Addresses are numbers, which cost the least in a call.
@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_encoder_free": (None, (_P,)),
     "bertkit_encode": (c_int32, (_P, _P, _P, c_int32, _P)),
     "bertkit_multiply": (c_int32, (_P, c_int32, _P, c_int32, c_int32, _P, _P)),
+    "bertkit_pool": (c_int32, (c_int32, c_int32, _P, _P, c_int32, c_int32, _P, _P)),
     "bertkit_embed": (c_int32, (c_int32, c_int32, _P, _P, c_int32, c_int32, c_float, _P, _P, _P, _P)),
 }
 OK, NO_MEMORY, NO_ROW = 0, 30, 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,11 @@ from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
 from bertkit.engine.closeness import check_precision
 from bertkit.engine.native.library import native_library, why_not
+from bertkit.engine.native.native_encoder import pool
 from bertkit.engine.native.packed_model import (
     WEIGHT_TYPES,
     PackedEmbeddings,
@@ -76,6 +78,7 @@ class NativeBackend:
         if library is None:
             raise ConfigError(f"the compiled encoder is not available: {why_not()}")
         weights = ModelWeights.from_checkpoint(path, model_class)
+        self._library = library
         check_int8(precision, in_bytes=weights.facts is not None)
         check_bf16(precision, library)
         self.config: BertConfig = weights.config
@@ -152,14 +155,17 @@ class NativeBackend:
         if wanted.first_token:
             return self._hidden(x_TD, pack, first_tokens(pack))
         hidden_TD = self._hidden(x_TD, pack)
-        return hidden_TD if wanted.pooling is None else pack.pool(hidden_TD, wanted.pooling, wanted.skipped)
+        return hidden_TD if wanted.pooling is None else self._pool(hidden_TD, pack, wanted.pooling, wanted.skipped)
+
+    def _pool(self, hidden_TD: Floats, pack: Pack, modes: Sequence[PoolingMode], skipped: int = 0) -> Floats:
+        return pool(self._library, hidden_TD, pack.boundaries, modes, skipped)
 
     def _read(self, head: HeadWeights, x_TD: Floats, pack: Pack, only_at: int | None) -> Floats:
         """What a head reads: vectors of tokens, all or those with an id, or a vector of each row."""
         if head.reads == "first":
             return self._hidden(x_TD, pack, first_tokens(pack))
         if head.reads != "tokens":
-            return pack.pool(self._hidden(x_TD, pack), (head.reads,))
+            return self._pool(self._hidden(x_TD, pack), pack, (head.reads,))
         if only_at is None:
             return self._hidden(x_TD, pack)
         rows = np.flatnonzero(pack.ids == only_at).astype(np.int32)
@@ -186,7 +192,7 @@ class NativeBackend:
         for name, head in self._heads.items():
             x = hidden_TD
             if head.reads != "tokens":
-                x = pack.pool(hidden_TD, ("cls" if head.reads == "first" else head.reads,))
+                x = self._pool(hidden_TD, pack, ("cls" if head.reads == "first" else head.reads,))
             found[name] = {head.outputs[0]: self._through(head, x, first)}
             first += len(head.layers)
         return found

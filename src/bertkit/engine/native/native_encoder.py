@@ -12,11 +12,16 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.config.sentence_config import PoolingMode
 from bertkit.engine.native.library import KINDS, NO_ROW, NativeErrorText, NativeLibrary, check
 from bertkit.ragged import Floats, Ids, Ints
 from bertkit.weights.parts import ACTIVATIONS, ByteTable, FloatMatrix, Layer, Matrix, Norm, Positions, Shape, Table
 
 BYTES_KIND = 4
+#: As the library numbers them.
+POOLING: dict[PoolingMode, int] = {
+    "cls": 1, "lasttoken": 2, "max": 3, "mean": 4, "mean_sqrt_len_tokens": 5, "weightedmean": 6,
+}  # fmt: skip
 
 
 class _Shape(ctypes.Structure):
@@ -214,6 +219,22 @@ class NativeEncoder:
         kind = 0 if activation is None else ACTIVATIONS[activation]
         self._check("bertkit_multiply", self._handle, number, x.ctypes.data, len(x), kind, out.ctypes.data)
         return out
+
+
+def pool(
+    library: NativeLibrary, x_TD: Floats, starts: Sequence[int], modes: Sequence[PoolingMode], skipped: int = 0
+) -> Floats:
+    """One vector of each sequence, ``(B, D * modes)``; see :meth:`bertkit.engine.backend.Pack.pool`.
+
+    starts: where each sequence begins, and T.
+    """
+    x_TD, begins = np.ascontiguousarray(x_TD, np.float32), np.array(starts, np.int32)
+    count, width = len(begins) - 1, x_TD.shape[1]
+    found = [np.empty((count, width), np.float32) for _ in modes]
+    for mode, out in zip(modes, found, strict=True):
+        where = (count, begins.ctypes.data, x_TD.ctypes.data, skipped, width, out.ctypes.data)
+        check(library.functions, library.functions.bertkit_pool, POOLING[mode], *where)
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
 def _free_builder(functions: ctypes.CDLL, builder: ctypes.c_void_p) -> None:
