@@ -4,38 +4,50 @@
 
 #include "products.h"
 
-/* Where the weight of an output and an input stands in the panels, which keep STEP_INPUTS inputs together. */
-static size_t packed_index(const Matrix *m, int output, int input) {
-    int group = STEP_INPUTS[m->kind];
-    size_t panel = (size_t)(output / PANEL) * round_up(m->inputs, 4) * PANEL;
-    return panel + (size_t)(input / group * PANEL + output % PANEL) * group + input % group;
-}
-
-/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
-static void store_three_bytes(uint8_t *p, uint32_t bits) {
+/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. The byte behind is cleared. */
+INLINE void store_three_bytes(uint8_t *p, uint32_t bits) {
     if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
     else if (bits & 0x7fffffu) bits |= 0x400000u; /* a NaN whose bits are all lower ones */
-    for (int i = 0; i < 3; i++) p[i] = (uint8_t)(bits >> 8 * (i + 1));
+    bits >>= 8;
+    memcpy(p, &bits, 4);
+}
+
+/* The rows of a panel's outputs, [outputs][inputs], to [steps][PANEL][group]; group: STEP_INPUTS. */
+INLINE void pack_panel(const char *rows, int outputs, int inputs, int group, int size, char *panel) {
+    ptrdiff_t row = (ptrdiff_t)inputs * size, step = group * size;
+    int whole = inputs / group * group;
+    for (int i = 0; i < inputs; i += group, panel += PANEL * step)
+        for (int o = 0; o < outputs; o++) {
+            const char *from = rows + o * row + (ptrdiff_t)i * size;
+            if (i < whole) memcpy(panel + o * step, from, group * size);
+            else memcpy(panel + o * step, from, (inputs - whole) * size);
+        }
+}
+
+static void pack_panel_of_three_bytes(const uint32_t *rows, int outputs, int inputs, uint8_t *panel) {
+    for (int i = 0; i < inputs; i++, panel += PANEL * 3)
+        for (int o = 0; o < outputs; o++) store_three_bytes(panel + 3 * o, rows[(ptrdiff_t)o * inputs + i]);
 }
 
 static void pack_weights(Matrix *m, const void *weights) {
-    const uint32_t *wide = weights;
-    const uint16_t *half = weights;
-    const int8_t *bytes = weights;
-    for (int o = 0; o < m->outputs; o++) {
-        for (int i = 0; i < m->inputs; i++) {
-            size_t index = packed_index(m, o, i), from = (size_t)o * m->inputs + i;
-            switch (m->kind) {
-            case BERTKIT_F32: ((uint32_t *)m->panels)[index] = wide[from]; break;
-            case BERTKIT_F24: store_three_bytes((uint8_t *)m->panels + 3 * index, wide[from]); break;
-            case BERTKIT_I8:
-                ((int8_t *)m->panels)[index] = bytes[from];
-                if (m->offset) m->offset[o] += (BYTES_ARE_SIGNED ? -128 : 128) * bytes[from];
-                break;
-            default: ((uint16_t *)m->panels)[index] = half[from];
-            }
+    const int inputs = m->inputs;
+    char *panel = m->panels;
+    for (int first = 0; first < m->outputs; first += PANEL) {
+        int here = m->outputs - first < PANEL ? m->outputs - first : PANEL;
+        int size = m->kind == BERTKIT_F24 ? 4 : WEIGHT_SIZE[m->kind];
+        const char *rows = (const char *)weights + (size_t)first * inputs * size;
+        switch (m->kind) {
+        case BERTKIT_F32: pack_panel(rows, here, inputs, 1, 4, panel); break;
+        case BERTKIT_F24: pack_panel_of_three_bytes((const uint32_t *)rows, here, inputs, (uint8_t *)panel); break;
+        case BERTKIT_F16: pack_panel(rows, here, inputs, 1, 2, panel); break;
+        case BERTKIT_BF16: pack_panel(rows, here, inputs, 2, 2, panel); break;
+        default: pack_panel(rows, here, inputs, 4, 1, panel); break;
         }
+        panel += (ptrdiff_t)PANEL * WEIGHT_SIZE[m->kind] * round_up(inputs, 4);
     }
+    for (int o = 0; m->offset && o < m->outputs; o++)
+        for (int i = 0; i < inputs; i++)
+            m->offset[o] += (BYTES_ARE_SIGNED ? -128 : 128) * ((const int8_t *)weights)[(size_t)o * inputs + i];
 }
 
 static void pack_rows(const float *rows, ptrdiff_t stride, int tokens, int size, float *panels) {
