@@ -22,6 +22,7 @@ def about(threads: int) -> dict[str, object]:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "cpu": cpu_name(),
+        "compiled encoder": encoder_name(),
         "threads": threads,
         "python": platform.python_version(),
         **{package: version_of(package) for package in PACKAGES},
@@ -41,6 +42,13 @@ def cpu_name() -> str:
     from bertkit.system.processor import find_processor  # here, because an earlier bertkit may be the one measured
 
     return str(find_processor())
+
+
+def encoder_name() -> str:
+    """The variant of the encoder in C that computes here, or why there is none."""
+    from bertkit.engine.native.library import native_library, why_not
+
+    return str(native_library() or why_not())
 
 
 def about_device(device: torch.device) -> dict[str, object]:

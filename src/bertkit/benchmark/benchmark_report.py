@@ -83,6 +83,7 @@ class BenchmarkReport(Rendered):
     model: str
     int8: str | None
     processor: Processor
+    encoder: str
     threads: int
     texts: SampleTexts
     versions: Mapping[str, Mapping[str, str]]
@@ -157,6 +158,7 @@ class BenchmarkReport(Rendered):
             "model": self.model,
             "int8": self.int8,
             "processor": self.processor.to_dict(),
+            "compiled_encoder": self.encoder,
             "threads": self.threads,
             "texts": self.texts.describe(),
             "num_texts": len(self.texts.rows),
@@ -184,7 +186,7 @@ class BenchmarkReport(Rendered):
     def render(self) -> str:
         """The report as text."""
         lines = [
-            f"{self.model} on {self.processor}, {self.threads} threads",
+            f"{self.model} on {self.processor}, {self.threads} threads; compiled encoder: {self.encoder}",
             *(f"{who}: {', '.join(map(' '.join, found.items()))}" for who, found in self.versions.items() if found),
             f"texts: {self.texts.describe()}",
             "medians of the rounds, with the lowest and the highest",

@@ -33,6 +33,7 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.engine.export_folder import check_class, is_export, read_manifest
+from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats
@@ -103,6 +104,7 @@ def run_benchmark(
             model=str(model),
             int8=None if int8 is None else str(int8),
             processor=processor,
+            encoder=str(native_library() or why_not()),
             threads=threads,
             texts=subject.sample,
             versions=choice.versions,

@@ -33,6 +33,7 @@ def report(**systems: System) -> BenchmarkReport:
     return BenchmarkReport(
         model="m",
         int8="m8",
+        encoder="512-bit vectors, variant avx512",
         processor=Processor("p", 2, ("AVX2",), 8 << 30),
         threads=2,
         texts=SampleTexts(rows, "given"),
