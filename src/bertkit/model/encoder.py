@@ -21,6 +21,7 @@ from bertkit.model.attention import SelfAttention
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.published_parts import LayerParts
 
 #: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(LayerParts):
     """One layer: ``x = norm(x + drop(attention(x)))``, then ``x = norm(x + drop(ffn(x)))``."""
 
     def __init__(self, config: BertConfig, attention: SelfAttention | None = None) -> None:
@@ -55,8 +56,8 @@ class EncoderLayer(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """The rest of the layer: dropout, residual, LayerNorm, feed-forward. It works row by row."""
         x = self.attention_norm(add_dropout(x, attended, self.attention_dropout.rate()))
-        # The erf form can be fused into the product; see Linear.
-        fused = self.hidden_act == "gelu"
+        # The erf form can be fused into the product; see Linear. A hook sees what comes before it.
+        fused = self.hidden_act == "gelu" and not self.ffn_up._forward_hooks
         inner = self.ffn_up(x, "gelu") if fused else ACTIVATIONS[self.hidden_act](self.ffn_up(x))
         return self.ffn_norm(add_dropout(x, self.ffn_down(inner), self.dropout.rate()))  # type: ignore[no-any-return]
 
