@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from safetensors import safe_open
@@ -50,7 +50,7 @@ class PreTrainedModel(PretrainedModel, metaclass=ABCMeta):
     base_model_prefix: the attribute with the encoder. new_weights: what the checkpoint did not have, after loading.
     """
 
-    base_model_prefix: ClassVar[str] = "bert"  # type: ignore[assignment]
+    base_model_prefix: ClassVar[str] = "bert"
     config_class: ClassVar[Any] = BertConfig
     new_weights: tuple[str, ...] = ()
 
@@ -84,7 +84,7 @@ class PreTrainedModel(PretrainedModel, metaclass=ABCMeta):
         nn.Module._load_from_state_dict(self, state_dict, prefix, *others)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, *inputs: Any, **options: Any) -> Self:  # type: ignore[override]
+    def from_pretrained(cls, name_or_path: str | Path, *inputs: Any, **options: Any) -> Self:
         """Load a checkpoint, of this class or of an encoder with or without a head; in eval mode.
 
         The encoders must be in the file, every tensor; weights of one's own that are not there are new, and named on
@@ -113,7 +113,9 @@ class PreTrainedModel(PretrainedModel, metaclass=ABCMeta):
         device = options.get("device")
         if options.get("device_map") is not None:
             device = device_of_map(options["device_map"]) or "auto"
-        return model.eval().to(device=find_device(device, "cpu"), dtype=float_type(options, weights.tensors))
+        return model.eval().to(
+            device=find_device(device, "cpu"), dtype=float_type(cast(LoadOptions, options), weights.tensors)
+        )
 
     def save_pretrained(self, folder: str | Path | None = None, **ignored: object) -> None:
         """Write config and weights, the encoders' by their published names: the same class reads them elsewhere."""
