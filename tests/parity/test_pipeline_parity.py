@@ -175,4 +175,6 @@ def test_a_class_of_pipelines_says_what_is_missing(tmp_path: Path) -> None:
         TextClassificationPipeline(model)
     with pytest.raises(InputError, match=r"has no option 'topk'; write top_k="):
         TextClassificationPipeline(model, words, topk=2)
-    assert TextClassificationPipeline(model, words, torch_dtype="float32", threads=1, top_k=1)("good")[0]["score"] > 0
+    assert (
+        TextClassificationPipeline(model, words, torch_dtype="float32", threads=1, top_k=1)("good")[0][0]["score"] > 0
+    )
