@@ -225,6 +225,18 @@ def read_rows(texts: tuple[str, ...], source: Source, model: str | None = None) 
     return _rows(texts, source, replace(places, text_pair=()), inferred=inferred)
 
 
+def read_documents(texts: tuple[str, ...], source: Source, model: str) -> Placed[FileRow]:
+    """The documents of a query: of a table the column with the second text of the run's data, or of a usual name."""
+    from bertkit.tasks.reading.text_rows import USUAL
+    from bertkit.tasks.rerank.task import DOCUMENT_NAMES
+
+    places, inferred = _places(source, model)
+    known = places.text_pair if inferred else (*DOCUMENT_NAMES, *USUAL)
+    return _rows(
+        texts, source, replace(places, text=source.columns.places.text or known, text_pair=()), inferred=inferred
+    )
+
+
 def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = None) -> Placed[FileRow]:
     """The pairs of :func:`read_pairs`, each with its row."""
     from bertkit.tasks.reading.text_rows import USUAL_PAIRS

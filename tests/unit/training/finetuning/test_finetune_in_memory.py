@@ -173,5 +173,10 @@ def test_bad_rows_are_named_or_left_out(start: Path, frame: pd.DataFrame, tmp_pa
 
 
 def test_heads_of_several_tasks_are_trained_on_files(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="head stars: data is a DataFrame; heads are trained on files"):
+    told = (
+        r"head stars: data is a DataFrame; .*to_csv\('stars\.csv', index=False\).*bertkit\.finetune\('csv', data=rows"
+    )
+    with pytest.raises(InputError, match=told):
         finetune_heads({"stars": ("csv", frame)}, start, tmp_path / "run")  # type: ignore[dict-item]
+    with pytest.raises(InputError, match=r"head stars must be a task and its data, \('sst2', 'DATA'\), got DataFrame"):
+        finetune_heads({"stars": frame}, start, tmp_path / "run")  # type: ignore[dict-item]
