@@ -51,8 +51,8 @@ def below_titles(
 ) -> tuple[tuple[int, list[str]], list[str]]:
     """The header of delimited text, and what is said of titles above it.
 
-    ``first`` is its first record. It may be a title if a field of it is empty, as where Excel has saved a sheet, or if it
-    has one field and the records below have more: those asked for, or all of them as many.
+    ``first`` is its first record. It may be a title if a field of it is empty, as where Excel has saved a sheet, or if
+    it has one field and the records below have more: those asked for, or all of them as many.
     """
     if all(field.strip() for field in first[1]) and len(first[1]) > 1:
         return first, []
@@ -67,7 +67,7 @@ def below_titles(
 
 
 def _under_one_title(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> bool:
-    """Whether the first rows, of one field, are titles of a table, not the header of texts in which delimiters occur."""
+    """Whether the first rows, of one field, are titles of a table, not a header above texts with delimiters in them."""
     wanted = {name.casefold() for name in named if name}
     table = [cells for _, cells in dropwhile(lambda row: len(row[1]) == 1, rows)]
     if any(wanted & {_plain(value).casefold() for value in cells} for _, cells in rows):
