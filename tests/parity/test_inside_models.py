@@ -78,6 +78,34 @@ def test_embeddings_are_called_with_padded_ids(both: tuple[Any, Any]) -> None:
         ours.embeddings()
 
 
+def test_the_encoder_is_called_with_padded_vectors(both: tuple[Any, Any]) -> None:
+    theirs, ours = both
+    x = ours.embeddings(IDS)
+    torch.testing.assert_close(ours.encoder(x).last_hidden_state, theirs.encoder(x).last_hidden_state)
+    assert torch.equal(ours.encoder(x)[0], ours.encoder(x, torch.ones(2, 4)).last_hidden_state)
+    cut = ours.encoder(x, attention_mask=torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))[0]
+    torch.testing.assert_close(cut[1, :3], ours.encoder(x[1:, :3])[0][0])
+    if theirs.config.model_type == "bert":
+        torch.testing.assert_close(ours.pooler(x), theirs.pooler(x))
+    with pytest.raises(InputError, match=r"attention_mask must have shape \(batch, sequence\), 1 at real tokens"):
+        ours.encoder(x, torch.zeros(2, 1, 1, 4))
+    with pytest.raises(InputError, match="expected vectors of shape"):
+        ours.encoder(x[0])
+
+
+def test_layers_are_started_anew_by_one_method(both: tuple[Any, Any]) -> None:
+    _, model = both  # transformers 5 leaves what was loaded as it is
+    layer = model.encoder.layer[-1]
+    torch.nn.init.ones_(layer.output.LayerNorm.bias)
+    before = layer.intermediate.dense.weight.clone()
+    layer.apply(model._init_weights)
+    weight = layer.intermediate.dense.weight
+    assert not torch.equal(weight, before)
+    assert 0.01 < float(weight.detach().std()) < 0.03
+    assert not layer.output.LayerNorm.bias.any()
+    assert (layer.output.LayerNorm.weight == 1).all()
+
+
 @pytest.mark.parametrize("place", PLACES[3:])
 def test_hooks_see_what_they_see_there_row_by_row(place: str, both: tuple[Any, Any]) -> None:
     seen: list[torch.Tensor] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,13 +14,17 @@ from bertkit.cli.common_options import (
     DocumentReading,
     TrainedModel,
     open_pipeline,
-    read_documents,
+    placed_rows,
+    places_in,
     with_texts,
     write_json,
 )
 from bertkit.cli.placed import Placed, located
 from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
 
 Asked = dict[str, Any]
 
@@ -73,9 +77,7 @@ def rerank(
         return
     if not text or text[0] == STANDARD_STREAM:
         raise ConfigError("the first text is the query; then come its documents, --file FILE, or - for standard input")
-    if reading.columns.text_pair:
-        raise ConfigError("a query has one column of documents; name it with --text, and leave --text-pair out")
-    given = read_documents(text[1:], reading, model)
+    given = _documents(text[1:], reading, model)
     documents = list(given)
     if not documents:
         raise ConfigError("there are no documents to rank")
@@ -95,6 +97,19 @@ def rerank(
 def _cells(ranked: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Documents of a query as the cells of rows."""
     return [{"document": each["text"], "score": each["score"], "index": each["index"]} for each in ranked]
+
+
+def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> Placed[FileRow]:
+    """Of a table the column with the second text of the run's data, or one of a usual name."""
+    from bertkit.tasks.reading.text_rows import USUAL
+    from bertkit.tasks.rerank.task import DOCUMENT_NAMES
+
+    if reading.columns.text_pair:
+        raise ConfigError("a query has one column of documents; name it with --text, and leave --text-pair out")
+    places, trained = places_in(reading, model)
+    known = places.text_pair if trained else (*DOCUMENT_NAMES, *USUAL)
+    places = replace(places, text=reading.columns.places.text or known, text_pair=())
+    return placed_rows(texts, reading, places, inferred=trained)
 
 
 def _queries(data: Path, encoding: str | None, model: str) -> Placed[Asked]:

@@ -16,6 +16,7 @@ from bertkit.batch import pack_padded, padded_positions
 from bertkit.errors import InputError
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.output import ModelOutput
 
 
 class PublishedParts:
@@ -199,6 +200,23 @@ class LayerParts(HasPublishedParts):
         """A class derived from BERT's layer may have other parts."""
         if name not in self.published:
             raise AttributeError(name)
+
+
+class PaddedEncoder(nn.Module):
+    """Called with packed vectors, or as in ``transformers``."""
+
+    def padded(self, x_BSD: Tensor, mask: Tensor | None = None) -> ModelOutput:
+        """``(B, S, D)`` to ``last_hidden_state`` ``(B, S, D)``; ``mask`` is 1 or True at real tokens, ``(B, S)``."""
+        if x_BSD.ndim != 3:
+            raise InputError(f"expected vectors of shape (batch, sequence, width), got {tuple(x_BSD.shape)}")
+        if mask is not None and mask.ndim != 2:
+            raise InputError(
+                f"attention_mask must have shape (batch, sequence), 1 at real tokens, got {tuple(mask.shape)}; the "
+                "mask of the tokenizer is one"
+            )
+        ids = torch.zeros(x_BSD.shape[:2], dtype=torch.int64, device=x_BSD.device)
+        batch, padding = pack_padded(ids, mask, inputs_embeds=x_BSD)
+        return ModelOutput(last_hidden_state=padding.unpack(self(batch.inputs_embeds, batch.layout)[0]))
 
 
 class PaddedEmbeddings(nn.Module):
