@@ -41,7 +41,7 @@ class Embeddings(PaddedEmbeddings):
 
         Of padded tensors as in ``transformers``, ``(B, S, D)``.
         """
-        if not isinstance(batch, Batch):
+        if batch is None or isinstance(batch, Tensor):
             return self.padded(*([] if batch is None else [batch]), *others, **padded)
         if batch.inputs_embeds is None:
             check_range(batch.input_ids, self.word_embeddings, "input_ids", "vocab_size")

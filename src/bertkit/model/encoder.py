@@ -103,7 +103,7 @@ class Encoder(PaddedEncoder):
         tensors ``(N, s, s)``. ``position_ids`` ``(T,)``: None counts from 0 in each sequence.
         Called as in ``transformers``, with padded vectors and perhaps a mask, it gives a ``ModelOutput``.
         """
-        if not isinstance(layout, Layout):
+        if layout is None or isinstance(layout, Tensor):
             return self.padded(x_TD, attention_mask if layout is None else layout)  # type: ignore[return-value]
         states, attentions, x = [x_TD], [], x_TD
         positions = () if self.positions is None else (self.positions(x_TD, layout, position_ids),)
