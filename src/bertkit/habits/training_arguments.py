@@ -283,6 +283,7 @@ class TrainingArguments(Arguments):
         return 0
 
     local_process_index = process_index
+    local_rank = -1
 
     @property
     def should_save(self) -> bool:
