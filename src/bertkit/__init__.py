@@ -55,6 +55,7 @@ _NAMES = {
         DefaultDataCollator default_data_collator
     """,
     "bertkit.habits.generation_config": "GenerationConfig",
+    "bertkit.habits.own_models": "BertPreTrainedModel PreTrainedModel",
     "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
     "bertkit.habits.learning_rates": """
         get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup
@@ -105,7 +106,8 @@ _ALIASES = {
     f"{family}{head}": f"Bert{head}"
     for family in ("Albert Camembert DebertaV2 DistilBert Electra ModernBert MPNet Roberta XLMRoberta").split()
     for head in (
-        "Model ForMaskedLM ForMultipleChoice ForQuestionAnswering ForSequenceClassification ForTokenClassification"
+        "Model ForMaskedLM ForMultipleChoice ForQuestionAnswering ForSequenceClassification ForTokenClassification "
+        "PreTrainedModel"
     ).split()
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 

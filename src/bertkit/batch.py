@@ -352,6 +352,24 @@ def pack_padded(
     return batch, padding
 
 
+def padded_positions(
+    ids: Tensor, mask: Tensor | None, given: Tensor | None, first_position: int, pad_token_id: int | None
+) -> Tensor | None:
+    """Positions ``(B, S)`` counted from 0, as a batch has them; None where they are the column numbers.
+
+    ``given`` are rows of the position table. ``pad_token_id``: None for vectors in place of ids.
+    """
+    if given is not None:
+        return given - first_position
+    if not first_position or pad_token_id is None:
+        if mask is None:
+            return None
+        columns_S = torch.arange(ids.shape[-1], device=mask.device)
+        return (columns_S - (mask != 0).long().argmax(dim=-1, keepdim=True)).clamp(min=0)
+    real = ids != pad_token_id
+    return real.cumsum(-1) * real - 1
+
+
 def _check_gaps(mask_BS: Tensor, longest: int) -> None:
     """Refuse padding between two tokens of a row of more columns than ``longest``: tokens alone count as distance."""
     after_BS = mask_BS.int().cumsum(dim=1)

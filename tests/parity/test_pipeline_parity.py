@@ -11,7 +11,14 @@ import pytest
 import torch
 import transformers
 
-from bertkit import BertForNextSentencePrediction, BertForSequenceClassification, pipeline
+import bertkit
+from bertkit import (
+    BertForNextSentencePrediction,
+    BertForSequenceClassification,
+    InputError,
+    TextClassificationPipeline,
+    pipeline,
+)
 from bertkit.engine.backend import Precision
 from bertkit.tasks import TASKS, load_split
 from pipeline_helpers import TOLERANCES, save_tiny
@@ -124,3 +131,50 @@ def test_next_sentence(tmp_path: Path, precision: Precision) -> None:
             logits = theirs(**tokenizer(first, second, return_tensors="pt")).logits
         expected = pytest.approx(float(logits.softmax(-1)[0, 0]), abs=TOLERANCES[precision])
         assert ours(first, second)["is_next"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "options", "text"),
+    [
+        ("TextClassificationPipeline", "ForSequenceClassification", {"top_k": None}, "a good film"),
+        ("TextClassificationPipeline", "ForSequenceClassification", {"top_k": 2, "function_to_apply": "none"}, "bad"),
+        ("FillMaskPipeline", "ForMaskedLM", {"top_k": 2, "targets": ["good", "bad", "film"]}, "a [MASK] film"),
+        ("TokenClassificationPipeline", "ForTokenClassification", {"aggregation_strategy": "first"}, "a good film"),
+        ("QuestionAnsweringPipeline", "ForQuestionAnswering", {"top_k": 2, "max_answer_len": 2}, None),
+    ],
+)
+def test_classes_of_pipelines_take_what_pipeline_takes(
+    tmp_path: Path, name: str, head: str, options: dict[str, Any], text: str | None
+) -> None:
+    folder = save_tiny(tmp_path / "m", getattr(bertkit, f"Bert{head}"))
+    results = []
+    for library in (bertkit, transformers):
+        if not hasattr(library, name):  # transformers 5 has no class for answers
+            continue
+        made = getattr(library, name)(
+            model=getattr(library, f"AutoModel{head}").from_pretrained(folder),
+            tokenizer=library.AutoTokenizer.from_pretrained(folder),
+            device=-1,
+            batch_size=2,
+            **options,
+        )
+        inputs = [{"question": "good?", "context": "a good film"}] if text is None else [[text, text], text]
+        results.append([made(each) for each in inputs])
+    twin = pipeline(model=folder, device=-1, **options)
+    assert_same(results[0], [twin(each) for each in inputs], 1e-4)
+    if len(results) > 1:
+        assert_same(*results, 1e-4)
+
+
+def test_a_class_of_pipelines_says_what_is_missing(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "m", BertForSequenceClassification)
+    model, words = BertForSequenceClassification.from_pretrained(folder), bertkit.AutoTokenizer.from_pretrained(folder)
+    with pytest.raises(InputError, match=r"write pipeline\('text-classification', model='.*m'\)"):
+        TextClassificationPipeline(str(folder), words)
+    with pytest.raises(InputError, match="pass tokenizer= as well"):
+        TextClassificationPipeline(model)
+    with pytest.raises(InputError, match=r"has no option 'topk'; write top_k="):
+        TextClassificationPipeline(model, words, topk=2)
+    assert (
+        TextClassificationPipeline(model, words, torch_dtype="float32", threads=1, top_k=1)("good")[0][0]["score"] > 0
+    )

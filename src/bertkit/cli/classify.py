@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,8 +19,8 @@ from bertkit.cli.common_options import (
     open_pipeline,
     read_pair_rows,
     read_rows,
-    with_texts,
 )
+from bertkit.cli.placed import located
 from bertkit.cli.results import ResultFile, beside, facts_of, shown
 from bertkit.cli.zero_shot_options import ZeroShot, words_of
 from bertkit.errors import ConfigError, TextError, plural
@@ -81,10 +82,7 @@ def classify(
             )
         run, several = _untrained(model, common, reading, zero_shot, None if all_labels else top_k, every=all_labels)
 
-    def labelled(given: Iterator[FileRow]) -> Iterator[list[dict[str, Any]]]:
-        return run(_checked(given))
-
-    answered = _answered(rows, labelled)
+    answered = _answered(rows, run)
     if to_rows:
         share, listed = "score" if function == "none" else "probability", all_labels or top_k is not None
         cells = ((row, _cells(row, found, share, several=several, listed=listed)) for row, found in answered)
@@ -159,23 +157,33 @@ def _is_empty(row: FileRow) -> bool:
     return not all(text.strip() for text in ((row.asked,) if isinstance(row.asked, str) else row.asked))
 
 
-def _checked(rows: Iterable[FileRow]) -> Iterator[str | Pair]:
-    """What a model reads. One without a word would get a label like any other: an argument without is refused."""
-    for number, row in enumerate(rows):
-        if _is_empty(row) and not row.line:
-            raise TextError(f"text {number} (counted from 0) is empty, so there is nothing to classify; leave it out")
-        # A point stands in for a text that a file lacks, so that results keep their order; its label is not shown.
-        yield row.asked if not _is_empty(row) else "." if row.pair is None else (".", ".")
+def _answered(rows: Placed[FileRow], run: Labeller) -> Iterator[tuple[FileRow, list[dict[str, Any]]]]:
+    """Rows with their labels, in their order; at the end it is said how many of a file have no text.
 
-
-def _answered(
-    rows: Placed[FileRow], run: Callable[[Iterator[FileRow]], Iterator[list[dict[str, Any]]]]
-) -> Iterator[tuple[FileRow, list[dict[str, Any]]]]:
-    """Rows with their labels; at the end it is said how many of a file have no text."""
+    A text without a word would get a label like any other, so no model reads it: of a file it has no label, and an
+    argument without is refused.
+    """
     from bertkit.inference.predict_files import tell_empty
 
-    empty = total = 0
-    for row, found in with_texts(rows, run):
-        total, empty = total + 1, empty + _is_empty(row)
-        yield row, found
+    waiting: deque[FileRow] = deque()
+    total = empty = 0
+
+    def noted(row: FileRow) -> bool:
+        if _is_empty(row) and not row.line:
+            raise TextError(
+                f"text {len(waiting) + total} (counted from 0) is empty, so there is nothing to classify; leave it out"
+            )
+        waiting.append(row)
+        return not _is_empty(row)
+
+    kept = rows.only(noted)
+    with located(kept):
+        for found in run(row.asked for row in kept):
+            while _is_empty(waiting[0]):
+                total, empty = total + 1, empty + 1
+                yield waiting.popleft(), []
+            total += 1
+            yield waiting.popleft(), found
+    total, empty = total + len(waiting), empty + len(waiting)  # what is left has no text
+    yield from ((row, []) for row in waiting)
     tell_empty(empty, total)

@@ -221,18 +221,18 @@ def read_rows(texts: tuple[str, ...], source: Source, model: str | None = None) 
     """The texts of :func:`read_texts`, each with its row; arguments have line 0 and no columns."""
     if source.columns.text_pair:
         raise ConfigError("this command reads single texts; leave --text-pair out")
-    places, inferred = _places(source, model)
-    return _rows(texts, source, replace(places, text_pair=()), inferred=inferred)
+    places, inferred = places_in(source, model)
+    return placed_rows(texts, source, replace(places, text_pair=()), inferred=inferred)
 
 
 def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = None) -> Placed[FileRow]:
     """The pairs of :func:`read_pairs`, each with its row."""
     from bertkit.tasks.reading.text_rows import USUAL_PAIRS
 
-    places, inferred = _places(source, model)
+    places, inferred = places_in(source, model)
     firsts, seconds = zip(*USUAL_PAIRS, strict=True)
     places = replace(places, text=places.text or firsts, text_pair=places.text_pair or seconds)
-    rows = _rows(texts, source, places, inferred=inferred)
+    rows = placed_rows(texts, source, places, inferred=inferred)
     if not _are_arguments(texts):
         return rows.map(lambda row: _halved(row, source))
     if len(texts) % 2:
@@ -241,7 +241,7 @@ def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = N
     return Placed(((0, first._replace(pair=second.text)) for first, second in zip(rows, rows, strict=True)), str)
 
 
-def _places(source: Source, model: str | None) -> tuple[Columns, bool]:
+def places_in(source: Source, model: str | None) -> tuple[Columns, bool]:
     """Where texts are; and whether as in the data of the run that is the model, not as was said."""
     from bertkit.inference.run_files import trained_places
 
@@ -272,7 +272,7 @@ def _are_arguments(texts: tuple[str, ...]) -> bool:
     return bool(texts) and texts != (STANDARD_STREAM,)
 
 
-def _rows(texts: tuple[str, ...], source: Source, places: Columns, *, inferred: bool) -> Placed[FileRow]:
+def placed_rows(texts: tuple[str, ...], source: Source, places: Columns, *, inferred: bool) -> Placed[FileRow]:
     """The rows of a file or of standard input, or texts that are arguments."""
     from bertkit.tasks.reading.text_rows import FileRow
 

@@ -42,6 +42,10 @@ class Placed(Iterator[T]):
         """The same with each item changed, where it is."""
         return Placed(((line, change(item)) for line, item in self._items), self._place, self.taken)
 
+    def only(self, wanted: Callable[[T], bool]) -> Placed[T]:
+        """Those that are wanted, each where it is."""
+        return Placed(((line, item) for line, item in self._items if wanted(item)), self._place, self.taken)
+
     def after(self, item: T) -> Self:
         """The same after one that is no part of the file."""
         self._items = chain([(0, item)], self._items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,13 +14,17 @@ from bertkit.cli.common_options import (
     DocumentReading,
     TrainedModel,
     open_pipeline,
-    read_rows,
+    placed_rows,
+    places_in,
     with_texts,
     write_json,
 )
 from bertkit.cli.placed import Placed, located
 from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertkit.tasks.reading.text_rows import FileRow
 
 Asked = dict[str, Any]
 
@@ -62,7 +66,7 @@ def rerank(
         if text or reading.file is not None:
             raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
         pipe = open_pipeline("text-ranking", model, common)
-        queries = _queries(data, reading.columns.encoding)
+        queries = _queries(data, reading.columns.encoding, model)
         answered = with_texts(queries, lambda several: pipe(several, **options))
         if to_rows:
             listed = ((row_with(query=asked["query"]), _cells(ranked)) for asked, ranked in answered)
@@ -73,7 +77,7 @@ def rerank(
         return
     if not text or text[0] == STANDARD_STREAM:
         raise ConfigError("the first text is the query; then come its documents, --file FILE, or - for standard input")
-    given = read_rows(text[1:], reading)
+    given = _documents(text[1:], reading, model)
     documents = list(given)
     if not documents:
         raise ConfigError("there are no documents to rank")
@@ -95,13 +99,42 @@ def _cells(ranked: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"document": each["text"], "score": each["score"], "index": each["index"]} for each in ranked]
 
 
-def _queries(data: Path, encoding: str | None) -> Placed[Asked]:
-    """The queries of a table with their documents; labels, if it has some, are not looked at."""
+def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> Placed[FileRow]:
+    """Of a table the column with the second text of the run's data, or one of a usual name."""
+    from bertkit.tasks.reading.text_rows import USUAL
+    from bertkit.tasks.rerank.task import DOCUMENT_NAMES
+
+    if reading.columns.text_pair:
+        raise ConfigError("a query has one column of documents; name it with --text, and leave --text-pair out")
+    places, trained = places_in(reading, model)
+    known = places.text_pair if trained else (*DOCUMENT_NAMES, *USUAL)
+    places = replace(places, text=reading.columns.places.text or known, text_pair=())
+    return placed_rows(texts, reading, places, inferred=trained)
+
+
+def _queries(data: Path, encoding: str | None, model: str) -> Placed[Asked]:
+    """The queries of a table with their documents, in the columns that the run read, or in those of usual names.
+
+    Labels, if it has some, are not looked at.
+    """
+    from bertkit.config.config_file import checkpoint_folder
+    from bertkit.inference.run_files import read_task
+    from bertkit.system.model_sources import resolve
     from bertkit.tasks.examples import place_of
     from bertkit.tasks.rerank.reading import read_rerank
-    from bertkit.tasks.rerank.task import RERANK
+    from bertkit.tasks.rerank.task import RERANK, USUAL_COLUMNS, RerankTask
 
-    unlabelled = replace(RERANK, columns=replace(RERANK.columns, label=(), encoding=encoding))
+    trained = read_task(checkpoint_folder(resolve(model)))
+    own = trained.columns if isinstance(trained, RerankTask) else USUAL_COLUMNS
+    columns = replace(
+        own,
+        text=(*own.text, *USUAL_COLUMNS.text),
+        text_pair=(*own.text_pair, *USUAL_COLUMNS.text_pair),
+        label=(),
+        encoding=encoding,
+        sheet=None,
+    )
+    unlabelled = replace(RERANK, columns=columns)
     examples = read_rerank(unlabelled, data, "test")
     asked = ((each.row, {"query": each.query, "documents": each.documents}) for each in examples)
     return Placed(asked, lambda row: place_of(data, row))

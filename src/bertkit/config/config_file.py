@@ -128,6 +128,8 @@ class ConfigFile(FileSettings):
         )
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("return_dict", "use_return_dict"):  # read in a forward of one's own
+            return True
         try:
             return super().__getattr__(name)  # type: ignore[misc]  # which pydantic has, but hides from type checkers
         except AttributeError:

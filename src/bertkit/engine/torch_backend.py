@@ -28,6 +28,7 @@ from bertkit.model.auto import class_named
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
+from bertkit.model.loading import float_type
 from bertkit.model.models import BertForMaskedLM, BertModel, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_sentences
@@ -95,7 +96,7 @@ class TorchBackend:
         cls,
         model: Any,
         device: Any = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         precision: Precision = "auto",
         threads: int | None = None,
     ) -> Self:
@@ -103,7 +104,8 @@ class TorchBackend:
         if not isinstance(model, ConfiguredModel):
             raise InputError(f"expected a model of bertkit, such as BertModel, got {type(model).__name__}")
         if device is not None or dtype is not None:
-            model.to(device=None if device is None else find_device(device), dtype=dtype)
+            kind = None if dtype is None else float_type({"dtype": dtype})
+            model.to(device=None if device is None else find_device(device), dtype=kind)
         return cls(model, precision, threads)
 
     @classmethod

@@ -27,7 +27,8 @@ generated from `bertkit/habit_table.py`.
   For a training without decay of biases and norms write
   `AdamW(bertkit.optim.parameter_groups(model, weight_decay=0.01), lr=2e-5)`, or `no_decay = ["bias", "norm", "Norm"]`.
   Queries, keys and values are one matrix `attention.qkv`: targets of LoRA are `["qkv"]`. `model.load_state_dict` reads
-  the names of published files too, and `save_pretrained` writes them.
+  the names of published files too, and `save_pretrained` writes them. A layer has the names of `transformers` as well
+  (`layer.attention.self.query.weight`, `layer.output.dense`): to read, to call, and to write into in place.
 - **Padding.** It is never computed. At padded positions `last_hidden_state`, hidden states and the logits of tokens are
   0; `start_logits` and `end_logits` are the smallest value of their type, so that an `argmax` or a softmax never
   chooses them. The loss of answers is over real tokens only; in `transformers` padding takes part in its softmax.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
-from bertkit.habit_table import habits, remedy, without_meaning
+from bertkit.habit_table import habits, no_attribute, remedy, without_meaning
 from bertkit.habits.trainer_schedules import SCHEDULES
 from bertkit.optim import Schedule
 from bertkit.system.device import find_device
@@ -47,6 +47,9 @@ class Arguments:
     metric_for_best_model: Any = None
     greater_is_better: bool | None = None
     save_strategy: str = "steps"
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, f"{self.entry}.", name)
 
     def __init__(self, output_dir: str | None = None, **given: Any) -> None:
         given = {**({} if output_dir is None else {"output_dir": str(output_dir)}), **given}
@@ -268,6 +271,26 @@ class TrainingArguments(Arguments):
     def n_gpu(self) -> int:
         """1 where the model is trained on a GPU, else 0."""
         return int(self.device.type == "cuda")
+
+    @property
+    def world_size(self) -> int:
+        """One process."""
+        return 1
+
+    @property
+    def process_index(self) -> int:
+        """Of one process."""
+        return 0
+
+    local_process_index = process_index
+    local_rank = -1
+
+    @property
+    def should_save(self) -> bool:
+        """Whether this process writes checkpoints."""
+        return True
+
+    should_log = should_save
 
     def every(self, name: str, num_steps: int) -> int:
         """``logging_steps``, ``eval_steps`` or ``save_steps``, which below 1 are a share of all steps."""

@@ -14,8 +14,8 @@ import numpy as np
 from bertkit.checkpoints.sentence_folder import SentenceParts, read_sentence_parts
 from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, SentenceConfig, Similarity
-from bertkit.engine.backend import Network, Pack, Values, Wanted
-from bertkit.engine.inference_engine import InferenceEngine, Read, rows_of, tokens_of
+from bertkit.engine.backend import Pack, Values, Wanted
+from bertkit.engine.inference_engine import Read, rows_of, tokens_of
 from bertkit.errors import InputError, did_you_mean
 from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import Inputs, Request, Shaped, Text, read_request
@@ -23,7 +23,6 @@ from bertkit.inference.pipeline_results import Embedding, Score
 from bertkit.inference.sentence_steps import sentence_vectors
 from bertkit.metrics.vector_similarity import paired_similarities, unit_vectors
 from bertkit.ragged import Floats
-from bertkit.tokenization import PreTrainedTokenizer
 
 #: How a text gets one vector: as its model says, or by one way of pooling alone.
 Pooling = Literal["model"] | PoolingMode
@@ -49,8 +48,7 @@ class FeatureExtractionPipeline(Pipeline):
 
     task: ClassVar[str] = "feature-extraction"
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         self.engine = self.engine.encoder()
 
     @cached_property

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import Network, Pack, Values, Wanted
-from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.backend import Pack, Values, Wanted
 from bertkit.errors import CheckpointError, InputError, TextError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, check_vocabulary
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, read_request
@@ -21,7 +20,6 @@ from bertkit.inference.pipeline_results import Ranked
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.ragged import Floats
-from bertkit.tokenization import PreTrainedTokenizer
 
 #: How families write the word that is to be guessed.
 MASKS = ("[MASK]", "<mask>", "<extra_id_0>", "[mask]", "<MASK>")
@@ -47,16 +45,15 @@ class FillMaskPipeline(Pipeline):
 
     task: ClassVar[str] = "fill-mask"
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
-        if tokenizer.mask_token_id is None:
+    def _prepare(self) -> None:
+        if self.tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
         if isinstance(self.config, BertConfig) and self.config.attention_direction != "both":
             raise CheckpointError(
                 f"the model reads {self.config.attention_direction}: its scores at a token are of the word beside it, "
                 "so it cannot fill a mask; use a model with masked words"
             )
-        check_vocabulary(tokenizer, self.config.vocab_size)  # its last token may be the mask
+        check_vocabulary(self.tokenizer, self.config.vocab_size)  # its last token may be the mask
 
     def __call__(
         self,

@@ -26,6 +26,7 @@ from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
+from bertkit.system.device import device_of_map
 from bertkit.system.paths import user_path
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import Text, featurize_mixed
@@ -44,6 +45,10 @@ Encoding = tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]
 Encode = Callable[[list[ItemT], int], Encoding[ResultT, AnswerT]]
 
 
+#: How a model computes, for :meth:`InferenceEngine.of`.
+_PARTS = ("precision", "threads")
+
+
 class TextRow(NamedTuple):
     """What the engine knows of a text: its number in the stream, from 0, the tokens read, and whether it had more."""
 
@@ -54,6 +59,9 @@ class TextRow(NamedTuple):
 
 class Pipeline:
     """A model and its tokenizer, ready to use on text. Made by :func:`bertkit.pipeline`.
+
+    Its class can also be called, with a model object, its tokenizer, and what ``pipeline`` takes besides: a device, a
+    type, defaults for the keywords of its calls.
 
     Every pipeline is called with a text, a collection of texts (a list comes back) or any other iterable (a lazy
     iterator comes back). Results keep the order of the texts, and a text's result does not depend on the others. The
@@ -93,12 +101,33 @@ class Pipeline:
         if "__call__" in vars(cls):
             setattr(cls, "__call__", with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
-        self.tokenizer = tokenizer
+    def __init__(
+        self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer | None = None, **options: Any
+    ) -> None:
+        given = {name: value for name, value in options.items() if name not in ("task", *_PARTS)}
+        given, device, dtype = placed(given, None, None)
+        self.options = read_options(self.task, self.other_names, given, keywords_of(type(self).__call__))
+        if isinstance(model, str | Path):
+            raise InputError(
+                f"{type(self).__name__} takes a model object; write pipeline({self.task!r}, model={str(model)!r})"
+            )
+        if tokenizer is None:
+            raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
+        computing = {name: options[name] for name in _PARTS if name in options}
+        if not isinstance(model, InferenceEngine):
+            model = InferenceEngine.of(model, device=device, dtype=dtype, **computing)
+        self.engine, self.tokenizer = model, tokenizer
         # The authors' BARTs for summaries have no vector for the mask.
         without_mask = self.config.model_type in ENCODER_DECODERS
         check_vocabulary(tokenizer, self.config.vocab_size, without_mask=without_mask)
+        self._prepare()
+
+    def _shaped(self, results: AnswerT, inputs: tuple[Any, ...], given: Mapping[str, Any]) -> AnswerT:
+        """The results of a call with these inputs and keywords of its own."""
+        return results
+
+    def _prepare(self) -> None:
+        """What a task checks or derives once; the engine and the tokenizer are there."""
 
     def read_folder(self, folder: Path) -> None:
         """Take over what lies beside the weights, in the folder that the model was loaded from."""
@@ -214,6 +243,35 @@ class Pipeline:
         return min(trained, self.max_length)
 
 
+def placed(options: Mapping[str, Any], device: Any, dtype: Any) -> tuple[dict[str, Any], Any, Any]:
+    """The other options, the device and the type of the weights, also by the other names that they have."""
+    known = ("device", "dtype", "torch_dtype", "device_map")
+    inner = dict(options.get("model_kwargs") or {})
+    given = {**inner, **{name: value for name, value in options.items() if name != "model_kwargs"}}
+    for name, value in inner.items():
+        if name not in known and not has_no_effect("from_pretrained", name, value):
+            by_hand = f"; write model=AutoModel...from_pretrained(name, {name}=...) and tokenizer=name"
+            near = remedy("from_pretrained", name, ()) or by_hand
+            raise InputError(f"model_kwargs has {name!r}, which a pipeline does not hand on{near}")
+    spread = given.pop("device_map", None)
+    if spread is not None and device is not None:
+        raise InputError(f"device_map is another name for device; give one, got {spread!r:.80} and {device!r}")
+    device = given.pop("device", device) if spread is None else device_of_map(spread)
+    other = given.pop("torch_dtype", None)
+    dtype = given.pop("dtype", dtype)
+    if dtype is not None and other is not None:
+        raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
+    dtype = other if dtype is None else dtype
+    left = {name: value for name, value in given.items() if name in options}
+    return left, device, None if dtype == "auto" else dtype
+
+
+def keywords_of(call: Callable[..., Any]) -> list[str]:
+    """What may be given as a default for the calls of a pipeline."""
+    parameters = signature(call).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+
+
 def check_vocabulary(tokenizer: PreTrainedTokenizer, vocab_size: int, *, without_mask: bool = False) -> None:
     """Refuse (CheckpointError) a tokenizer with more tokens than the model has vectors for, but perhaps the mask."""
     spare = without_mask and tokenizer.mask_token_id == vocab_size
@@ -232,11 +290,9 @@ def with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
 
     @wraps(call)
     def call_with_options(pipe: Any, *inputs: Any, **given: Any) -> AnswerT:
-        return call(
-            pipe,
-            *inputs,
-            **{**pipe.options, **(read_options(pipe.task, pipe.other_names, given, None if takes_all else known))},
-        )
+        own = read_options(pipe.task, pipe.other_names, given, None if takes_all else known)
+        results = call(pipe, *inputs, **{**pipe.options, **own})
+        return pipe._shaped(results, inputs, own) if isinstance(pipe, Pipeline) else results
 
     return call_with_options
 

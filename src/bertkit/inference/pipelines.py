@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +17,11 @@ from bertkit.engine.backend import Network, Precision
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.static.static_backend import load_static_tokenizer
 from bertkit.errors import InputError, did_you_mean, shorten
-from bertkit.habit_table import has_no_effect, remedy
+from bertkit.habit_table import remedy
 from bertkit.inference.generation_tasks import RESULTS, generates_text, kind_of
-from bertkit.inference.pipeline_base import Pipeline, read_options
+from bertkit.inference.pipeline_base import Pipeline, keywords_of, placed, read_options
 from bertkit.system.console import say
-from bertkit.system.device import check_device, device_of_map
+from bertkit.system.device import check_device
 from bertkit.system.model_sources import INCLUDED, included_model, resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
@@ -127,7 +126,7 @@ def pipeline(
         MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
     name = None if task is None else _known(task)
-    options, device, dtype = _placed(options, device, dtype)
+    options, device, dtype = placed(options, device, dtype)
     if method is not None and name != ZERO_SHOT:
         raise InputError(f"method={method!r} is for task {ZERO_SHOT!r} only; leave it out")
     model = _default_model(name) if model is None else model
@@ -139,7 +138,7 @@ def pipeline(
             raise InputError(f"{name} runs in its weights' dtype; omit precision and threads")
         return _open_text_to_text(name, place, tokenizer, revision, device, dtype, options)
     wanted = _entry_of(name, place, method)
-    pipeline_class, known = wanted.load(), _keywords_of(wanted.load().__call__)
+    pipeline_class, known = wanted.load(), keywords_of(wanted.load().__call__)
     options = read_options(pipeline_class.task, pipeline_class.other_names, options, known)
     computing = {"device": device, "dtype": dtype, "precision": precision, "threads": threads}
     if isinstance(model, str | Path):
@@ -182,29 +181,6 @@ def _open(
     made.read_folder(folder)
     made.has_other_tokenizer = tokenizer is not None
     return made
-
-
-def _placed(options: Mapping[str, Any], device: Any, dtype: Any) -> tuple[dict[str, Any], Any, Any]:
-    """The other options, the device and the type of the weights, also by the other names that they have."""
-    known = ("device", "dtype", "torch_dtype", "device_map")
-    inner = dict(options.get("model_kwargs") or {})
-    given = {**inner, **{name: value for name, value in options.items() if name != "model_kwargs"}}
-    for name, value in inner.items():
-        if name not in known and not has_no_effect("from_pretrained", name, value):
-            by_hand = f"; write model=AutoModel...from_pretrained(name, {name}=...) and tokenizer=name"
-            near = remedy("from_pretrained", name, ()) or by_hand
-            raise InputError(f"model_kwargs has {name!r}, which a pipeline does not hand on{near}")
-    spread = given.pop("device_map", None)
-    if spread is not None and device is not None:
-        raise InputError(f"device_map is another name for device; give one, got {spread!r:.80} and {device!r}")
-    device = given.pop("device", device) if spread is None else device_of_map(spread)
-    other = given.pop("torch_dtype", None)
-    dtype = given.pop("dtype", dtype)
-    if dtype is not None and other is not None:
-        raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
-    dtype = other if dtype is None else dtype
-    left = {name: value for name, value in given.items() if name in options}
-    return left, device, None if dtype == "auto" else dtype
 
 
 def _check_class(task: str, wanted: str, model: Network) -> None:
@@ -257,7 +233,7 @@ def _open_text_to_text(
     from bertkit.config.generation_settings import GenerationSettings
     from bertkit.inference.text_to_text import TextToTextPipeline
 
-    known = [*_keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
+    known = [*keywords_of(TextToTextPipeline.__call__), *GenerationSettings.model_fields]
     options = read_options(TextToTextPipeline.task, TextToTextPipeline.other_names, options, list(dict.fromkeys(known)))
     check_device(device)
     words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
@@ -308,9 +284,3 @@ def method_of(model: Path | Network, given: str | None = None) -> str:
 
 def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | None) -> PreTrainedTokenizer:
     return AutoTokenizer.from_pretrained(source, revision=revision) if isinstance(source, str | Path) else source
-
-
-def _keywords_of(call: Callable[..., Any]) -> list[str]:
-    """What may be given as a default for the calls of a pipeline."""
-    parameters = signature(call).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]

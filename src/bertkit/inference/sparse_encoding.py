@@ -13,13 +13,11 @@ import numpy.typing as npt
 
 from bertkit.checkpoints.sparse_folder import SparseSettings, read_sparse_settings
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import Network, Pack, Values, Wanted, WordPooling
-from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.backend import Pack, Values, Wanted, WordPooling
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
 from bertkit.ragged import Floats
-from bertkit.tokenization import PreTrainedTokenizer
 
 _Weights = tuple[npt.NDArray[np.int32], Floats]
 
@@ -57,8 +55,7 @@ class SparseEncodingPipeline(Pipeline):
     #: How the model was trained to make weights of logits.
     settings = SparseSettings()
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         if not isinstance(self.config, BertConfig):
             raise CheckpointError(f"{self.engine.model_class} makes no sparse vectors; a model with BERT's head does")
 

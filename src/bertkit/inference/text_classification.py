@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import LOGITS, Network
-from bertkit.engine.inference_engine import InferenceEngine, rows_of
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import rows_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, join_pairs, num_characters, read_request
@@ -21,7 +21,6 @@ from bertkit.ragged import Floats
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
 from bertkit.tasks.text.features import LongTexts as Reading
 from bertkit.tasks.text.features import encode_texts, sequences_of, values_of
-from bertkit.tokenization import PreTrainedTokenizer
 
 Function = Literal["softmax", "sigmoid", "none"]
 LongTexts = bool | Literal["head_tail", "windows"]
@@ -58,7 +57,8 @@ class TextClassificationPipeline(Pipeline):
         """Classify texts, or pairs of texts.
 
         As in ``transformers``: ``{"label": ..., "score": ...}`` per text, or a list of those per text when ``top_k`` is
-        given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says ``truncated``.
+        given. One bare text gives a list of one such dict, or of one such list where the pipeline, not the call, was
+        given ``top_k``. With ``truncation=True`` each dict also says ``truncated``.
 
         inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
             iterable of those. ``text_pair``: the second text (or texts) when they are not in it.
@@ -111,9 +111,13 @@ class TextClassificationPipeline(Pipeline):
             cut = rows.truncated.tolist()
             return sequences_of(rows), lambda logits: present(values_of(rows, np.stack(logits)), cut)
 
-        results: Any  # of one text a single label, which is then put in a list
-        results = self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
-        return Ranked([results]) if isinstance(inputs, str) and (not ranked or top_k == "all") else results
+        return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
+
+    def _shaped(self, results: Any, inputs: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+        text, pair = (*inputs, None, None)[:2] if inputs else (given.get("inputs"), None)
+        pair = given.get("text_pair", pair)
+        nested = isinstance(text, str) and pair is None and given.get("top_k", "best") in ("best", "all")
+        return Ranked([results]) if nested else results
 
     def logits(self, inputs: Inputs, *, max_length: int | None = None, progress: bool | None = None) -> Floats:
         """Logits of texts or pairs, float32 ``(N, C)``, in their order; those that are too long are cut.
@@ -157,8 +161,7 @@ class NextSentencePipeline(Pipeline):
 
     task: ClassVar[str] = "next-sentence"
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         if not isinstance(self.config, BertConfig) or self.config.type_vocab_size < 2:
             raise InputError("this model knows one segment only, so it cannot tell two texts apart")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from bertkit.checkpoints.cross_encoder import ACTIVATIONS, check_cross_encoder
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.backend import LOGITS, Network
-from bertkit.engine.inference_engine import InferenceEngine, rows_of
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import rows_of
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, check_groups, shown
@@ -20,7 +20,6 @@ from bertkit.inference.text_classification import FUNCTIONS
 from bertkit.ragged import Floats
 from bertkit.tasks.rerank.features import featurize_candidates
 from bertkit.tasks.rerank.task import RerankExample
-from bertkit.tokenization import PreTrainedTokenizer
 
 #: Queries that are tokenized and sorted by length together.
 WINDOW = WindowSize(items=256, first=16, characters=8_000_000)
@@ -35,8 +34,7 @@ class TextRankingPipeline(Pipeline):
     task: ClassVar[str] = "text-ranking"
     unit: ClassVar[str] = "queries"
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         if not isinstance(self.config, BertConfig):
             raise CheckpointError(f"a reranker is an encoder, and this is a {self.engine.model_class}")
         self.activation = self.config.activation_fn

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import LOGITS, Network
-from bertkit.engine.inference_engine import InferenceEngine, tokens_of
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import tokens_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
@@ -20,7 +20,6 @@ from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.tasks.tokens.decoding import Strategy, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
-from bertkit.tokenization import PreTrainedTokenizer
 
 Entity = dict[str, str | int | float | bool]
 
@@ -36,8 +35,7 @@ class TokenClassificationPipeline(Pipeline):
         }
     )
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         names = self.config.id2label.values()
         near = next((name for name in names if name.casefold() in ("o", "0", "outside")), None)
         if near is not None and OUTSIDE not in names:

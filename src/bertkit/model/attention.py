@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
@@ -20,6 +20,7 @@ from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.varlen_attention import attend_packed
+from bertkit.model.published_parts import AttentionParts
 
 #: ``(qkv, layout, dropout rate, rows) -> out``: query, key and value of each token, ``(T, 3, N, H)``, to ``(T, N, H)``,
 #: or to ``(R, N, H)`` for chosen rows. Dropout acts on the probabilities, not on the output (Devlin et al. 2019).
@@ -43,7 +44,7 @@ def attend_reference(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRow
     return out_TNH if rows is None else out_TNH[rows.rows]
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(AttentionParts):
     """Multi-head self-attention; query, key and value are one matrix product."""
 
     def __init__(self, config: BertConfig, attend: Kernel = attend_packed) -> None:

@@ -172,6 +172,10 @@ class ConfiguredModel(nn.Module):
         cutoff = self.config.initializer_cutoff_factor
         initialize(self, self.init_range, generator, cutoff=2.0 if cutoff is None else cutoff)
 
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize one module anew, by its name in ``transformers``: ``layer.apply(model._init_weights)``."""
+        initialize(module, self.init_range)
+
     @property
     def init_range(self) -> float:
         """Standard deviation of new weights."""

@@ -9,10 +9,11 @@ from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.published_parts import PaddedEmbeddings
 from bertkit.ragged import outside_table
 
 
-class Embeddings(nn.Module):
+class Embeddings(PaddedEmbeddings):
     """Sum of three learned tables, LayerNorm, dropout; then a linear layer where they are narrower than the encoder.
 
     RoBERTa's position table is read from row ``first_position`` on. Where the config has no segments a batch's are
@@ -35,8 +36,13 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob if own_rate is None else own_rate)
         self.projection = Linear(width, config.hidden_size) if config.has_projection else None
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Vectors ``(T, D)`` of a packed batch; InputError for an id, position or segment outside its table."""
+    def forward(self, batch: Batch | Tensor | None = None, *others: Tensor | None, **padded: Tensor | None) -> Tensor:
+        """Vectors ``(T, D)`` of a packed batch; InputError for an id, position or segment outside its table.
+
+        Of padded tensors as in ``transformers``, ``(B, S, D)``.
+        """
+        if batch is None or isinstance(batch, Tensor):
+            return self.padded(*([] if batch is None else [batch]), *others, **padded)
         if batch.inputs_embeds is None:
             check_range(batch.input_ids, self.word_embeddings, "input_ids", "vocab_size")
             words_TD = self.word_embeddings(batch.input_ids)

@@ -21,6 +21,7 @@ from bertkit.model.attention import SelfAttention
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.published_parts import LayerParts, PaddedEncoder
 
 #: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(LayerParts):
     """One layer: ``x = norm(x + drop(attention(x)))``, then ``x = norm(x + drop(ffn(x)))``."""
 
     def __init__(self, config: BertConfig, attention: SelfAttention | None = None) -> None:
@@ -55,13 +56,13 @@ class EncoderLayer(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """The rest of the layer: dropout, residual, LayerNorm, feed-forward. It works row by row."""
         x = self.attention_norm(add_dropout(x, attended, self.attention_dropout.rate()))
-        # The erf form can be fused into the product; see Linear.
-        fused = self.hidden_act == "gelu"
+        # The erf form can be fused into the product; see Linear. A hook sees what comes before it.
+        fused = self.hidden_act == "gelu" and not self.ffn_up._forward_hooks
         inner = self.ffn_up(x, "gelu") if fused else ACTIVATIONS[self.hidden_act](self.ffn_up(x))
         return self.ffn_norm(add_dropout(x, self.ffn_down(inner), self.dropout.rate()))  # type: ignore[no-any-return]
 
 
-class Encoder(nn.Module):
+class Encoder(PaddedEncoder):
     """L layers, each with weights of its own, or shared as ``config.layer_order`` says.
 
     What is not BERT's the config puts in, see :mod:`bertkit.model.variants`: ``positions`` computes once for all layers
@@ -88,9 +89,10 @@ class Encoder(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        layout: Layout,
+        layout: Layout | None = None,
         rows: ChosenRows | None = None,
         *,
+        attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         want_states: bool = False,
         want_probs: bool = False,
@@ -99,7 +101,10 @@ class Encoder(nn.Module):
 
         With ``want_states`` also the L + 1 states, the input first; with ``want_probs`` also L lists of B attention
         tensors ``(N, s, s)``. ``position_ids`` ``(T,)``: None counts from 0 in each sequence.
+        Called as in ``transformers``, with padded vectors and perhaps a mask, it gives a ``ModelOutput``.
         """
+        if layout is None or isinstance(layout, Tensor):
+            return self.padded(x_TD, attention_mask if layout is None else layout)  # type: ignore[return-value]
         states, attentions, x = [x_TD], [], x_TD
         positions = () if self.positions is None else (self.positions(x_TD, layout, position_ids),)
         for depth, number in enumerate(self.layer_order, start=1):

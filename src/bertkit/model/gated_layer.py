@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -21,6 +21,8 @@ class GatedLayer(EncoderLayer):
 
     The gate is that of Shazeer 2020, "GEGLU". The first layer reads the embeddings, which are normalized already.
     """
+
+    published: ClassVar = {}
 
     def __init__(self, config: BertConfig, attention: SelfAttention, number: int) -> None:
         nn.Module.__init__(self)  # whose parts have other sizes than those of BERT's layer

@@ -26,7 +26,8 @@ class Pooler(nn.Module):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, cls_BD: Tensor) -> Tensor:
-        """``(B, D)`` to ``(B, D)``."""
+        """``(B, D)`` to ``(B, D)``; of vectors of all tokens ``(B, S, D)``, as in ``transformers``, the first count."""
+        cls_BD = cls_BD[:, 0] if cls_BD.ndim == 3 else cls_BD
         return self.activation(self.dense(self.dropout(cls_BD)))
 
 

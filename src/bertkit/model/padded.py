@@ -16,7 +16,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from bertkit.batch import Batch, Padding, pack_padded
+from bertkit.batch import Batch, Padding, pack_padded, padded_positions
 from bertkit.errors import InputError
 from bertkit.habit_table import remedy
 from bertkit.model.output import ModelOutput
@@ -171,16 +171,8 @@ class PackedModel(PretrainedModel):
         self, ids: Tensor, mask: Tensor | None, given: Tensor | None = None, embeds: Tensor | None = None
     ) -> Tensor | None:
         """Positions ``(B, S)`` counted from 0, as a batch has them; None where they are the column numbers."""
-        first = self.config.first_position
-        if given is not None:
-            return given - first
-        if not first or embeds is not None:
-            if mask is None:
-                return None
-            columns_S = torch.arange(ids.shape[-1], device=mask.device)
-            return (columns_S - (mask != 0).long().argmax(dim=-1, keepdim=True)).clamp(min=0)
-        real = ids != self.config.pad_token_id
-        return real.cumsum(-1) * real - 1
+        pad = None if embeds is not None else self.config.pad_token_id
+        return padded_positions(ids, mask, given, self.config.first_position, pad)
 
     def _pack_target(self, name: str, target: Tensor, padding: Padding, num_choices: int) -> Tensor:
         if name not in self.token_targets:

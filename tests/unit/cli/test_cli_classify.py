@@ -5,10 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertkit import BertForMaskedLM, BertForSequenceClassification, BertModel, pipeline
+from bertkit import (
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    TextClassificationPipeline,
+    pipeline,
+)
 from bertkit.cli import main
 from pipeline_helpers import save_tiny
 
@@ -51,6 +58,32 @@ def test_rows_of_a_file_without_text_get_no_label(
         ("3", True, "True"),
     ]
     assert not any(value for row in (cells[0], cells[2]) for name, value in row.items() if name[:2] in ("p_", "pr"))
+
+
+def test_no_model_reads_a_text_that_a_file_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_tiny(tmp_path / "model", BertForSequenceClassification, num_labels=2)
+    read: list[str] = []
+    call = TextClassificationPipeline.__call__
+
+    def noted(pipe: Any, texts: Any, **options: Any) -> Any:
+        read.extend(listed := list(texts))
+        return call(pipe, listed, **options)
+
+    monkeypatch.setattr(TextClassificationPipeline, "__call__", noted)
+    command = ["classify", "--model", str(model), "--device", "cpu", "--json", "--file"]
+    file = tmp_path / "in.csv"
+    for texts, kept in (("1,\n2,good\n3,\n4,\n5,bad\n6,\n", ["good", "bad"]), ("1,\n2,\n", [])):
+        file.write_text("id,text\n" + texts, encoding="utf-8")
+        assert main([*command, str(file)]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [row["id"] for row in rows] == [str(n + 1) for n in range(len(rows))]
+        assert [row["text"] for row in rows if row["label"] is not None] == kept == read
+        read.clear()
+    file.write_text("id,text\n1,\n2,good\n3," + "film " * 80 + "\n", encoding="utf-8")
+    assert main([*command, str(file)]) == 3
+    assert f"{file}:4: the text has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_what_is_not_given_is_as_in_the_run(tmp_path: Path) -> None:
     assert columns(TextFiles(text="text"), learned) == ("text", "mark", "second")
     assert columns(TextFiles(text="text"), other) == ("text", "mark", None)  # whose sheets may have other names
     assert columns(TextFiles(text="text", label="mark"), Finished(model, None, False)) == ("text", "mark", None)
-    with pytest.raises(DataError, match="no label column 'mark'"):
+    with pytest.raises(DataError, match=r"no label column 'mark'.* The columns are \[.*\]; choose one with --label"):
         columns(TextFiles(sheet="third"), learned)
 
 

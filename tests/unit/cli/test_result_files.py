@@ -28,6 +28,8 @@ from bertkit import (
 )
 from bertkit.cli import main
 from bertkit.cli.duplicates import histogram
+from bertkit.tasks.registry import task_to_dict
+from bertkit.tasks.rerank.columns import RerankFiles
 from pipeline_helpers import Command, save_tiny
 
 pytestmark = pytest.mark.slow
@@ -199,6 +201,29 @@ def test_a_query_and_its_documents_are_rows(models: Any, command: Command, tmp_p
     rows = rows_of(Path("a.csv"))
     assert [row["query"] for row in rows] == ["good", "good", "bad", "bad"]
     assert {row["document"] for row in rows} == {"film", "scene", "a", "the"}
+
+
+def test_documents_are_in_the_columns_of_the_run_and_all_columns_are_kept(command: Command, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "one", BertForSequenceClassification, num_labels=1)
+    task = RerankFiles(text="ask", text_pair="para").task("rerank", tmp_path)
+    (model / "finetune.json").write_text(json.dumps({"task": task_to_dict(task), "config": {}}))
+    Path("docs.csv").write_text("id,ask,para,text\n07,good,film,no\n08,good,scene,no\n")
+    argv = ("rerank", "good", "--file", "docs.csv", "--model", str(model))
+    code, _, said = command(*argv, "--out", "a.csv")
+    assert (code, "column 'para' is read, as in training" in said) == (0, True)
+    rows = rows_of(Path("a.csv"))
+    assert sorted((row["id"], row["ask"], row["para"], row["text"]) for row in rows) == [
+        ("07", "good", "film", "no"),
+        ("08", "good", "scene", "no"),
+    ]
+    assert command(*argv, "--text", "text", "--out", "b.csv")[0] == 0
+    assert command("rerank", "--data", "docs.csv", "--model", str(model), "--out", "c.csv")[0] == 0
+    assert {row["document"] for row in rows_of(Path("c.csv"))} == {"film", "scene"}
+    (model / "finetune.json").unlink()
+    Path("other.csv").write_text("passage\na film\n")
+    assert command("rerank", "good", "--file", "other.csv", "--model", str(model))[0] == 0
+    code, _, said = command(*argv, "--text-pair", "para")
+    assert (code, "leave --text-pair out" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -150,10 +152,10 @@ def test_modules_of_other_libraries_have_their_names(line: str) -> None:
         ),
         ("from bertkit.setfit.exporters.onnx import export_onnx", "bertkit export FOLDER"),
         ("from bertkit.setfit.nothing import a", "No module named 'bertkit.setfit.nothing'; write"),
-        ("from bertkit.models.bert.modeling_bert import BertPreTrainedModel", "write from bertkit import BertModel"),
+        ("from bertkit.models.bert.modeling_bert import BertEncoder", r"write BertModel\(config\)\.encoder"),
         ("from bertkit.sentence_transformers.readers import TripletReader", r"InputExample\(texts="),
         ("from bertkit.tasks.nothing import a", "No module named 'bertkit.tasks.nothing'$"),  # one of our own rooms
-        ("from bertkit import BertPreTrainedModel", "write from bertkit import BertModel"),
+        ("from bertkit import BertEncoder", r"write BertModel\(config\)\.encoder"),
     ],
 )
 def test_modules_that_bertkit_does_not_have_say_what_to_write(line: str, told: str) -> None:
@@ -266,3 +268,14 @@ def test_an_error_of_a_spreadsheet_is_no_text(tmp_path: Path) -> None:
     book.save(tmp_path / "x.xlsx")
     table = open_table(tmp_path / "x.xlsx", Columns(text="text"), BadRows())
     assert [cells for _, cells in table.rows(["text", "label"])] == [("good", "a"), ("", "b"), ("n/a #N/A", "b")]
+
+
+def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
+    ours, theirs = (library.TrainingArguments(str(tmp_path)) for library in (bertkit, transformers))
+    for name in ("world_size", "process_index", "local_process_index", "local_rank", "should_save", "should_log"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'set_lr_scheduler'; write TrainingArguments\(lr_scheduler_"
+    ):
+        ours.set_lr_scheduler(name="cosine")
+    assert copy.deepcopy(ours).world_size == pickle.loads(pickle.dumps(ours)).world_size == 1

@@ -10,15 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import LOGITS, Network
-from bertkit.engine.inference_engine import InferenceEngine, rows_of
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import rows_of
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.inference.pipeline_base import Encoding, Pipeline, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text
 from bertkit.inference.zero_shot.candidate_labels import Answer, Labels, fill_template, read_labels, read_single_texts
 from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_crossed
 
 #: The hypothesis of ``transformers``.
@@ -32,8 +31,7 @@ class EntailmentPipeline(Pipeline):
     #: From this score on a label that is scored by itself is likelier than not.
     threshold: ClassVar[float | None] = 0.5
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
+    def _prepare(self) -> None:
         self.entailment, self.contradiction = nli_labels(self.config.id2label)
 
     def __call__(

@@ -9,8 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import Network
-from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, Pooling
 from bertkit.inference.pipeline_base import Pipeline
@@ -27,7 +25,6 @@ from bertkit.inference.zero_shot.candidate_labels import (
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
-from bertkit.tokenization import PreTrainedTokenizer
 
 #: What cosines are divided by before the softmax: one over the scale of 20 that sentence encoders are trained with.
 TEMPERATURE = 0.05
@@ -40,9 +37,8 @@ class LabelVectorsPipeline(Pipeline):
     #: No score says that a label applies by itself.
     threshold: ClassVar[float | None] = None
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
-        self.vectors = FeatureExtractionPipeline(self.engine, tokenizer)
+    def _prepare(self) -> None:
+        self.vectors = FeatureExtractionPipeline(self.engine, self.tokenizer)
 
     def read_folder(self, folder: Path) -> None:
         super().read_folder(folder)

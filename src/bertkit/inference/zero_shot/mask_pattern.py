@@ -11,15 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertkit.engine.backend import Network, Pack, Values, Wanted
-from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.backend import Pack, Values, Wanted
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, check_lengths
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters
 from bertkit.inference.zero_shot.candidate_labels import Answer, CandidateLabels, Labels, read_labels, read_single_texts
 from bertkit.ragged import Floats, Ints, Ragged
 from bertkit.tasks.pieces import find_pieces
-from bertkit.tokenization import PreTrainedTokenizer
 
 PATTERN = "{text} This is about {mask}."
 
@@ -55,9 +53,8 @@ class MaskPatternPipeline(Pipeline):
     #: No score says that a label applies by itself.
     threshold: ClassVar[float | None] = None
 
-    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
-        super().__init__(model, tokenizer)
-        if tokenizer.mask_token_id is None:
+    def _prepare(self) -> None:
+        if self.tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so there is no word to guess")
 
     def __call__(

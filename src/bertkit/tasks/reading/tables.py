@@ -23,7 +23,7 @@ from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
 from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
-from bertkit.tasks.reading.titles import below_titles
+from bertkit.tasks.reading.titles import HEAD_ROWS, below_titles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,6 +160,8 @@ class DelimitedTable:
         self.note = "".join(titles)
         if titles:
             say_once(f"{path}: {self.note}")
+        elif len(fields) == 1 and not (layout.delimiter or said):
+            self.delimiter = ","  # not one that only texts below the header have
         names = tuple(name.strip() for name in fields)
         self._has_header = not layout.headerless or column_of(names, layout.text) is not None
         self.columns = names if self._has_header else layout.headerless
@@ -175,11 +177,12 @@ class DelimitedTable:
                 continue
             if len(fields) != width:
                 message = f"the row has {counted(len(fields), 'field')}, expected {width}: {names_of(self.columns)}"
-                hint = (
-                    "A tab inside a text, or a line broken in two?"
-                    if self.delimiter == "\t"
-                    else "A text without quotes?"
-                )
+                if self.delimiter == "\t":
+                    hint = "A tab inside a text, or a line broken in two?"
+                elif width == 1:
+                    hint = "A text without quotes? With one text in each line, name the file .txt"
+                else:
+                    hint = "A text without quotes?"
                 self._bad.report(self.path, line, "ragged row", message, hint)
                 continue
             values = tuple(fields[column] for column in wanted)
@@ -192,10 +195,14 @@ class DelimitedTable:
             yield line, values
 
     def _look_for_delimiter(self) -> str:
-        header = next((line for line in Lines(self.path, BadRows(), self._encoding) if line.strip()), "")
-        bare = re.sub(r'"[^"]*"?', "", header)
-        marks = [mark for mark in ";\t" if mark in bare]
-        return max(marks, key=bare.count) if marks and "," not in bare else ","
+        lines = (line for line in Lines(self.path, BadRows("skip"), self._encoding) if line.strip())
+        for line in islice(lines, HEAD_ROWS):  # the first may be a title without one
+            bare = re.sub(r'"[^"]*"?', "", line)
+            if marks := [mark for mark in ";\t" if mark in bare]:
+                return "," if "," in bare else max(marks, key=bare.count)
+            if "," in bare:
+                break
+        return ","
 
     def _records(self, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
         lines = Lines(self.path, bad, self._encoding)

@@ -15,7 +15,7 @@ from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows, is_missing
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, column_of, find_column, open_table, records
+from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, column_of, find_column, open_table, records
 
 #: Columns that are looked for where none is named.
 USUAL = ("text", "sentence")
@@ -67,10 +67,16 @@ def read_texts(
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
     wanted = (*columns.text, *USUAL) if inferred else columns.text or USUAL
     table = open_table(source, replace(columns, text=wanted), BadRows())
-    names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
-    if inferred and names[0] not in USUAL:
+    alone = len(table.columns) == 1 and column_of(table.columns, wanted) is None and (inferred or not columns.text)
+    if alone:
+        names = [*table.columns]
+        more = "; if that is a text and no title, name the file .txt" if isinstance(table, DelimitedTable) else ""
+        say_once(f"{source}: its only column, {names[0]!r}, is read{more}")
+    else:
+        names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
+    if not alone and inferred and names[0] not in USUAL:
         say_once(f"{source}: column {names[0]!r} is read, as in training; choose another with --text")
-    elif inferred and columns.text and column_of(table.columns, columns.text) is None:
+    elif not alone and inferred and columns.text and column_of(table.columns, columns.text) is None:
         known = f"{columns.text[0]!r}, which was read in training"
         say_once(f"{source}: column {names[0]!r} is read; there is no column {known}. Choose another with --text")
     if columns.text_pair:

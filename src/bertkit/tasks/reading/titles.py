@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any
 
 from bertkit.errors import counted
@@ -51,16 +51,29 @@ def below_titles(
 ) -> tuple[tuple[int, list[str]], list[str]]:
     """The header of delimited text, and what is said of titles above it.
 
-    ``first`` is its first record and may be a title if a field of it is empty, as where Excel has saved a sheet.
+    ``first`` is its first record. It may be a title if a field of it is empty, as where Excel has saved a sheet, or if
+    it has one field and the records below have more: those asked for, or all of them as many.
     """
-    if all(field.strip() for field in first[1]):
+    if all(field.strip() for field in first[1]) and len(first[1]) > 1:
         return first, []
     rows = [(line, fields) for line, fields in (first, *islice(more, 2 * HEAD_ROWS)) if any(map(str.strip, fields))]
     if not rows:
         return first, []
     cells = [(line, [_cell(field) for field in fields]) for line, fields in rows[:HEAD_ROWS]]
+    if len(first[1]) == 1 and not _under_one_title(cells, named):
+        return first, []
     header = rows[find_header(cells, named)]
     return header, note_on(header[0], [line for line, _ in rows], "line")
+
+
+def _under_one_title(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> bool:
+    """Whether the first rows, of one field, are titles of a table, not a header above texts with delimiters in them."""
+    wanted = {name.casefold() for name in named if name}
+    table = [cells for _, cells in dropwhile(lambda row: len(row[1]) == 1, rows)]
+    if any(wanted & {_plain(value).casefold() for value in cells} for _, cells in rows):
+        return True
+    texts = table and all(isinstance(value, str) for value in table[0]) and len(set(table[0])) == len(table[0])
+    return bool(texts) and len(table) > 2 and len({len(cells) for cells in table}) == 1
 
 
 def _cell(field: str) -> str | float | None:

@@ -243,6 +243,11 @@ def _choose_columns(
         for name in usual:
             if name in known:
                 return known[name]
+        if len(columns) == 1:
+            raise DataError(
+                f"{file}: no column for the {what}: there is one column, {columns[0]!r}. Texts to learn from need a "
+                "column of labels beside them; if the columns are parted by another character, give it with --delimiter"
+            )
         near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), usual)), None)
         hint = "" if near is None else f" (is it {near!r}?)"
         raise DataError(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
+from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE, notation_of
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import Pieces, end_of_marks
@@ -154,6 +155,22 @@ def word_labels(
     if inner is not None:
         _go_on(labels, windows.first_pieces, set(windows.word_boundaries.tolist()), np.array(inner))
     return np.split(labels, windows.word_boundaries[1:-1])
+
+
+def word_probabilities(
+    logits_PC: Floats, windows: TokenWindows, labels: Sequence[Ints], inner: Sequence[int]
+) -> list[Floats]:
+    """The probability of each label for each word of each text, ``(W, C)``: those of its first piece.
+
+    ``labels`` are those of :func:`word_labels`. A word that shares the piece of the word before goes on with what that
+    begins; a word without a piece has its label for sure.
+    """
+    assert windows.first_pieces is not None, "windows were made without words"
+    known, shared = windows.first_pieces >= 0, shares_piece(windows.first_pieces)
+    found_WC = np.eye(logits_PC.shape[1], dtype=np.float32)[np.concatenate(labels)]
+    found_WC[known] = softmax(logits_PC[windows.first_pieces[known]])
+    found_WC[shared] = found_WC[shared] @ np.eye(len(inner), dtype=np.float32)[list(inner)]
+    return np.split(found_WC, np.cumsum([len(row) for row in labels])[:-1])
 
 
 def shares_piece(first_pieces_W: Ints) -> Flags:

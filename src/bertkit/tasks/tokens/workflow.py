@@ -27,7 +27,7 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.tokens.baseline import feature_baseline
-from bertkit.tasks.tokens.decoding import word_labels
+from bertkit.tasks.tokens.decoding import word_labels, word_probabilities
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.metrics import entity_scores, entity_table
 from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
@@ -268,10 +268,16 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             "window_overlap": OVERLAP,
         }
 
+    def probabilities(self, given: TagsPredicted) -> list[Floats]:
+        """The probability of each of the task's labels for each word of each text, ``(W, C)``."""
+        return word_probabilities(given.outputs, given.encoded, self._numbers(given), self._inner_labels())
+
     def _tags(self, given: TagsPredicted) -> list[list[str]]:
         """The tag of each word as the model says it, not repaired."""
-        numbers = word_labels(given.outputs, given.encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
-        return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
+        return [[self.task.labels[number] for number in row.tolist()] for row in self._numbers(given)]
+
+    def _numbers(self, given: TagsPredicted) -> list[Ints]:
+        return word_labels(given.outputs, given.encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
 
 
 def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

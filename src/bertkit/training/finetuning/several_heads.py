@@ -130,9 +130,8 @@ def finetune_heads(
         DataError, CheckpointError, TrainingError, Interrupted, ResourceError: as :func:`bertkit.finetune`.
     """
     config = config or FinetuneConfig()
-    for name, (_, data) in heads.items():
-        if not isinstance(data, str | Path):
-            raise InputError(f"head {name}: data is a {type(data).__name__}; heads are trained on files. Give a path")
+    for name, given in heads.items():
+        _check_head(name, given)
     start = resolve(model, revision=revision)
     if config.lora:
         raise ConfigError("lora trains one task at a time; train the encoder as a whole, or set freeze_encoder")
@@ -155,6 +154,20 @@ def finetune_heads(
         result = HeadsResult(folder, "shared", _of_heads(trained, task))
     write_json(folder / SUMMARY, result.to_dict())
     return result
+
+
+def _check_head(name: str, given: object) -> None:
+    """InputError for a head that is not a task and the path of its data."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"head {name} must be a task and its data, ('sst2', 'DATA'), got {type(given).__name__}")
+    task, data = given
+    if not isinstance(data, str | Path):
+        kind = getattr(task, "name", task)
+        raise InputError(
+            f"head {name}: data is a {type(data).__name__}; several heads are trained on files, which their run names. "
+            f"Write pandas.DataFrame(rows).to_csv('{name}.csv', index=False) and give '{name}.csv'; one task alone "
+            f"takes rows in memory: bertkit.finetune({kind!r}, data=rows, model=MODEL, out=RUN)"
+        )
 
 
 def _one_by_one(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,14 +76,30 @@ class BertTagger(TextEstimator):
 
     def predict(self, X: Sequence[Any]) -> npt.NDArray[np.generic]:
         """The tags of each sentence in BIO, one for each word: an object array ``(n,)`` of lists of texts."""
+        return self._of_sentences(
+            X, [], lambda workflow, given: [list(line["predicted"]) for line in workflow.prediction_rows(given)]
+        )
+
+    def predict_proba(self, X: Sequence[Any]) -> npt.NDArray[np.generic]:
+        """How probable each of ``classes_`` is for each word: an object array ``(n,)`` of float32 ``(words, C)``.
+
+        A word's are those of its first word piece.
+        """
+        nothing = np.zeros((0, len(self.classes_)), np.float32)
+        return self._of_sentences(X, nothing, lambda workflow, given: workflow.probabilities(given))
+
+    def _of_sentences(
+        self, X: Sequence[Any], nothing: Any, made: Callable[[Any, Any], Sequence[Any]]
+    ) -> npt.NDArray[np.generic]:
+        """What is made of the predictions, one for each sentence, in an object array; ``nothing`` without words."""
         check_is_fitted(self, "model_")
         sentences = _sentences(X)
         found: npt.NDArray[np.generic] = np.empty(len(sentences), dtype=object)
-        found[:] = [[] for _ in sentences]
+        for row in range(len(sentences)):
+            found[row] = copy(nothing)
         if examples := [_example(row, words) for row, words in enumerate(sentences) if words]:
-            workflow, given = self._predicted(examples)
-            for example, line in zip(examples, workflow.prediction_rows(given), strict=True):
-                found[example.row] = list(cast("list[str]", line["predicted"]))
+            for example, one in zip(examples, made(*self._predicted(examples)), strict=True):
+                found[example.row] = one
         return found
 
     def score(self, X: Sequence[Any], y: Sequence[Sequence[str]]) -> float:

@@ -25,7 +25,7 @@ from bertkit.tasks import TASKS, Columns, csv_task, load_split, splits_of
 from bertkit.tasks.reading import excel
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.excel import ExcelTable
-from bertkit.tasks.reading.tables import open_table
+from bertkit.tasks.reading.tables import DelimitedTable, open_table
 from bertkit.tasks.reading.text_rows import read_texts
 
 IMDB = TASKS["imdb"]
@@ -441,5 +441,41 @@ def test_an_empty_name_in_a_header_of_csv_makes_it_no_title(tmp_path: Path) -> N
     path = tmp_path / "a.csv"
     path.write_text(",text,label\n0,good,yes\n1,bad,no\n", encoding="utf-8")
     assert open_table(path, Columns(("text",)), BadRows()).columns == ("", "text", "label")
-    path.write_text("Reviews of 2024\ntext,label\ngood,yes\n", encoding="utf-8")  # the control: no title of Excel's
-    assert open_table(path, Columns(("text",)), BadRows()).columns == ("Reviews of 2024",)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("above", ["Reviews of 2024\n", "Reviews\n\nmade by Ann\n"])
+def test_a_title_without_delimiters_is_no_header(delimiter: str, above: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [("body", "mark"), ("good film", "yes"), ("bad film", "no"), ("so so", "yes")]
+    path.write_text(above + "".join(f"{delimiter.join(row)}\n" for row in rows), encoding="utf-8")
+    for named in ("body", "text"):  # a name that is asked for, or that all rows have as many fields
+        table = open_table(path, Columns((named,)), BadRows())
+        assert isinstance(table, DelimitedTable)
+        assert (table.columns, table.delimiter) == (("body", "mark"), delimiter)
+        assert [values for _, values in table.rows(["body", "mark"])] == rows[1:]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["good film", '"bad, film"'],
+        ["good; film", "bad film", "worse; film; ever"],
+        ["good film", "bad\tfilm"],
+    ],
+)
+@pytest.mark.parametrize("title", ["text", "my reviews"])
+def test_one_column_of_texts_is_read_as_one_column(title: str, texts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([title, *texts, ""]), encoding="utf-8")
+    _, found = read_texts(path, Columns(()))
+    assert [row.text for row in found] == [text.strip('"') for text in texts]
+
+
+def test_one_column_whose_texts_have_commas_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("review\ngood, film\nbad film\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.csv:2: the row has 2 fields, expected 1: .*name the file \.txt"):
+        list(read_texts(path, Columns(()))[1])
+    with pytest.raises(DataError, match=r"there is one column, 'review'\. Texts to learn from need a column of labels"):
+        csv_task(path)

@@ -20,7 +20,7 @@ from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer import snapshot
 from bertkit.training.trainer.run_folder import RunLog, read_log
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
+from finetune_data import QUICK, labelled_texts, no_pictures, write_splits
 from training_helpers import ToyData, tiny_model, toy_trainer
 
 DAMAGED = {
@@ -37,11 +37,6 @@ damaged = pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(32, 1), labelled_texts(20, 2))
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")

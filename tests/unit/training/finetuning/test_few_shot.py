@@ -28,20 +28,11 @@ from bertkit.training.finetuning.frozen_encoder import FrozenHead
 from bertkit.training.finetuning.label_contrast import PAIRS, contrast_loss, pair_steps
 from bertkit.training.finetuning.linear_head import STRENGTHS, choose_strength, fit_linear_head, logistic, read_by
 from bertkit.training.finetuning.pseudo_labels import sure_enough
-from finetune_data import labelled_texts, no_pictures, tiny_start, write_splits, write_table
+from finetune_data import labelled_texts, write_splits, write_table
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 FEW = FinetuneConfig(few_shot=True, learning_rate=3e-3, epochs=2, max_length=24, baseline=False)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
-
-
-@pytest.fixture(autouse=True)
-def undrawn() -> object:
-    with no_pictures():
-        yield
 
 
 def table(path: Path, rows: list[tuple[str, int]]) -> Path:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,11 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.tasks import csv_task, get_task
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
+from finetune_data import QUICK, labelled_texts, write_splits
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 SETTINGS = {**QUICK, "epochs": 1, "baseline": False}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,14 @@ from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.several_heads import finetune_heads
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
+from finetune_data import QUICK, labelled_texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 OPTIONS = " ".join(
     f"--{name.replace('_', '-')} {value}" if not isinstance(value, bool) else f"--no-{name}"
     for name, value in QUICK.items()
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")
@@ -173,5 +161,10 @@ def test_bad_rows_are_named_or_left_out(start: Path, frame: pd.DataFrame, tmp_pa
 
 
 def test_heads_of_several_tasks_are_trained_on_files(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="head stars: data is a DataFrame; heads are trained on files"):
+    told = (
+        r"head stars: data is a DataFrame; .*to_csv\('stars\.csv', index=False\).*bertkit\.finetune\('csv', data=rows"
+    )
+    with pytest.raises(InputError, match=told):
         finetune_heads({"stars": ("csv", frame)}, start, tmp_path / "run")  # type: ignore[dict-item]
+    with pytest.raises(InputError, match=r"head stars must be a task and its data, \('sst2', 'DATA'\), got DataFrame"):
+        finetune_heads({"stars": frame}, start, tmp_path / "run")  # type: ignore[dict-item]

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,20 +36,11 @@ from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import notes_on
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import ORIGINAL_GRID, given_names, space_of
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits, write_table
+from finetune_data import QUICK, labelled_texts, write_splits, write_table
 from forked_interpreter import run_forked
 from training_helpers import read_rows, tiny_model, toy_features, toy_task
 
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 @pytest.fixture(scope="module")

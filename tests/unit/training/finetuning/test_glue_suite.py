@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,12 @@ from bertkit.training.finetuning.glue_suite import (
     task_score,
     write_submission,
 )
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
+from finetune_data import QUICK, labelled_texts, tiny_start, write_table
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 NLI = ("entailment", "neutral", "contradiction")
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "sentence1", "sentence2", "label1", "gold_label")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
 
 
 def pairs_of_texts(count: int, seed: int) -> list[tuple[tuple[str, str], int]]:

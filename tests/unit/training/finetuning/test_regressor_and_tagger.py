@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import seqeval.metrics
+import torch
+import transformers
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -168,3 +171,29 @@ def test_a_tagger_has_no_classifiers_parameters() -> None:
 def test_numbers_that_float32_does_not_hold_are_refused() -> None:
     with pytest.raises(InputError, match=r"y has 1e\+39 in row 1 .*beyond 1e\+18"):
         BertRegressor().fit(["a", "b"], [1.0, 1e39])
+
+
+def test_probabilities_of_words_are_those_of_their_first_piece(tagger: BertTagger, tmp_path: Path) -> None:
+    sentences = [WORDS[0], [], [*WORDS[1], "goodxq"]]
+    found = tagger.predict_proba(sentences)
+    assert [each.shape for each in found] == [(len(words), len(tagger.classes_)) for words in sentences]
+    for proba, tags in zip(found, tagger.predict(sentences), strict=True):
+        assert tagger.classes_[proba.argmax(axis=1)].tolist() == tags
+    tagger.save_pretrained(tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
+    order = [model.config.label2id[name] for name in tagger.classes_]
+    for number in (0, 2):
+        encoded = words(sentences[number], is_split_into_words=True, return_tensors="pt")
+        first = [encoded.word_ids().index(word) for word in range(len(sentences[number]))]
+        with torch.inference_mode():
+            theirs = model(**encoded).logits[0, first].softmax(-1)[:, order].numpy()
+        np.testing.assert_allclose(found[number], theirs, atol=1e-4)
+
+
+def test_texts_have_no_number_of_features_as_in_scikit_learn(regressor: BertRegressor, tagger: BertTagger) -> None:
+    assert not hasattr(TfidfVectorizer().fit(TEXTS), "n_features_in_")
+    for estimator in (regressor, tagger):
+        assert not hasattr(estimator, "n_features_in_")
+        with pytest.raises(AttributeError, match="texts have no columns, and TfidfVectorizer has no such attribute"):
+            estimator.n_features_in_  # noqa: B018

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,11 @@ import pytest
 from bertkit import Callback, MLflowCallback, TensorBoardCallback, finetune
 from bertkit.errors import MissingExtraError, ResourceError
 from bertkit.system.interrupts import Interrupted
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
+from finetune_data import QUICK, labelled_texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 ROWS = [{"text": text, "label": label} for text, label in labelled_texts(64, 1)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures() -> Iterator[None]:
-    with no_pictures():
-        yield
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_start(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(autouse=True)
