@@ -110,6 +110,9 @@ class NumberTagger(ReadsNumbers, BertTagger):
     def predict(self, X: Any) -> Any:
         return np.array([tags.count("B-A") for tags in super().predict(self.written(X))])
 
+    def predict_proba(self, X: Any) -> Any:
+        return np.array([np.mean(words, axis=0) for words in super().predict_proba(self.written(X))])
+
     def score(self, X: Any, y: Any) -> float:
         return float(np.mean(self.predict(X) == y))
 
