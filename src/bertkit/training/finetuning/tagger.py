@@ -85,6 +85,7 @@ class BertTagger(TextEstimator):
 
         A word's are those of its first word piece.
         """
+        check_is_fitted(self, "model_")
         nothing = np.zeros((0, len(self.classes_)), np.float32)
         return self._of_sentences(X, nothing, lambda workflow, given: workflow.probabilities(given))
 
