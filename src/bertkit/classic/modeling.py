@@ -16,7 +16,7 @@ from torch import Tensor
 from bertkit.config import bert_config as settings
 from bertkit.errors import ConfigError, InputError
 from bertkit.model import models as bert
-from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.padded import PackedModel
 
 __all__ = ["BertConfig", "BertModel", "gather_indexes", "gelu", "get_shape_list"]

@@ -6,30 +6,21 @@ chosen rows of the top layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.attention import SelfAttention
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.published_parts import LayerParts, PaddedEncoder
-
-#: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "tanh": torch.tanh,
-}
 
 
 class EncoderLayer(LayerParts):

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.attention import SelfAttention
-from bertkit.model.encoder import ACTIVATIONS, EncoderLayer
+from bertkit.model.encoder import EncoderLayer
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear

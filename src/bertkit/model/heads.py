@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
-from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.products import linear

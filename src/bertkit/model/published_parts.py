@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import pack_padded, padded_positions
 from bertkit.errors import InputError
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
@@ -183,8 +184,6 @@ class LayerParts(HasPublishedParts):
     @property
     def intermediate(self) -> PublishedParts:
         """The upper half of the feed-forward."""
-        from bertkit.model.encoder import ACTIVATIONS  # which imports this module
-
         self._check("intermediate")
         activation = ACTIVATIONS[self.hidden_act]
         parts = {"dense": lambda: self.ffn_up, "intermediate_act_fn": lambda: activation}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.losses import LossTerm, replaced_token_loss
 from bertkit.model.models import HeadModel

@@ -24,7 +24,7 @@ from bertkit import (
 from bertkit.checkpoints.inspect import inspect
 from bertkit.config.any_config import read_any_config
 from bertkit.config.presets import PRESETS, count_parameters, preset
-from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.seq2seq.conditional_generation import WRITERS
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
-from bertkit.model.encoder import ACTIVATIONS
+from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.generation.decoder_cache import LayerCache
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.dropout import Dropout, add_dropout
