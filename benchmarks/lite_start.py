@@ -30,6 +30,10 @@ import numpy as np
 import embed
 from bertkit import AutoTokenizer, BertModel, pipeline
 from cpu_engine import Target, table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging"))
+from wheels import platform_here
+
 from machine import about, block, minilm_folder, publish
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,9 +117,9 @@ def parse_args() -> argparse.Namespace:
 
 
 def wheel_of(scratch: Path) -> Path:
-    """The wheel of this source tree."""
-    run(*PIP, "wheel", "--no-deps", "--wheel-dir", scratch, ROOT / "packaging/lite")
-    (wheel,) = scratch.glob("*.whl")
+    """The wheel of this source tree for this machine."""
+    run(sys.executable, ROOT / "packaging/wheels.py", "--out", scratch, platform_here())
+    (wheel,) = scratch.glob("*manylinux*.whl")
     return wheel
 
 

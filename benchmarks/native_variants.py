@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging"))
-from wheels import PLATFORMS, compile_for
+from wheels import compile_for, platform_here
 
 from bertkit.engine.native.build import FLAGS, PLAIN, VARIANTS, compile_library, family
 from bertkit.engine.native.library import NativeLibrary, load
@@ -167,8 +167,7 @@ def main() -> None:
     lines += ["| variant | of | products: geometric mean | slowest | jobs |", "|--|--|--|--|--|"]
     details, report = [], {}
     with TemporaryDirectory() as scratch:
-        platform = next(name for name in PLATFORMS if name.startswith("many") and name.endswith(family()))
-        wheel = load(compile_for(platform, Path(scratch)))
+        wheel = load(compile_for(platform_here(), Path(scratch)))
         running = [info.name.decode() for info in wheel.variants() if info.runs]
         for variant in options.variant or [name for name in VARIANTS[family()] if name in running and name != PLAIN]:
             libraries = made(variant, wheel, Path(scratch))

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bertkit.engine.native.build import FLAGS, VARIANTS, compile_library
+from bertkit.engine.native.build import FLAGS, VARIANTS, compile_library, family
 from bertkit.engine.native.library import shipped_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,14 +39,22 @@ LINKED = ("-g0", "-s")
 LINKED_FOR = {"macos": ("-Wl,-install_name,@rpath/bertkit.dylib",)}
 
 
+def platform_here() -> str:
+    """The key of :data:`PLATFORMS` for this machine, a Linux with glibc."""
+    return f"manylinux_2_17_{family()}.manylinux2014_{family()}"
+
+
 def compile_for(platform: str, folder: Path) -> Path:
     """The library with all variants of the platform's processors, under the name that it has in a wheel."""
     target = PLATFORMS[platform]
-    family, system = re.split("[-.]", target)[:2]
-    flags = [flag for flag in FLAGS if (flag, system) != ("-fPIC", "windows")]  # there all code is so
+    processors, system = re.split("[-.]", target)[:2]
+    kept = [flag for flag in FLAGS if (flag, system) != ("-fPIC", "windows")]  # there all code is so
+    flags = (*kept, *LINKED, *LINKED_FOR.get(system, ()))
     draft = folder / f"bertkit{SUFFIXES[system]}"
     compiler = (sys.executable, "-m", "ziglang", "cc", "-target", target)
-    if failure := compile_library(compiler, draft, VARIANTS[family], (*flags, *LINKED, *LINKED_FOR.get(system, ()))):
+    if failure := compile_library(
+        compiler, draft, VARIANTS[processors], (*flags, *LINKED, *LINKED_FOR.get(system, ()))
+    ):
         raise SystemExit(f"{platform}: {failure}")
     return draft.rename(folder / shipped_name(draft))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,10 @@ from packaging.requirements import Requirement
 import bertkit
 
 ROOT = Path(__file__).resolve().parents[1]
-HERE = f"manylinux_2_17_{platform.machine()}.manylinux2014_{platform.machine()}"
+sys.path.insert(0, str(ROOT / "packaging"))
+from wheels import platform_here  # noqa: E402
+
+HERE = platform_here()
 LITE = f"bertkit_lite-{bertkit.__version__}-py3-none-any.whl"
 COMPILED = f"bertkit_lite-{bertkit.__version__}-py3-none-{HERE}.whl"
 FULL = f"bertkit-{bertkit.__version__}-py3-none-any.whl"

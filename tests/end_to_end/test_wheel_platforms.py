@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wheels import PLATFORMS, compile_for
 
 from bertkit.engine.native.build import FLAGS, FOLDER, NEUTRAL, VARIANT, VARIANTS, compile_library
 from bertkit.engine.native.library import FUNCTIONS, shipped_name
-from lite_environment import ROOT
+from lite_environment import ROOT  # which makes the next import possible
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 lief = pytest.importorskip("lief")
-sys.path.insert(0, str(ROOT / "packaging"))
-from wheels import PLATFORMS, compile_for  # noqa: E402
 
 PROGRAMS = ROOT / "tests" / "native"
 ZIG = (sys.executable, "-m", "ziglang", "cc")
