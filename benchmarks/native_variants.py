@@ -37,15 +37,19 @@ from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.weights.parts import ByteMatrix, FloatMatrix, Layer, Matrix, Shape
 from machine import about, block, publish
 
+#: All that begins so: the compiler of zig switches what stands on it on again.
+NO_AVX512 = tuple(
+    f"-mno-avx512{name}" for name in "f cd bw dq vl ifma vbmi vbmi2 vnni bitalg vpopcntdq bf16 vp2intersect".split()
+)
 #: A variant -> what a compiler must not use of this processor to make the same kernels.
 WITHOUT = {
     "avx512_bf16": (),
     "avx512_vbmi": ("-mno-avx512bf16",),
     "avx512_vnni": ("-mno-avx512bf16", "-mno-avx512vbmi"),
     "avx512": ("-mno-avx512bf16", "-mno-avx512vbmi", "-mno-avx512vnni"),
-    "avx2_vnni": ("-mno-avx512f",),
-    "avx2": ("-mno-avx512f", "-mno-avxvnni"),
-    "sse42": ("-mno-avx",),
+    "avx2_vnni": NO_AVX512,
+    "avx2": (*NO_AVX512, "-mno-avxvnni"),
+    "sse42": (*NO_AVX512, "-mno-avxvnni", "-mno-avx2", "-mno-fma", "-mno-f16c", "-mno-avx"),
     "neon_bf16": (),
     "neon_dot": ("-mcpu=native+nobf16",),
     "neon": ("-mcpu=native+nobf16+nodotprod",),
@@ -152,6 +156,7 @@ def made(variant: str, wheel: NativeLibrary, folder: Path) -> dict[str, NativeLi
         if failure:
             raise SystemExit(f"{name}: {failure}")
         found[name] = load(target)
+        assert found[name].lanes == found["wheel"].lanes, f"{name} made other kernels"
     return found
 
 
