@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import Signature
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -14,6 +15,15 @@ from bertkit.habit_table import remedy
 _MAX_FINDINGS = 10
 
 
+class _Signature:
+    """The fields as parameters, for ``help()``: pydantic gives them to a class when it makes its validators."""
+
+    def __get__(self, instance: object, owner: type[BaseModel]) -> Signature:
+        owner.model_rebuild()
+        found: Signature = vars(owner)["__signature__"].__get__(None, owner)
+        return found
+
+
 class Settings(BaseModel):
     """Base class of all settings: frozen and validated; unknown fields and values out of bounds are ConfigErrors."""
 
@@ -21,6 +31,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
     )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = _Signature()  # type: ignore[assignment]
 
     @field_validator("*", mode="before")
     @classmethod

@@ -66,7 +66,13 @@ def native(build: Build) -> NativeLibrary:
     return build(next(iter(building.variants_here(level()))))
 
 
-@pytest.fixture(params=INSTRUCTION_SETS)
+#: Those between others that are tested always: the one for this very processor has the same kernels as the best.
+BETWEEN = {"avx512_vnni", "avx512", "neon_dot"}
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.campaign] * (name in BETWEEN)) for name in INSTRUCTION_SETS]
+)
 def any_library(request: pytest.FixtureRequest, build: Build) -> NativeLibrary:
     """Each in turn."""
     return build(request.param)
