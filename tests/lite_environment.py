@@ -14,13 +14,11 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from wheels import platform_here
 
 import bertkit
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "packaging"))
-from wheels import platform_here  # noqa: E402
-
 HERE = platform_here()
 LITE = f"bertkit_lite-{bertkit.__version__}-py3-none-any.whl"
 COMPILED = f"bertkit_lite-{bertkit.__version__}-py3-none-{HERE}.whl"

@@ -20,7 +20,7 @@ from wheels import PLATFORMS, compile_for
 
 from bertkit.engine.native.build import FLAGS, FOLDER, NEUTRAL, VARIANT, VARIANTS, compile_library
 from bertkit.engine.native.library import FUNCTIONS, shipped_name
-from lite_environment import ROOT  # which makes the next import possible
+from lite_environment import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 lief = pytest.importorskip("lief")
