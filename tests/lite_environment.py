@@ -23,7 +23,7 @@ HERE = platform_here()
 LITE = f"bertkit_lite-{bertkit.__version__}-py3-none-any.whl"
 COMPILED = f"bertkit_lite-{bertkit.__version__}-py3-none-{HERE}.whl"
 FULL = f"bertkit-{bertkit.__version__}-py3-none-any.whl"
-#: Runs the command that is added to it where every file system is read-only.
+#: A shell script that makes every file system read-only, and then runs its arguments.
 SEAL = """
 mount --rbind / /mnt || exit 90
 for place in $(cut -d ' ' -f 2 /proc/self/mounts | grep '^/mnt' | grep -v '^/mnt/\\(proc\\|sys\\|dev$\\|dev/pts\\)'); do
@@ -31,7 +31,7 @@ for place in $(cut -d ' ' -f 2 /proc/self/mounts | grep '^/mnt' | grep -v '^/mnt
 done
 exec chroot /mnt "$@"
 """
-#: A mount and a network of its own, as root of a namespace.
+#: With mounts and a network of its own, as root of a new namespace.
 ALONE = ("unshare", "--map-root-user", "--mount", "--net", "sh", "-c", SEAL, "sh")
 
 

@@ -21,7 +21,6 @@ from bertkit.engine.inference_engine import InferenceEngine, Read, ResultT
 from bertkit.engine.native.native_backend import NativeBackend, why_not_native
 from bertkit.errors import needs_bertkit
 from bertkit.ragged import Floats, Ragged
-from bertkit.system.device import is_cpu
 from bertkit.system.model_sources import HEADS
 
 _ENCODER = "BertModel"
@@ -62,12 +61,11 @@ class SharedRows:
         """Of a run folder: ``classes`` names the model class of each head."""
         run = run.absolute()
         places = {name: (run / HEADS / name, model_class) for name, model_class in classes.items()}
-        reasons = [reason for place in places.values() if (reason := why_not_native(*place)) is not None]
-        if is_cpu(device) and not reasons:
+        reasons = [reason for place in places.values() if (reason := why_not_native(*place, device)) is not None]
+        if not reasons:
             backend = NativeBackend(run, _ENCODER, precision, threads, places)
             return cls(InferenceEngine(backend), backend, classes)
-        reason = reasons[0] if reasons else f"it computes on the CPU, not on {device}"
-        with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reason}),"):
+        with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reasons[0]}),"):
             from bertkit.engine.torch_heads import TorchHeads
         encoder = InferenceEngine.load(run, _ENCODER, device=device, precision=precision, threads=threads)
         return cls(encoder, TorchHeads(places), classes)

@@ -23,7 +23,6 @@ from bertkit.engine.rows import pack_by_length
 from bertkit.errors import CheckpointError, needs_bertkit
 from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
-from bertkit.system.device import is_cpu
 
 ResultT = TypeVar("ResultT")
 #: From a pack and its outputs to one result per row, in the order of the pack.
@@ -98,7 +97,7 @@ class InferenceEngine:
 
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
         path, chosen = path.absolute(), counterpart(model_class, config_path(path))
-        reason = why_not_native(path, chosen) if is_cpu(device) else f"it computes on the CPU, not on {device}"
+        reason = why_not_native(path, chosen, device)
         if reason is None and str(dtype) in ("None", "float32", "torch.float32"):
             return cls(NativeBackend(path, chosen, precision, threads))
         with needs_bertkit(f"{path}, which the compiled encoder does not compute ({reason}),"):

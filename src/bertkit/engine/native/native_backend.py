@@ -34,6 +34,7 @@ from bertkit.engine.rows import MAX_TOKENS_PER_BATCH, threads_for
 from bertkit.errors import ConfigError, InputError
 from bertkit.ragged import Floats, Ids, Ints, outside_table
 from bertkit.system.console import say
+from bertkit.system.device import is_cpu
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.processor import find_processor
 from bertkit.weights.checkpoint_weights import ModelWeights, why_not_computed
@@ -252,8 +253,10 @@ class NativeBackend:
         return made
 
 
-def why_not_native(path: Path, model_class: str) -> str | None:
-    """Why the C library does not compute a checkpoint as a class of ours; None: it does."""
+def why_not_native(path: Path, model_class: str, device: Any = None) -> str | None:
+    """Why the C library does not compute a checkpoint as a class of ours, on a device; None: it does."""
+    if not is_cpu(device):
+        return f"it computes on the CPU, not on {device}"
     config = read_any_config(config_path(path))
     if not isinstance(config, BertConfig):
         return "it is an encoder-decoder"

@@ -66,7 +66,7 @@ def native(build: Build) -> NativeLibrary:
     return build(next(iter(building.variants_here(level()))))
 
 
-#: Those between others that are tested always: the one for this very processor has the same kernels as the best.
+#: Left to the campaign: a variant that is always tested has nearly the same kernels.
 BETWEEN = {"avx512_vnni", "avx512", "neon_dot"}
 
 
