@@ -34,7 +34,8 @@ from wheels import compile_for, platform_here
 from bertkit.engine.native.build import FLAGS, PLAIN, VARIANTS, compile_library, family
 from bertkit.engine.native.library import NativeLibrary, load
 from bertkit.engine.native.native_encoder import NativeEncoder
-from bertkit.weights.parts import ByteMatrix, FloatMatrix, Layer, Matrix, Shape
+from bertkit.engine.native.self_test import drawn, in_kinds
+from bertkit.weights.parts import Layer, Shape
 from machine import about, block, publish
 
 #: All that begins so: the compiler of zig switches what stands on it on again.
@@ -69,27 +70,12 @@ def products(width: int, inner: int) -> tuple[tuple[int, int], ...]:
     return (3 * width, width), (width, width), (inner, width), (width, inner)
 
 
-def drawn(chance: np.random.Generator, outputs: int, inputs: int, kind: str) -> Matrix:
-    """A random matrix of a kind of weights."""
-    weight = chance.normal(0.0, 1.0 / math.sqrt(inputs), (outputs, inputs)).astype(np.float32)
-    bias = np.zeros(outputs, np.float32)
-    if kind == "float24":
-        return FloatMatrix(weight, bias, "float24")
-    if kind == "float32":
-        return FloatMatrix(weight, bias)
-    if kind == "bfloat16":
-        return FloatMatrix((weight.view(np.uint32) >> 16).astype(np.uint16).view(np.int16), bias, "bfloat16")
-    scale = np.abs(weight).max(axis=1) / np.float32(63)
-    whole, none = np.rint(weight / scale[:, None]).astype(np.int8), np.zeros((0, outputs), np.float32)
-    ones = np.ones(inputs, np.float32)
-    return ByteMatrix(whole, scale, bias, ones, None, np.zeros(0, np.int32), none, narrow=True)
-
-
 def encoder(library: NativeLibrary, size: tuple[int, int], kind: str, layers: int) -> NativeEncoder:
     """One of random weights, whose products of a layer are added as matrices too."""
     width, inner = size
     chance = np.random.default_rng(0)
-    matrices = tuple(drawn(chance, *each, kind) for each in products(width, inner))
+    made = dict(in_kinds([drawn(chance, *each) for each in products(width, inner)], bf16=library.bf16))
+    matrices = tuple(made[kind])
     norms = ((np.ones(width, np.float32), np.zeros(width, np.float32)),) * 2
     shape = Shape(tuple(range(layers)), width, width // 32, inner, "gelu", 1e-12)
     return NativeEncoder(library, shape, [Layer(matrices, norms)] * layers, added=matrices)

@@ -29,7 +29,7 @@ def check(library: NativeLibrary) -> None:
     """Raises UnavailableError if a kind of weights gives other results than numpy."""
     chance = np.random.default_rng(0)
     sizes = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
-    matrices = [_drawn(chance, *size) for size in sizes]
+    matrices = [drawn(chance, *size) for size in sizes]
     norms = [(np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.float32))] * 2
     starts = np.cumsum([0, *LENGTHS]).astype(np.int32)
     x = chance.normal(size=(starts[-1], WIDTH)).astype(np.float32)
@@ -38,7 +38,7 @@ def check(library: NativeLibrary) -> None:
     factor[:WIDTH] = math.log2(math.e) / math.sqrt(WIDTH // HEADS)
     weight, bias = matrices[0]
     scaled = [(weight * factor[:, None], bias * factor), *matrices[1:]]
-    for kind, made in _kinds(scaled, library.bf16):
+    for kind, made in in_kinds(scaled, library.bf16):
         encoder = NativeEncoder(
             library, Shape((0,), WIDTH, HEADS, INNER, "relu", 1e-12), [Layer(tuple(made), tuple(norms))]
         )
@@ -48,12 +48,14 @@ def check(library: NativeLibrary) -> None:
                 raise UnavailableError(f"with weights in {kind} its results differ by {error:.2g}")
 
 
-def _drawn(chance: np.random.Generator, outputs: int, inputs: int) -> Matrix:
+def drawn(chance: np.random.Generator, outputs: int, inputs: int) -> Matrix:
+    """A matrix whose products are around 1, and a bias."""
     weight = chance.normal(0.0, 1.0 / math.sqrt(inputs), (outputs, inputs)).astype(np.float32)
     return weight, chance.normal(0.0, 0.3, outputs).astype(np.float32)
 
 
-def _kinds(matrices: list[Matrix], bf16: bool) -> Iterator[tuple[str, list[FloatMatrix] | list[ByteMatrix]]]:
+def in_kinds(matrices: list[Matrix], bf16: bool) -> Iterator[tuple[str, list[FloatMatrix] | list[ByteMatrix]]]:
+    """The matrices in each kind of weights, by its name."""
     yield "float32", [FloatMatrix(weight, bias) for weight, bias in matrices]
     yield "float24", [FloatMatrix(weight, bias, "float24") for weight, bias in matrices]
     yield "float16", [FloatMatrix(weight.astype(np.float16), bias, "float16") for weight, bias in matrices]
