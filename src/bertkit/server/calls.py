@@ -1,0 +1,157 @@
+"""What a client asks of a model and what comes back: the language between the dialects and the service; no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+#: What a model can be asked, and what one item and one result of it are.
+#:
+#: embed         text                               float32 (D,)
+#: embed-tokens  text                               float32 (S, D), a vector a token
+#: sparse        text                               SparseEmbedding: ids, weights, tokens
+#: similarity    {source_sentence, sentences}       [number of each sentence]
+#: rerank        {query, documents}                 [{index, score, text}], best first
+#: classify      text, or (text, text_pair)         [{label, score}], best first
+#: next-sentence (text, text_pair)                  {label, score, is_next}
+#: zero-shot     text                               {labels, scores}, best first
+#: tag           text                               [{entity_group, score, word, start, end}]
+#: redact        text                               {text, spans}, see bertkit.inference.redaction
+#: answer        {question, context}                {answer, score, start, end}, or a list with the option top_k
+#: choose        {context, choices}                 {choice, index, score, scores}
+#: fill-mask     text                               [{score, token, token_str, sequence}], of several masks a list each
+#: generate      text                               {generated_text} or its like
+#: tokenize      text                               [{id, text, special, start, stop}]
+#: decode        [id]                               text
+#: analyze       text, or (text, text_pair)         {head: what its task says}
+Task = Literal[
+    "embed",
+    "embed-tokens",
+    "sparse",
+    "similarity",
+    "rerank",
+    "classify",
+    "next-sentence",
+    "zero-shot",
+    "tag",
+    "redact",
+    "answer",
+    "choose",
+    "fill-mask",
+    "generate",
+    "tokenize",
+    "decode",
+    "analyze",
+]
+#: What becomes of a text of more tokens than the model reads: refused, cut, or read in windows. None: as the model was
+#: trained to read, otherwise refused.
+Overflow = Literal["error", "truncate", "window"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A question to a model.
+
+    items: at least one; in the place of a text may stand the ids of its tokens.
+    model: a name; None: the first model that does this task.
+    options: keywords of the task's pipeline.
+    timeout: seconds after which nobody waits for the answer.
+    bulk: answered behind requests that somebody waits for.
+    """
+
+    task: Task
+    items: Sequence[Any]
+    model: str | None = None
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    overflow: Overflow | None = None
+    timeout: float | None = None
+    bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A question about the server or, with a name, about one of its models."""
+
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of a model.
+
+    tasks: what it can be asked, its own first.
+    revision: SHA-256 of its weights and tokenizer; empty while they are not loaded.
+    engine: what computes it, with its instruction set.
+    labels: names by number; None where it has none.
+    temperature: logits are divided by it, where it was calibrated.
+    dev_scores: of the run that trained it, by metric.
+    """
+
+    name: str
+    state: Literal["unloaded", "loading", "ready", "failed"]
+    tasks: tuple[Task, ...]
+    source: str
+    created: int
+    error: str | None = None
+    revision: str = ""
+    engine: str = ""
+    model_class: str = ""
+    precision: str = ""
+    family: str = ""
+    width: int = 0
+    max_length: int = 0
+    vocabulary: int = 0
+    pooling: str | None = None
+    dimensions: tuple[int, ...] = ()
+    labels: tuple[str, ...] | None = None
+    temperature: float | None = None
+    dev_scores: Mapping[str, float] | None = None
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may have, and the server holds at once."""
+
+    max_items: int
+    max_body_bytes: int
+    max_batch_tokens: int
+    max_queue_tokens: int
+    max_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The server, and the models that it has, or the one that was asked for."""
+
+    version: str
+    limits: Limits
+    models: Sequence[ModelFacts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds of a request: in the queue, in its batch (tokenizer, encoder and head), and in all."""
+
+    queue: float
+    compute: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The results of a call, one an item.
+
+    tokens: of each item, special tokens included.
+    truncated: of each item, whether its end was not read.
+    characters: of all items.
+    """
+
+    results: Sequence[Any]
+    model: ModelFacts
+    tokens: Sequence[int]
+    truncated: Sequence[bool]
+    characters: int
+    times: Times

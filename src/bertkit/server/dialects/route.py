@@ -1,0 +1,171 @@
+"""What a dialect is made of: routes, the bodies that they read, and what it says of a failure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from bertkit.server.calls import Answer, Call, Look, ServerFacts
+from bertkit.server.failures import Failure, Kind
+
+JSON = "application/json"
+
+
+class Body(BaseModel):
+    """The JSON object that a route reads. A field that it does not have is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class LenientBody(Body):
+    """The same for clients that send more than is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+Text = Annotated[str, Field(examples=["The bank of the river."])]
+#: The ids of a text's tokens, which some clients send in its place.
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Texts = Annotated[str | list[str], Field(examples=[["The bank of the river.", "A loan from the bank."]])]
+TextsOrIds = Annotated[str | list[str] | Ids | list[Ids], Field(examples=[["The bank of the river."]])]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What goes back: bytes, and headers that this answer has beside the usual ones."""
+
+    body: bytes
+    status: int = 200
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: its body (of the route's class; None without one), and the name of the model in its path."""
+
+    body: Any
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What to ask of the service, and what to make of the answer."""
+
+    call: Call | Look
+    render: Callable[[Any], Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path of a dialect.
+
+    path: ``{model}`` in it stands for the name of a model, which may have slashes.
+    body: the class of its body; None: it has none. several: classes of which a key decides; see :func:`by_key`.
+    plan: from a request to a call, and to its reply. May raise :class:`Failure`.
+    answer: an example of a reply's body.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    plan: Callable[[Asked], Planned]
+    summary: str
+    body: type[Body] | None = None
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The routes of a family of clients, and how it says that something went wrong.
+
+    status: by kind of failure, where it is not the usual one.
+    error: the body for a failure and its status; None: an empty body.
+    headers: of a good answer.
+    """
+
+    name: str
+    routes: Sequence[Route]
+    error: Callable[[Failure, int], Any]
+    status: Mapping[Kind, int] = field(default_factory=dict)
+    headers: Callable[[Answer], Mapping[str, str]] = lambda answer: {}
+
+    def refusal(self, failure: Failure) -> Reply:
+        """What a client of this dialect expects to read of a failure."""
+        status = self.status.get(failure.kind, STATUS[failure.kind])
+        headers = {}
+        if failure.retry_after is not None:
+            headers["retry-after"] = str(max(1, round(failure.retry_after)))
+            headers["retry-after-ms"] = str(max(1, round(failure.retry_after * 1000)))
+        if failure.kind == "unauthorized":
+            headers["www-authenticate"] = "Bearer"
+        body = self.error(failure, status)
+        return Reply(b"" if body is None else dumps(body), status, headers=headers)
+
+
+#: The usual status of each kind of failure.
+STATUS: Mapping[Kind, int] = {
+    "malformed": 400,
+    "invalid": 422,
+    "empty": 422,
+    "too_long": 422,
+    "too_many": 422,
+    "body_too_large": 413,
+    "media_type": 415,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "no_route": 404,
+    "method": 405,
+    "unknown_model": 404,
+    "wrong_task": 424,
+    "missing_package": 501,
+    "damaged_model": 424,
+    "overloaded": 429,
+    "timeout": 504,
+    "not_ready": 503,
+    "fault": 500,
+}
+
+
+def dumps(value: Any) -> bytes:
+    """JSON; arrays of numpy as lists."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Subclasses of arrays, dictionaries, lists and numbers, which orjson does not take."""
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value).view(np.ndarray)
+    for kind in (dict, list, float, int, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def json_reply(value: Any, **headers: str) -> Reply:
+    """A reply of JSON."""
+    return Reply(dumps(value), headers=headers)
+
+
+def as_base64(vector: npt.NDArray[Any]) -> str:
+    """The numbers of a vector, little-endian, in base64."""
+    return base64.b64encode(np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def listed(given: Any) -> tuple[list[Any], bool]:
+    """Texts, or texts as ids, as a list; and whether it was one alone."""
+    alone = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
+    return ([given] if alone else list(given)), alone
+
+
+def facts_of(found: ServerFacts) -> Any:
+    """The one model that was asked for."""
+    return found.models[0]
