@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 Kind = Literal[
     "malformed",  # no JSON, or not of the form that the route reads
@@ -27,15 +28,27 @@ Kind = Literal[
 ]
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818  (what a client gets, not what went wrong in the code)
     """A request that cannot be answered.
 
     kind: what a client's program needs to know.
     param: the field that is wrong.
     retry_after: seconds after which a new try makes sense.
+    details: numbers that some clients' messages hold: ``num_tokens`` and ``limit``, ``num_items``.
     """
 
-    def __init__(self, kind: Kind, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        details: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.message, self.param, self.retry_after = message, param, retry_after
+        self.details = details or {}
+        #: Whose client asked, where one path has several dialects.
+        self.dialect: Any = None

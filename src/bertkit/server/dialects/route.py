@@ -12,7 +12,7 @@ import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from bertkit.server.calls import Answer, Call, Look, ServerFacts
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts
 from bertkit.server.failures import Failure, Kind
 
 JSON = "application/json"
@@ -51,10 +51,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: its body (of the route's class; None without one), and the name of the model in its path."""
+    """A request: its body (of the route's class; None without one), and the name of the model in its path.
+
+    facts: of that model, or of the first, for a route that needs them.
+    """
 
     body: Any
     model: str | None = None
+    facts: ModelFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Route:
     body: the class of its body; None: it has none. several: classes of which a key decides; see :func:`by_key`.
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
+    needs_facts: its task is that of the model.
     """
 
     method: Literal["GET", "POST"]
@@ -81,6 +86,7 @@ class Route:
     summary: str
     body: type[Body] | None = None
     answer: Any = None
+    needs_facts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ def _plain(value: Any) -> Any:
     """Subclasses of arrays, dictionaries, lists and numbers, which orjson does not take."""
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value).view(np.ndarray)
-    for kind in (dict, list, float, int, str):
+    kinds: tuple[type[Any], ...] = (dict, list, float, int, str)
+    for kind in kinds:
         if isinstance(value, kind):
             return kind(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
