@@ -20,7 +20,7 @@ from bertkit.engine.backend import Precision, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.native.library import native_library
 from bertkit.engine.native.native_backend import NativeBackend
-from bertkit.errors import InputError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
 from bertkit.inference.pipeline_base import Pipeline
@@ -187,10 +187,12 @@ class OpenModel:
 
     @cached_property
     def revision(self) -> str:
-        """SHA-256 of the weights and the tokenizer."""
+        """SHA-256 of all that its answers depend on: weights, config, decision and tokenizer."""
         folder = checkpoint_folder(self.path)
         names = sorted(
-            name for pattern in ("tokenizer*", "vocab*", "merges*", "*.model") for name in folder.glob(pattern)
+            name
+            for pattern in ("*.json", "vocab*", "merges*", "*.model", "*/config.json")
+            for name in folder.glob(pattern)
         )
         parts = [model_hash(self.path), *(sha256_file(file) for file in names if file.is_file())]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
@@ -211,7 +213,7 @@ class OpenModel:
                 from bertkit.inference.zero_shot.entailment import nli_labels
 
                 nli_labels(self.config.id2label)
-        except InputError:
+        except (InputError, CheckpointError):  # no head for it, or labels that say nothing of entailment
             return None
         return entry
 
