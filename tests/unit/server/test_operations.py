@@ -16,8 +16,8 @@ from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
 from bertkit.server.http.guards import OPEN_PATHS
 from bertkit.server.settings import ServeSettings, read_serve_settings
-from server_helpers import ask, save_models, serving
 from pipeline_helpers import save_tiny
+from server_helpers import ask, save_models, serving
 
 FILM = {"input": "a good film"}
 

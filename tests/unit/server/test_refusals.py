@@ -15,8 +15,8 @@ import torch
 
 from bertkit import BertModel
 from bertkit.server import batcher as batcher_module
-from server_helpers import Reply, ask, save_models, serving
 from pipeline_helpers import save_tiny
+from server_helpers import Reply, ask, save_models, serving
 
 
 def kind(reply: Reply) -> tuple[int, str]:
