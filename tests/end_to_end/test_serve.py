@@ -41,7 +41,8 @@ class Process(NamedTuple):
         """Until it has said so."""
         deadline = time.monotonic() + 60
         while not any(words in line for line in self.said):
-            assert time.monotonic() < deadline and self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            assert self.process.poll() is None, self.said
             time.sleep(0.02)
 
 
