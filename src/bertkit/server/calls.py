@@ -57,6 +57,8 @@ class Call:
     items: at least one; in the place of a text may stand the ids of its tokens.
     model: a name; None: the first model that does this task.
     options: keywords of the task's pipeline.
+    prompts: what the texts are for, by names of prompts: the first of them that the model has is its ``prompt_name``;
+        if it has none of them, they change nothing.
     timeout: seconds after which nobody waits for the answer.
     bulk: answered behind requests that somebody waits for.
     """
@@ -65,6 +67,7 @@ class Call:
     items: Sequence[Any]
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    prompts: Sequence[str] = ()
     overflow: Overflow | None = None
     timeout: float | None = None
     bulk: bool = False

@@ -33,9 +33,20 @@ class Failure(Exception):
     kind: what a client's program needs to know.
     param: the field that is wrong.
     retry_after: seconds after which a new try makes sense.
+    given, limit: of what was too long or too many: tokens or items, and how many there may be.
     """
 
-    def __init__(self, kind: Kind, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        given: int | None = None,
+        limit: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.message, self.param, self.retry_after = message, param, retry_after
+        self.given, self.limit = given, limit

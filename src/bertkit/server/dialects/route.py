@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bertkit.server.calls import Answer, Call, Look, ServerFacts
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, Overflow, ServerFacts, Task
 from bertkit.server.failures import Failure, Kind
 
 JSON = "application/json"
@@ -51,10 +53,15 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: its body (of the route's class; None without one), and the name of the model in its path."""
+    """A request: its body (of the route's class; None without one), and the name of the model in its path.
+
+    facts: for a route that needs them: of the model in the path, else of the one that the body's ``model`` names, else
+        of the first model.
+    """
 
     body: Any
     model: str | None = None
+    facts: ModelFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +77,12 @@ class Route:
     """One path of a dialect.
 
     path: ``{model}`` in it stands for the name of a model, which may have slashes.
-    body: the class of its body; None: it has none. several: classes of which a key decides; see :func:`by_key`.
+    body: the class of its body; None: it has none.
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
+    needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
+    keys: where several dialects have this method and path, this route is meant if the body has one of these; see
+        :func:`by_key`.
     """
 
     method: Literal["GET", "POST"]
@@ -81,6 +91,8 @@ class Route:
     summary: str
     body: type[Body] | None = None
     answer: Any = None
+    needs_facts: bool = False
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +178,79 @@ def listed(given: Any) -> tuple[list[Any], bool]:
     return ([given] if alone else list(given)), alone
 
 
-def facts_of(found: ServerFacts) -> Any:
+def facts_of(found: ServerFacts) -> ModelFacts:
     """The one model that was asked for."""
     return found.models[0]
+
+
+#: A route of a dialect, and the keys of a body that choose it among others of the same method and path.
+Choice = tuple[Dialect, Route, frozenset[str]]
+
+
+def by_key(choices: Sequence[Choice], given: Any) -> tuple[Dialect, Route]:
+    """The route that is meant by a body, which was parsed as JSON; Failure if it is of none or of several.
+
+    Of that failure speaks the first dialect; of any later one that of the chosen route.
+    """
+    keys = set(given) if isinstance(given, dict) else set()
+    meant = [(dialect, route) for dialect, route, chosen_by in choices if chosen_by & keys or not chosen_by]
+    if len(meant) == 1:
+        return meant[0]
+    named = " or ".join(f"`{key}`" for _, _, chosen_by in choices for key in sorted(chosen_by))
+    raise Failure("invalid", f"the body must have {named}{', and not both' if meant else ''}")
+
+
+_Read = TypeVar("_Read", bound=Body)
+
+
+def read(kind: type[_Read], given: Any) -> _Read:
+    """A body from parsed JSON; Failure says which field is wrong."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        field = next((str(part) for part in found[0]["loc"]), None)
+        causes = dict.fromkeys(one["msg"] for one in found if field is None or str(one["loc"][0]) == field)
+        said = "; or ".join(list(causes)[:3])
+        raise Failure("invalid", said if field is None else f"`{field}`: {said}", param=field) from None
+
+
+def call_of(
+    task: Task, items: Sequence[Any], model: str | None = None, overflow: Overflow | None = None, **options: Any
+) -> Call:
+    """A call without the options that are None."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return Call(task=task, items=items, model=model, options=given, overflow=overflow)
+
+
+def some(items: Collection[Any], name: str) -> None:
+    """Failure if a list is empty."""
+    if not items:
+        raise Failure("empty", f"`{name}` cannot be empty", param=name)
+
+
+def new_id(prefix: str) -> str:
+    """A name for an answer that no other has."""
+    return prefix + uuid.uuid4().hex
+
+
+def now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())
+
+
+def usage_of(answer: Answer) -> dict[str, int]:
+    """Tokens, as OpenAI and those after it say them."""
+    tokens = sum(answer.tokens)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+class TextObject(LenientBody):
+    """A text in an object, as some clients send it."""
+
+    text: Text
+
+
+def text_of(given: str | TextObject) -> str:
+    """The text alone."""
+    return given if isinstance(given, str) else given.text
