@@ -5,7 +5,8 @@
     BertkitError
     ├── ConfigError        (ValueError)    a setting or a command-line value is wrong          exit code 2
     ├── InputError         (ValueError)    a call's arguments or texts are wrong                exit code 2
-    │   └── TextError      (ValueError)    a text is too long or empty, or lacks its mask       exit code 3
+    │   └── TextError      (ValueError)    a text is empty, or lacks its mask                   exit code 3
+    │       └── LongTextError              a text has more tokens than are read                 exit code 3
     ├── DataError          (ValueError)    a corpus, data file, row or label is wrong           exit code 3
     ├── CheckpointError    (ValueError)    a model, tokenizer or run folder does not fit        exit code 4
     ├── TrainingError      (RuntimeError)  training cannot go on (a loss that is not finite)    exit code 4
@@ -45,6 +46,17 @@ class TextError(InputError):
     """A text is right for the call and wrong in content: too long, empty, without a mask. The message names it."""
 
     exit_code = 3
+
+
+class LongTextError(TextError):
+    """A text has ``num_tokens`` tokens, special tokens included, and ``limit`` are read at most."""
+
+    def __init__(self, message: str, num_tokens: int, limit: int) -> None:
+        super().__init__(message)
+        self.num_tokens, self.limit = num_tokens, limit
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
+        return type(self), (str(self), self.num_tokens, self.limit)
 
 
 class DataError(BertkitError, ValueError):

@@ -28,6 +28,11 @@ class SparseSettings:
     max_length: int | None = None
 
 
+def is_sparse_folder(folder: Path) -> bool:
+    """Whether a folder says that its masked-LM head makes sparse vectors."""
+    return folder.is_dir() and any(module.kind == "SpladePooling" for module in read_modules(folder))
+
+
 def read_sparse_settings(folder: Path) -> SparseSettings:
     """What the folder of a masked-LM checkpoint says of sparse vectors; the usual settings if it says nothing."""
     file, modules = folder / MODULES, read_modules(folder)

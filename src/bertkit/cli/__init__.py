@@ -94,6 +94,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "cluster": "group similar texts",
         "topics": "show what texts are about: clusters and their words",
         "duplicates": "find duplicate and near-duplicate texts",
+        "serve": "serve models over HTTP, to the clients of many services",
     },
     "Look": {
         "inspect": "show what a model or a token store holds",

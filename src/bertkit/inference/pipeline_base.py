@@ -20,7 +20,7 @@ from bertkit.config.families import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.errors import CheckpointError, InputError, TextError
+from bertkit.errors import CheckpointError, InputError, LongTextError
 from bertkit.habit_table import has_no_effect, no_attribute, remedy
 from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
@@ -337,7 +337,7 @@ def shown(
 
 
 def check_lengths(rows: Ragged | GroupSet, limit: int, first_index: int) -> None:
-    """Refuse (TextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
+    """Refuse (LongTextError) texts that were cut to ``limit`` tokens; ``first_index`` is the number of the first."""
     _refuse_long(rows, limit, lambda row: f"text {first_index + row} (counted from 0)")
 
 
@@ -356,7 +356,10 @@ def _refuse_long(rows: Ragged | GroupSet, limit: int, name: Callable[[int], str]
     if True in truncated:
         row, others = truncated.index(True), truncated.count(True) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
-        raise TextError(
-            f"{name(row)} has {rows.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
-            f"{limit:,}{more}. Shorten it, or pass truncation=True (on the command line: --truncate) to cut it"
+        count = int(rows.num_tokens_before[row])
+        raise LongTextError(
+            f"{name(row)} has {count:,} tokens, special tokens included; the limit is {limit:,}{more}. Shorten it, or "
+            "pass truncation=True (on the command line: --truncate) to cut it",
+            count,
+            limit,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
-from bertkit.errors import InputError, TextError, counted
+from bertkit.errors import InputError, LongTextError, TextError, counted
 from bertkit.inference.pipeline_base import Encoding, Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.inference.pipeline_results import FoundAnswer
@@ -170,10 +170,12 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
         number = int(too_long[0])
         row = int(windows.first_rows[number])
         count = settings.max_query_length + int(windows.num_tokens_before[row] - windows.lengths[row])
-        raise TextError(
+        raise LongTextError(
             f"question {first + number} (counted from 0) has {count:,} word pieces; the limit is "
             f"{settings.max_query_length}. Shorten it, raise max_question_len, or pass truncation=True (on the command "
-            "line: --truncate) to read only its beginning"
+            "line: --truncate) to read only its beginning",
+            count,
+            settings.max_query_length,
         )
 
 

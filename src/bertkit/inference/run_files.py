@@ -72,6 +72,14 @@ def trained_places(file: Path, model: str | Path, given: Columns) -> Columns | N
     return None if task is None else text_places(task, given)
 
 
+def read_scores(folder: Path) -> dict[str, float]:
+    """The scores of a run's model on its evaluation data, by metric; empty where there is no result."""
+    path = folder / METRICS
+    if not path.exists():
+        return {}
+    return parsed(read_json(path, dict[str, Any]).get("scores"), dict[str, float], f"{path}: scores")
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """What the protocol block of ``metrics.json`` says of the data; empty where there is no result."""
     path = folder / METRICS

@@ -56,9 +56,8 @@ class Call:
 
     items: at least one; in the place of a text may stand the ids of its tokens.
     model: a name; None: the first model that does this task.
-    options: keywords of the task's pipeline.
-    prompts: what the texts are for, by names of prompts: the first of them that the model has is its ``prompt_name``;
-        if it has none of them, they change nothing.
+    options: keywords of the task's pipeline; and of tasks that make vectors ``prompts``, names of prompts of which the
+        first that the model has is its ``prompt_name``, and which change nothing where it has none of them.
     timeout: seconds after which nobody waits for the answer.
     bulk: answered behind requests that somebody waits for.
     """
@@ -67,7 +66,6 @@ class Call:
     items: Sequence[Any]
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    prompts: Sequence[str] = ()
     overflow: Overflow | None = None
     timeout: float | None = None
     bulk: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 Kind = Literal[
     "malformed",  # no JSON, or not of the form that the route reads
@@ -27,13 +28,13 @@ Kind = Literal[
 ]
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818  (what a client gets, not what went wrong in the code)
     """A request that cannot be answered.
 
     kind: what a client's program needs to know.
     param: the field that is wrong.
     retry_after: seconds after which a new try makes sense.
-    given, limit: of what was too long or too many: tokens or items, and how many there may be.
+    details: numbers that some clients' messages hold: ``num_tokens`` and ``limit``, ``num_items``.
     """
 
     def __init__(
@@ -43,10 +44,11 @@ class Failure(Exception):
         *,
         param: str | None = None,
         retry_after: float | None = None,
-        given: int | None = None,
-        limit: int | None = None,
+        details: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.message, self.param, self.retry_after = message, param, retry_after
-        self.given, self.limit = given, limit
+        self.details = details or {}
+        #: Whose client asked, where one path has several dialects.
+        self.dialect: Any = None

@@ -282,7 +282,7 @@ def _next_sentence(asked: Asked) -> Planned:
 def _zero_shot(asked: Asked) -> Planned:
     body: ZeroShot = asked.body
     options = {"candidate_labels": tuple(body.labels), "multi_label": body.multi_label or None}
-    call = body.call("zero-shot", listed(body.input)[0], **options, hypothesis_template=body.template)
+    call = body.call("zero-shot", listed(body.input)[0], None, **options, hypothesis_template=body.template)
 
     def render(answer: Answer) -> Reply:
         ranked = [zip(found["labels"], found["scores"], strict=True) for found in answer.results]
@@ -354,7 +354,7 @@ def _generate(asked: Asked) -> Planned:
     body: Generate = asked.body
     options = {"max_new_tokens": body.max_new_tokens, "num_beams": body.num_beams}
     return Planned(
-        body.call("generate", listed(body.input)[0], **options), lambda answer: body.reply(answer, answer.results)
+        body.call("generate", listed(body.input)[0], None, **options), lambda answer: body.reply(answer, answer.results)
     )
 
 

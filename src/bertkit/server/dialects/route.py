@@ -81,8 +81,7 @@ class Route:
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
-    keys: where several dialects have this method and path, this route is meant if the body has one of these; see
-        :func:`by_key`.
+    keys: where several dialects have this method and path, this route is meant if the body has one of these.
     """
 
     method: Literal["GET", "POST"]
@@ -156,7 +155,8 @@ def _plain(value: Any) -> Any:
     """Subclasses of arrays, dictionaries, lists and numbers, which orjson does not take."""
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value).view(np.ndarray)
-    for kind in (dict, list, float, int, str):
+    kinds: tuple[type[Any], ...] = (dict, list, float, int, str)
+    for kind in kinds:
         if isinstance(value, kind):
             return kind(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
@@ -181,23 +181,6 @@ def listed(given: Any) -> tuple[list[Any], bool]:
 def facts_of(found: ServerFacts) -> ModelFacts:
     """The one model that was asked for."""
     return found.models[0]
-
-
-#: A route of a dialect, and the keys of a body that choose it among others of the same method and path.
-Choice = tuple[Dialect, Route, frozenset[str]]
-
-
-def by_key(choices: Sequence[Choice], given: Any) -> tuple[Dialect, Route]:
-    """The route that is meant by a body, which was parsed as JSON; Failure if it is of none or of several.
-
-    Of that failure speaks the first dialect; of any later one that of the chosen route.
-    """
-    keys = set(given) if isinstance(given, dict) else set()
-    meant = [(dialect, route) for dialect, route, chosen_by in choices if chosen_by & keys or not chosen_by]
-    if len(meant) == 1:
-        return meant[0]
-    named = " or ".join(f"`{key}`" for _, _, chosen_by in choices for key in sorted(chosen_by))
-    raise Failure("invalid", f"the body must have {named}{', and not both' if meant else ''}")
 
 
 _Read = TypeVar("_Read", bound=Body)

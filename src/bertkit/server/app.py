@@ -1,0 +1,80 @@
+"""The server, assembled: service, dialects, guards and operations, as one ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from functools import cache
+
+from bertkit.server.dialects import bertkit
+from bertkit.server.dialects.route import Dialect
+from bertkit.server.dialects.table import routes
+from bertkit.server.http.adapter import Adapter, Receive, Scope, Send
+from bertkit.server.http.guards import Guarded
+from bertkit.server.openapi import describe
+from bertkit.server.operations.dialect import Operations
+from bertkit.server.operations.metrics import Metrics
+from bertkit.server.service import Service
+from bertkit.server.settings import ServeSettings
+
+#: Seconds between two looks for models that nobody asks.
+_LOOK_FOR_IDLE = 5.0
+
+
+class ServerApp:
+    """See the module. ``service`` is there before the application starts; models are loaded when it does."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings, self.metrics = settings, Metrics()
+        self.service = Service(settings, self.metrics.answer)
+        self.metrics.watch(self.service.models)
+        table = routes()
+        dialects = {place: found[0][0] for place, found in table.items()}
+
+        def dialect_of(method: str, path: str) -> Dialect:
+            return dialects.get((method, path), bertkit.DIALECT)
+
+        adapter = Adapter(self.service, table, bertkit.DIALECT)
+        description = cache(lambda: describe(table))
+        self.operations = Operations(adapter, self.service, self.metrics, description, bertkit.DIALECT)
+        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._guarded(scope, receive, send)
+        else:  # no WebSockets
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Load the models; at the end finish what was taken, and stop."""
+        self.service.models.begin()
+        idle = asyncio.ensure_future(self._unload_idle())
+        try:
+            yield
+        finally:
+            idle.cancel()
+            self.operations.draining = True
+            await asyncio.to_thread(self.service.models.stop, self.settings.grace)
+
+    async def _unload_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_FOR_IDLE)
+            await asyncio.to_thread(self.service.models.unload_idle)
+
+
+def _write(line: str) -> None:
+    """A line of the log; a full disk stops no answer."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")

@@ -1,0 +1,155 @@
+"""What stands before all routes: Host and Origin, keys, ids of requests, and how many there may be at once."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from bertkit.errors import ConfigError
+from bertkit.server.dialects.route import Dialect
+from bertkit.server.failures import Failure
+from bertkit.server.http.adapter import App, Message, Receive, Scope, Send, client_of, header
+from bertkit.server.settings import ServeSettings
+from bertkit.system.untrusted_files import read_regular
+
+#: Paths that need no key: what those who watch the server ask.
+OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
+#: Names of this machine, by which browsers of other pages cannot reach it.
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+_MAX_KEYS_BYTES = 1 << 20
+_MAX_ID = 128
+#: Writes a line of the log.
+Write = Callable[[str], None]
+
+
+class Guarded:
+    """An application behind the guards.
+
+    dialect_of: the dialect of a path, in which a request to it is refused.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        settings: ServeSettings,
+        dialect_of: Callable[[str, str], Dialect],
+        count: Callable[[str, int, float], None],
+        write: Write,
+    ) -> None:
+        self._app, self._settings, self._dialect_of = app, settings, dialect_of
+        self._count, self._write = count, write
+        self._keys = [key.encode() for key in _keys(settings)]
+        self._admin = None if settings.admin_key is None else settings.admin_key.encode()
+        self._hosts = frozenset({*LOCAL, settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)})
+        self._origins = frozenset(settings.allowed_origins)
+        self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun, status = time.perf_counter(), 0
+        number = _id_of(header(scope, b"x-request-id"))
+        origin = header(scope, b"origin").decode("latin-1")
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [*message["headers"], (b"x-request-id", number.encode())]
+                if parent := header(scope, b"traceparent"):
+                    headers.append((b"traceparent", parent))
+                if origin in self._origins:
+                    headers += [(b"access-control-allow-origin", origin.encode()), (b"vary", b"Origin")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            self._check_host(scope, origin)
+            if scope["method"] == "OPTIONS" and origin in self._origins:
+                await _send_preflight(send_with_id)
+            else:
+                self._check_key(scope)
+                await self._app(scope, receive, send_with_id)
+        except Failure as failure:
+            reply = self._dialect_of(scope["method"], scope["path"]).refusal(failure)
+            headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(reply.body))]
+            headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+            await send_with_id({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await send_with_id({"type": "http.response.body", "body": reply.body})
+        finally:
+            seconds = time.perf_counter() - begun
+            self._count(scope["path"], status, seconds)
+            if self._settings.log != "none":
+                self._log(scope, status, seconds, number)
+
+    def _check_host(self, scope: Scope, origin: str) -> None:
+        """Refuse pages of other sites, also those whose name was made to point to this machine (DNS rebinding)."""
+        host = header(scope, b"host").decode("latin-1").lower()
+        if not self._any_host and _without_port(host) not in self._hosts:
+            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here: --allowed-hosts adds names")
+        if origin and origin not in self._origins and origin.partition("://")[2] != host:
+            raise Failure("forbidden", f"pages of {origin!r:.200} may not ask: --allowed-origins adds pages")
+
+    def _check_key(self, scope: Scope) -> None:
+        path = scope["path"]
+        admin = path.startswith("/admin/")
+        if not admin and (not self._keys or path in OPEN_PATHS):
+            return
+        given = header(scope, b"authorization")
+        given = given[7:].strip() if given[:7].lower() == b"bearer " else given or header(scope, b"x-api-key")
+        known = ([] if self._admin is None else [self._admin]) if admin else self._keys
+        if admin and not known:
+            raise Failure("no_route", "there is no /admin without --admin-key")
+        matches = [hmac.compare_digest(given, key) for key in known]  # all of them, so that time says nothing
+        if not any(matches):
+            raise Failure("unauthorized", "a key is needed: Authorization: Bearer KEY")
+        scope["bertkit.key"] = f"key {matches.index(True)}"
+
+    def _log(self, scope: Scope, status: int, seconds: float, number: str) -> None:
+        facts = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "id": number,
+            "client": client_of(scope),
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+        }
+        if self._settings.log == "json":
+            self._write(json.dumps(facts))
+        elif status >= 400 or self._settings.log_requests:
+            self._write("{time} {client} {method} {path} {status} {ms} ms [{id}]".format(**facts))
+
+
+def _keys(settings: ServeSettings) -> Collection[str]:
+    keys = [settings.api_key] if settings.api_key else []
+    if (file := settings.api_keys_file) is not None:
+        lines = read_regular(Path(file), max_bytes=_MAX_KEYS_BYTES).decode().splitlines()
+        keys += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not keys:
+            raise ConfigError(f"{file} has no key: write one a line")
+    return keys
+
+
+def _without_port(host: str) -> str:
+    """The name in a Host header; an address of IPv6 keeps its brackets."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _id_of(given: bytes) -> str:
+    text = given.decode("latin-1")
+    return text if 0 < len(text) <= _MAX_ID and text.isascii() and text.isprintable() else uuid4().hex
+
+
+async def _send_preflight(send: Send) -> None:
+    headers: Mapping[bytes, bytes] = {
+        b"access-control-allow-methods": b"GET, POST",
+        b"access-control-allow-headers": b"authorization, content-type, x-api-key, x-request-id, x-request-timeout",
+        b"access-control-max-age": b"600",
+    }
+    await send({"type": "http.response.start", "status": 204, "headers": list(headers.items())})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,234 @@
+"""The models of a server by name: loading, warming, unloading, reloading."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.config.config_file import checkpoint_folder
+from bertkit.config.decision import read_decision
+from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.inference.run_files import read_scores
+from bertkit.server.batcher import Batcher, Post
+from bertkit.server.calls import Call, ModelFacts, Task
+from bertkit.server.failures import Failure
+from bertkit.server.open_model import OpenModel
+from bertkit.server.queue import RequestQueue
+from bertkit.server.settings import ServeSettings
+from bertkit.system.console import say
+from bertkit.system.model_sources import resolve
+
+#: One question for each task, which a model answers before clients are let in.
+WARMING: dict[Task, Any] = {
+    "rerank": {"query": "A bank.", "documents": ["The river.", "A loan."]},
+    "next-sentence": ("A bank.", "The river."),
+    "answer": {"question": "What?", "context": "The river bank."},
+    "choose": {"context": "A bank.", "choices": ["The river.", "A loan."]},
+    "similarity": {"source_sentence": "A bank.", "sentences": ["The river."]},
+}
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A name with the model that answers to it, once it is loaded."""
+
+    name: str
+    source: str
+    facts: ModelFacts
+    batcher: Batcher | None = None
+    last_used: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Models:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        post: Post,
+        observe: Callable[[str, Any], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._post, self._observe, self._clock = settings, post, observe, clock
+        self.slots: dict[str, Slot] = {}
+        for given in settings.models:
+            name, source = _named(given)
+            if name in self.slots:
+                raise ConfigError(f"two models are called {name!r}: name one otherwise, NAME={source}")
+            resolve(source)  # an early word for a wrong path
+            facts = ModelFacts(name=name, state="unloaded", tasks=(), source=source, created=int(time.time()))
+            self.slots[name] = Slot(name, source, facts)
+        self._loading: set[str] = set()
+        self._guard = threading.Lock()
+
+    def begin(self) -> None:
+        """Start loading what is not loaded on demand."""
+        if not self._settings.lazy:
+            threading.Thread(target=self._load_all, name="bertkit-loader", daemon=True).start()
+
+    def _load_all(self) -> None:
+        for slot in self.slots.values():
+            self.load(slot)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is still to be loaded."""
+        usual = ("ready", "failed", "unloaded") if self._settings.lazy else ("ready", "failed")
+        return all(slot.facts.state in usual for slot in self.slots.values())
+
+    def facts(self, name: str | None = None) -> list[ModelFacts]:
+        """Of one model, or of all."""
+        return [slot.facts for slot in self.slots.values()] if name is None else [self.slot(name).facts]
+
+    def slot(self, name: str) -> Slot:
+        """A model by its name, or by what it was given as."""
+        found = self.slots.get(name) or next((slot for slot in self.slots.values() if slot.source == name), None)
+        if found is None:
+            near = did_you_mean(name, self.slots)
+            raise Failure(
+                "unknown_model", f"no model {name!r:.200}{near}; there are: {', '.join(self.slots)}", param="model"
+            )
+        return found
+
+    def batcher_for(self, call: Call) -> Batcher:
+        """The batcher of the model that a call is for.
+
+        Raises:
+            Failure: no such model, it lacks the task's head, or it is not loaded yet.
+        """
+        slot = self.slot(call.model) if call.model is not None else self._first_with(call.task)
+        batcher = slot.batcher
+        if batcher is None:
+            if slot.facts.state == "failed":
+                raise Failure("damaged_model", f"the model {slot.name} could not be loaded: {slot.facts.error}")
+            if self._settings.lazy and slot.facts.state == "unloaded":
+                threading.Thread(target=self.load, args=(slot,), daemon=True).start()
+            raise Failure("not_ready", f"the model {slot.name} is being loaded", retry_after=1.0)
+        if call.task not in slot.facts.tasks:
+            raise Failure(
+                "wrong_task",
+                f"the model {slot.name} is a {slot.facts.model_class}, which does not do {call.task!r}; it does "
+                f"{', '.join(slot.facts.tasks)}",
+                param="model",
+            )
+        slot.last_used = self._clock()
+        return batcher
+
+    def _first_with(self, task: Task) -> Slot:
+        slots = self.slots.values()
+        for slot in slots:
+            if task in slot.facts.tasks:
+                return slot
+        waiting = [slot for slot in slots if slot.facts.state in ("unloaded", "loading")]
+        if waiting:
+            return waiting[0]
+        does = "; ".join(f"{slot.name}: {', '.join(slot.facts.tasks) or slot.facts.error}" for slot in slots)
+        raise Failure("wrong_task", f"no model here does {task!r} ({does})")
+
+    def load(self, slot: Slot) -> bool:
+        """Load and warm a model in this thread, or load it again; whether it answers. One that cannot changes nothing.
+
+        The old one answers until the new one has.
+        """
+        with slot.lock:
+            before = slot.batcher
+            if before is None:
+                slot.facts = replace(slot.facts, state="loading", error=None)
+            try:
+                model = OpenModel(slot.source, precision=self._settings.precision, threads=self._settings.threads)
+                facts = _facts_of(slot, model)
+                model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
+            except (BertkitError, OSError, MemoryError) as error:
+                say(f"the model {slot.name} cannot be loaded: {error}")
+                if before is None:
+                    slot.facts = replace(slot.facts, state="failed", error=str(error))
+                return False
+            limits = self._settings
+            slot.batcher = Batcher(
+                model,
+                lambda: slot.facts,
+                self._post,
+                RequestQueue(limits.max_queue_tokens, limits.max_requests),
+                max_batch_tokens=limits.max_batch_tokens,
+                observe=self._observe,
+            )
+            slot.facts, slot.last_used = facts, self._clock()
+        if before is not None:
+            before.stop(self._settings.grace)
+        self._make_room(slot)
+        slot.facts = replace(slot.facts, revision=model.revision)
+        return True
+
+    def unload(self, slot: Slot) -> None:
+        """Give a model's memory back, once what waits for it is computed."""
+        with slot.lock:
+            batcher, slot.batcher = slot.batcher, None
+            slot.facts = replace(slot.facts, state="unloaded")
+        if batcher is not None:
+            batcher.stop(self._settings.grace)
+
+    def unload_idle(self) -> None:
+        """Unload what nobody has asked for a while."""
+        if (seconds := self._settings.keep_alive) is None:
+            return
+        for slot in self.slots.values():
+            if slot.batcher is not None and self._clock() - slot.last_used > seconds and not len(slot.batcher.queue):
+                self.unload(slot)
+
+    def _make_room(self, newest: Slot) -> None:
+        if self._settings.memory is None:
+            return
+        loaded = [slot for slot in self.slots.values() if slot.batcher is not None]
+        for slot in sorted(loaded, key=lambda slot: slot.last_used):
+            if sum(each.facts.num_bytes for each in loaded if each.batcher) <= self._settings.memory * 1_000_000:
+                return
+            if slot is not newest:
+                self.unload(slot)
+
+    def stop(self, seconds: float) -> bool:
+        """Finish what was taken, for so many seconds; whether all of it was."""
+        end = self._clock() + seconds
+        batchers = [slot.batcher for slot in self.slots.values() if slot.batcher is not None]
+        return all([batcher.stop(max(0.0, end - self._clock())) for batcher in batchers])
+
+
+def _named(given: str) -> tuple[str, str]:
+    """A model's name and source, of ``NAME=MODEL`` or ``MODEL``."""
+    name, sign, source = given.partition("=")
+    if sign and name and source and "/" not in name:
+        return name, source
+    path = Path(given)
+    return (path.resolve().name if path.exists() else given.removesuffix("/")), given
+
+
+def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
+    folder = checkpoint_folder(model.path)
+    temperature = read_decision(folder).get("temperature")
+    return replace(
+        slot.facts,
+        state="ready",
+        error=None,
+        tasks=model.tasks,
+        engine=model.engine_name,
+        model_class=model.model_class,
+        precision=model.precision,
+        family=str(model.config.model_type),
+        width=model.config.hidden_size,
+        max_length=model.max_length,
+        vocabulary=len(model.tokenizer),
+        pooling=model.pooling,
+        labels=model.labels,
+        temperature=temperature if isinstance(temperature, float) else None,
+        dev_scores=read_scores(folder) or None,
+        num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+    )
+
+
+def _warming_text(model: OpenModel, facts: ModelFacts) -> str:
+    mask = getattr(model.tokenizer, "mask_token", "")
+    return f"The {mask} bank." if facts.tasks[0] == "fill-mask" else "The river bank."

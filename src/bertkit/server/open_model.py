@@ -1,0 +1,378 @@
+"""A model that answers the tasks of its head: the pipelines on its one encoder, for batches of items."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from bertkit.checkpoints.huggingface import heads_in
+from bertkit.checkpoints.sparse_folder import is_sparse_folder
+from bertkit.config.config_file import checkpoint_folder
+from bertkit.engine.backend import Precision, Wanted
+from bertkit.engine.inference_engine import InferenceEngine, Read
+from bertkit.engine.native.library import native_library
+from bertkit.engine.native.native_backend import NativeBackend
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.analysis import Analyzer
+from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
+from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, pipeline
+from bertkit.inference.protocol import model_hash
+from bertkit.inference.redaction import redact
+from bertkit.ragged import Ragged
+from bertkit.server.calls import Overflow, Task
+from bertkit.system.atomic_files import sha256_file
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization import PreTrainedTokenizer
+
+ResultT = TypeVar("ResultT")
+#: Task of a head, as ``bertkit.pipeline`` names it -> what a model with it can be asked; any encoder embeds.
+OF_HEADS: Mapping[str, tuple[Task, ...]] = {
+    "feature-extraction": (),
+    "sparse-encoding": ("sparse", "fill-mask"),
+    "fill-mask": ("fill-mask",),
+    "next-sentence": ("next-sentence",),
+    "text-classification": ("classify",),
+    "text-ranking": ("rerank", "classify"),
+    "token-classification": ("tag", "redact"),
+    "question-answering": ("answer",),
+    "multiple-choice": ("choose",),
+    "text2text-generation": ("generate",),
+}
+OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "embed-tokens")
+OF_TOKENIZERS: tuple[Task, ...] = ("tokenize", "decode")
+#: The pipeline of a task, and its keywords.
+_PIPELINES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {
+    "embed": ("feature-extraction", {"pooling": "model"}),
+    "embed-tokens": ("feature-extraction", {}),
+    "similarity": ("feature-extraction", {"pooling": "model"}),
+    "sparse": ("sparse-encoding", {}),
+    "rerank": ("text-ranking", {}),
+    "classify": ("text-classification", {"top_k": None}),
+    "next-sentence": ("next-sentence", {}),
+    "zero-shot": ("zero-shot-classification", {}),
+    "tag": ("token-classification", {"aggregation_strategy": "simple"}),
+    "redact": ("token-classification", {"aggregation_strategy": "simple"}),
+    "answer": ("question-answering", {}),
+    "choose": ("multiple-choice", {}),
+    "fill-mask": ("fill-mask", {}),
+}
+#: Tasks that read a text of any length in windows without being asked, and the keyword that asks classification for it.
+_IN_WINDOWS: Mapping[Task, Mapping[str, Any]] = {
+    "tag": {},
+    "redact": {},
+    "answer": {},
+    "classify": {"truncation": "windows"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Of each item its result, its tokens, and whether its end was not read."""
+
+    values: list[Any]
+    tokens: list[int]
+    truncated: list[bool]
+
+
+class _SharedEngine(InferenceEngine):
+    """An engine that computes one batch at a time, and notes the lengths of its rows for the thread that asked."""
+
+    def __init__(self, engine: InferenceEngine, lock: threading.Lock, notes: threading.local) -> None:
+        super().__init__(engine.backend)
+        self._lock, self._notes = lock, notes
+
+    def run(
+        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
+    ) -> list[ResultT]:
+        self._notes.lengths += rows.lengths.tolist()
+        with self._lock:
+            return super().run(rows, wanted, read, advance)
+
+    def encoder(self) -> InferenceEngine:
+        return _SharedEngine(super().encoder(), self._lock, self._notes)
+
+
+class OpenModel:
+    """A loaded model. Any number of threads may ask it; its encoder computes one batch at a time."""
+
+    def __init__(self, source: str | Path, *, precision: Precision = "auto", threads: int | None = None) -> None:
+        self.path = path = resolve(source)
+        self._lock, self._notes = threading.Lock(), threading.local()
+        self._pipes: dict[str, Any] = {}
+        self._making = threading.Lock()
+        self.analyzer: Analyzer | None = None
+        self.tokenizer: PreTrainedTokenizer
+        if heads_in(path):
+            self.analyzer = Analyzer.open(path, precision=precision, threads=threads)
+            self.head = "analyze"
+            first = next(iter(self.analyzer.heads.values())).pipe
+            self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
+            self._pipes = {}
+            return
+        self.head = "sparse-encoding" if is_sparse_folder(path) else infer_task(path)
+        pipe = pipeline(self.head, model=path, precision=precision, threads=threads)
+        if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
+            self.head = "text-ranking"
+        self.tokenizer = pipe.tokenizer
+        if self.head == "text2text-generation":
+            self._pipes[self.head] = pipe
+            return
+        self.engine = _SharedEngine(pipe.engine, self._lock, self._notes)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """What it can be asked, its own first."""
+        if self.analyzer is not None:
+            return ("analyze", *OF_TOKENIZERS)
+        tasks = OF_HEADS[self.head]
+        if self.head == "text2text-generation":
+            return (*tasks, *OF_TOKENIZERS)
+        if self.head == "fill-mask" and "BertForPreTraining" in (self.config.architectures or ()):
+            tasks += ("next-sentence",)
+        if self.head == "feature-extraction":
+            tasks += OF_ENCODERS
+        if self._zero_shot is not None:
+            tasks += ("zero-shot",)
+        return (*dict.fromkeys(tasks + OF_ENCODERS), *OF_TOKENIZERS)
+
+    @property
+    def config(self) -> Any:
+        """Shape and labels of the model."""
+        return self._pipes[self.head].model.config if self.head == "text2text-generation" else self.engine.config
+
+    @property
+    def model_class(self) -> str:
+        """Name of the model's class."""
+        return type(self._pipes[self.head].model).__name__ if self.head in self._pipes else self.engine.model_class
+
+    @property
+    def engine_name(self) -> str:
+        """What computes it: with the C library its instruction set."""
+        if self.head == "text2text-generation":
+            return "torch"
+        backend = self.engine.backend
+        if isinstance(backend, NativeBackend):
+            return f"bertkit ({native_library()})"
+        return type(backend).__name__.removesuffix("Backend").lower()
+
+    @property
+    def precision(self) -> str:
+        """How weights are kept, or the type that it computes in."""
+        backend = getattr(getattr(self, "engine", None), "backend", None)
+        return str(getattr(backend, "weight_type", getattr(backend, "dtype", "float32")))
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of its labels by number; None where its head has none."""
+        if self.head in ("text-classification", "text-ranking", "token-classification"):
+            return tuple(self.config.id2label.values())
+        return None
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens that it reads of a text, special tokens included."""
+        if self.analyzer is not None:
+            return max(head.pipe.max_length for head in self.analyzer.heads.values())
+        pipe = self._pipes.get(self.head) or self._pipe(self.head)
+        return int(pipe.max_length)
+
+    @cached_property
+    def revision(self) -> str:
+        """SHA-256 of all that its answers depend on: weights, config, decision and tokenizer."""
+        folder = checkpoint_folder(self.path)
+        names = sorted(
+            name
+            for pattern in ("*.json", "vocab*", "merges*", "*.model", "*/config.json")
+            for name in folder.glob(pattern)
+        )
+        parts = [model_hash(self.path), *(sha256_file(file) for file in names if file.is_file())]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+    @property
+    def pooling(self) -> str | None:
+        """How it makes a vector of a text's tokens."""
+        if self.head == "text2text-generation" or self.analyzer is not None:
+            return None
+        pipe: FeatureExtractionPipeline = self._pipe("feature-extraction")
+        return "+".join(pipe.sentence.config.pooling)
+
+    @cached_property
+    def _zero_shot(self) -> Entry | None:
+        try:
+            entry = METHODS[method_of(self.path)][0]
+            if entry.model_class == "BertForSequenceClassification":
+                from bertkit.inference.zero_shot.entailment import nli_labels
+
+                nli_labels(self.config.id2label)
+        except (InputError, CheckpointError):  # no head for it, or labels that say nothing of entailment
+            return None
+        return entry
+
+    def _pipe(self, task: str) -> Any:
+        """The pipeline of a task, which shares the encoder with the others."""
+        with self._making:
+            if task not in self._pipes:
+                entry = self._zero_shot if task == "zero-shot-classification" else TASKS[task]
+                assert entry is not None
+                pipe: Pipeline = entry.load()(self._engine_for(entry.model_class), self.tokenizer)
+                pipe.read_folder(checkpoint_folder(self.path))
+                self._pipes[task] = pipe
+        return self._pipes[task]
+
+    def _engine_for(self, model_class: str) -> InferenceEngine:
+        """The engine with a head, or without one; of a model with two heads, the second is loaded beside the first."""
+        if model_class in ("BertModel", self.engine.model_class) or self.head in ("text-ranking", "sparse-encoding"):
+            return self.engine
+        if TASKS[self.head].model_class == model_class:
+            return self.engine
+        backend = self.engine.backend
+        precision = cast(Precision, getattr(backend, "precision", "auto"))
+        made = InferenceEngine.load(
+            self.path, model_class, precision=precision, threads=getattr(backend, "threads", None)
+        )
+        return _SharedEngine(made, self._lock, self._notes)
+
+    def tokenize(self, task: Task, items: Sequence[Any], options: Mapping[str, Any]) -> Results:
+        """The pieces of texts, or the texts of ids; without the encoder."""
+        values: list[Any] = []
+        for item in items:
+            if task == "decode":
+                values.append(self.tokenizer.decode(item, **options))
+                continue
+            found = self.tokenizer(item, return_offsets_mapping=True, return_special_tokens_mask=True, **options)
+            words = self.tokenizer.convert_ids_to_tokens(found["input_ids"])
+            columns = (found["input_ids"], words, found["special_tokens_mask"], found["offset_mapping"])
+            values.append(
+                [
+                    {"id": number, "text": word, "special": bool(special)}
+                    | ({"start": None, "stop": None} if special else {"start": place[0], "stop": place[1]})
+                    for number, word, special, place in zip(*columns, strict=True)
+                ]
+            )
+        return Results(values, list(map(len, values if task == "tokenize" else items)), [False] * len(items))
+
+    def answer(
+        self, task: Task, items: Sequence[Any], options: Mapping[str, Any], overflow: Overflow | None = None
+    ) -> Results:
+        """The results of items, which are computed together; errors as of the pipelines.
+
+        A result does not depend on the other items but for the rounding of the last bits.
+        """
+        items = [self._text_of(item) if isinstance(item, list) and task != "decode" else item for item in items]
+        if task in OF_TOKENIZERS:
+            return self.tokenize(task, items, options)
+        self._notes.lengths = []
+        if self.analyzer is not None:
+            with self._lock:
+                return self._with_lengths(self.analyzer.answer([_pair(item) for item in items]), items, task, options)
+        if task == "generate":
+            with self._lock:
+                return self._with_lengths(list(self._pipes[self.head](items, **options)), items, task, options)
+        name, usual = _PIPELINES[task]
+        pipe = self._pipe(name)
+        keywords = {**usual, **_reading(task, overflow), **options}
+        if task == "similarity":
+            return self._with_lengths(_similarities(pipe, items, keywords), items, task, options)
+        if task == "redact":
+            choice = {name: keywords.pop(name) for name in ("labels", "threshold") if name in keywords}
+            tagged = pipe(items, progress=False, **keywords)
+            values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
+            return self._with_lengths(values, items, task, options)
+        return self._with_lengths(list(pipe(items, progress=False, **keywords)), items, task, options)
+
+    def _text_of(self, item: list[Any]) -> Any:
+        """The text of a list of ids; a list of texts stays what it is."""
+        if not item or not isinstance(item[0], int):
+            return item
+        if max(item) >= len(self.tokenizer):
+            raise InputError(
+                f"a list of ids has {max(item)}, and the model has {len(self.tokenizer):,} tokens: send texts (of "
+                "langchain-openai: check_embedding_ctx_length=False)"
+            )
+        return self.tokenizer.decode(item, skip_special_tokens=True)
+
+    def _with_lengths(self, values: list[Any], items: Sequence[Any], task: Task, options: Mapping[str, Any]) -> Results:
+        lengths: list[int] = self._notes.lengths
+        rows = [_num_rows(item, task, options) for item in items]
+        if sum(rows) == len(lengths):
+            ends = np.cumsum([0, *rows]).tolist()
+            tokens = [sum(lengths[start:end]) for start, end in pairwise(ends)]
+        else:  # windows, several of which may be of one text: by the characters of the texts
+            sizes = np.array([num_characters(item) for item in items], np.float64)
+            tokens = np.rint(sizes / max(sizes.sum(), 1) * sum(lengths)).astype(int).tolist()
+        return Results([_plain(value) for value in values], tokens, [_is_truncated(value) for value in values])
+
+
+def num_characters(item: Any) -> int:
+    """Characters of all texts in an item; of a list of ids about as many as their text has."""
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, Mapping):
+        return sum(map(num_characters, item.values()))
+    if isinstance(item, int):
+        return 4
+    return sum(map(num_characters, item))
+
+
+def _is_regression(config: Any) -> bool:
+    return bool(config.problem_type == "regression")
+
+
+def _pair(item: Any) -> tuple[str, str | None]:
+    return (item, None) if isinstance(item, str) else (item[0], item[1])
+
+
+def _reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:
+    """Keywords that say what becomes of a text that is too long."""
+    if overflow is None:
+        return {}
+    if overflow == "window":
+        if task not in _IN_WINDOWS:
+            raise InputError(f"overflow 'window' is for {', '.join(_IN_WINDOWS)}, not for {task}: use 'truncate'")
+        return _IN_WINDOWS[task]
+    return {"truncation": overflow == "truncate"}
+
+
+def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    texts = [text for item in items for text in (item["source_sentence"], *item["sentences"])]
+    vectors = iter(pipe(texts, progress=False, **keywords))
+    measure, found = pipe.measure("model"), []
+    for item in items:
+        source = next(vectors)
+        found.append([compare(source, next(vectors), measure) for _ in item["sentences"]])
+    return found
+
+
+def _num_rows(item: Any, task: Task, options: Mapping[str, Any]) -> int:
+    """Rows of tokens of an item that fits: one, or one for each part that is read by itself."""
+    if task == "similarity":
+        return 1 + len(item["sentences"])
+    if task == "rerank":
+        return len(item["documents"])
+    if task == "choose":
+        return len(item["choices"])
+    return len(options["candidate_labels"]) if task == "zero-shot" else 1
+
+
+def _is_truncated(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value.get("truncated", False))
+    if isinstance(value, list):
+        return any(map(_is_truncated, value))
+    return bool(getattr(value, "truncated", False))
+
+
+def _plain(value: Any) -> Any:
+    """Without what says whether a text was truncated, which stands beside the results."""
+    if isinstance(value, dict):
+        return {name: each for name, each in value.items() if name != "truncated"}
+    return [_plain(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""What those who run the server ask: health, metrics, reloading."""

@@ -1,0 +1,86 @@
+"""Routes for those who run the server: health, readiness, metrics, OpenAPI, reloading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bertkit.server.dialects.route import Dialect, Reply, dumps
+from bertkit.server.failures import Failure
+from bertkit.server.http.adapter import App, Receive, Scope, Send
+from bertkit.server.operations.metrics import Metrics
+from bertkit.server.service import Service
+
+#: A batch that takes longer hangs.
+MOST_BATCH_SECONDS = 60.0
+#: Share of the queue's requests from which a server is too full for more.
+FULL = 0.95
+Answering = Callable[[], Awaitable[Reply]]
+
+
+class Operations:
+    """The routes as an application; what they do not know goes on to ``app``."""
+
+    def __init__(
+        self, app: App, service: Service, metrics: Metrics, openapi: Callable[[], Mapping[str, Any]], dialect: Dialect
+    ) -> None:
+        self._app, self._service, self._metrics, self._dialect = app, service, metrics, dialect
+        self._openapi = openapi
+        #: Set when the server stops: it finishes what it has.
+        self.draining = False
+        self._routes: Mapping[tuple[str, str], Answering] = {
+            ("GET", "/health"): self._health,
+            ("GET", "/ready"): self._ready,
+            ("GET", "/metrics"): self._page,
+            ("GET", "/openapi.json"): self._description,
+            ("POST", "/admin/reload"): self._reload,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
+            if self.draining:
+                raise Failure("not_ready", "the server is shutting down", retry_after=5.0)
+            await self._app(scope, receive, send)
+            return
+        reply = await route()
+        headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(reply.body))]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _health(self) -> Reply:
+        """503 if a batch hangs; 200 also while models are loaded, because restarting would not help."""
+        for slot in self._service.models.slots.values():
+            if slot.batcher is not None and (seconds := slot.batcher.running_seconds()) > MOST_BATCH_SECONDS:
+                body = {"error": f"a batch of {slot.name} has taken {seconds:.0f} seconds", "error_type": "unhealthy"}
+                return Reply(dumps(body), 503)
+        return Reply(dumps({"status": "ok"}))
+
+    async def _ready(self) -> Reply:
+        reason = self._why_not_ready()
+        return Reply(dumps({"ready": reason is None, "reason": reason}), 200 if reason is None else 503)
+
+    def _why_not_ready(self) -> str | None:
+        models = self._service.models
+        if self.draining:
+            return "shutting down"
+        if not models.settled:
+            return "loading models"
+        if failed := [facts.name for facts in models.facts() if facts.state == "failed"]:
+            return f"models that could not be loaded: {', '.join(failed)}"
+        for slot in models.slots.values():
+            if slot.batcher is not None and len(slot.batcher.queue) > FULL * slot.batcher.queue.max_requests:
+                return f"the queue of {slot.name} is full"
+        return None
+
+    async def _page(self) -> Reply:
+        return Reply(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _description(self) -> Reply:
+        return Reply(dumps(self._openapi()))
+
+    async def _reload(self) -> Reply:
+        models = self._service.models
+        done = {slot.name: await asyncio.to_thread(models.load, slot) for slot in models.slots.values()}
+        return Reply(dumps({"reloaded": done}), 200 if all(done.values()) else 424)

@@ -1,0 +1,92 @@
+"""Counters and histograms in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from bertkit.server.calls import Answer
+from bertkit.server.models import Models
+
+#: Seconds, each 1.5 times the one before, as text-embeddings-inference has them.
+_SECONDS = tuple(1e-4 * 1.7**step for step in range(24))
+_PATHS = 200
+
+
+class Metrics:
+    """What happened so far; :meth:`text` is a page for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "bertkit_requests", "Requests by path and status.", ("path", "status"), registry=self.registry
+        )
+        self._duration = Histogram(
+            "bertkit_request_duration_seconds", "From head to answer.", registry=self.registry, buckets=_SECONDS
+        )
+        phases = ("task", "phase")
+        self._phases = Histogram(
+            "bertkit_phase_seconds", "In the queue, and in a batch.", phases, registry=self.registry, buckets=_SECONDS
+        )
+        self._tokens = Counter("bertkit_tokens", "Tokens that were computed.", ("model",), registry=self.registry)
+        self._truncated = Counter("bertkit_truncated", "Texts that were cut.", ("model",), registry=self.registry)
+        self._known: set[str] = set()
+
+    def watch(self, models: Models) -> None:
+        """Also report what the batchers of these models count."""
+        self.registry.register(_Batchers(models))
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request. Paths that nobody expects are counted together."""
+        if path not in self._known:
+            if len(self._known) >= _PATHS or status == 404:
+                path = "other"
+            self._known.add(path)
+        self._requests.labels(path, str(status)).inc()
+        self._duration.observe(seconds)
+
+    def answer(self, task: str, answer: Answer) -> None:
+        """Count an answer."""
+        self._phases.labels(task, "queue").observe(answer.times.queue)
+        self._phases.labels(task, "compute").observe(answer.times.compute)
+        self._tokens.labels(answer.model.name).inc(sum(answer.tokens))
+        if cut := sum(answer.truncated):
+            self._truncated.labels(answer.model.name).inc(cut)
+
+    def text(self) -> bytes:
+        """The page."""
+        return generate_latest(self.registry)
+
+
+class _Batchers:
+    """What is read from the batchers when somebody asks."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        tokens = GaugeMetricFamily("bertkit_queue_tokens", "Tokens that wait, about.", labels=["model"])
+        requests = GaugeMetricFamily("bertkit_queue_requests", "Requests that wait.", labels=["model"])
+        rate = GaugeMetricFamily("bertkit_tokens_per_second", "Of the last batches.", labels=["model"])
+        counts = {
+            name: CounterMetricFamily(f"bertkit_batcher_{name}", text, labels=["model"])
+            for name, text in (
+                ("batches", "Batches that were computed."),
+                ("requests", "Requests that were answered."),
+                ("dropped", "Requests whose clients had gone before they were computed."),
+                ("expired", "Requests whose deadline was over before they were computed."),
+                ("failed", "Requests that could not be answered."),
+            )
+        }
+        for slot in self._models.slots.values():
+            if (batcher := slot.batcher) is None:
+                continue
+            labels = [slot.name]
+            tokens.add_metric(labels, batcher.queue.tokens)
+            requests.add_metric(labels, len(batcher.queue))
+            rate.add_metric(labels, batcher.queue.rate)
+            for name, family in counts.items():
+                family.add_metric(labels, getattr(batcher.counts, name))
+        yield from (tokens, requests, rate, *counts.values())

@@ -1,0 +1,141 @@
+"""Run a server in this process until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bertkit.errors import ResourceError, require
+from bertkit.server.app import ServerApp
+from bertkit.server.calls import ModelFacts
+
+#: Requests that may stand in the system's line to be accepted.
+_BACKLOG = 4096
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        ResourceError: the address is taken, or not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise ResourceError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+    made.listen(_BACKLOG)
+    return made
+
+
+def uvicorn_server(app: ServerApp) -> Any:
+    """The server of uvicorn for an application."""
+    uvicorn = require("uvicorn", extra="serve", needed_for="bertkit serve")
+    settings = app.settings
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        lifespan="on",
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.grace),
+        backlog=_BACKLOG,
+        server_header=False,
+        h11_max_incomplete_event_size=65_536,
+    )
+    return uvicorn.Server(config)
+
+
+def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
+
+    ready: called once, when all models are loaded, or could not be.
+    """
+    server = uvicorn_server(app)
+
+    async def serve() -> None:
+        telling = asyncio.ensure_future(_tell(app, ready))
+        loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            telling.cancel()
+
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner,
+    ):
+        runner.run(serve())
+
+
+def _reload(app: ServerApp) -> None:
+    models = app.service.models
+    for slot in models.slots.values():
+        threading.Thread(target=models.load, args=(slot,), daemon=True).start()
+
+
+async def _tell(app: ServerApp, ready: Callable[[], None]) -> None:
+    while not app.service.models.settled:
+        await asyncio.sleep(0.02)
+    ready()
+
+
+@contextlib.contextmanager
+def in_thread(app: ServerApp) -> Iterator[str]:
+    """The server in a thread of this process, with its models loaded; yields its address. For tests and notebooks."""
+    listening = listen(app.settings.host, app.settings.port)
+    server = uvicorn_server(app)
+    server.install_signal_handlers = lambda: None
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        while not (server.started and app.service.models.settled):
+            if not thread.is_alive():
+                raise ResourceError("the server did not start")
+            thread.join(0.01)
+        yield address(listening)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def address(listening: socket.socket) -> str:
+    """Where a socket listens, for a browser."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+#: A body for each task, for the line of curl that a start prints.
+EXAMPLES = {
+    "embed": '{"input": "The bank of the river."}',
+    "sparse": '{"input": "The bank of the river."}',
+    "rerank": '{"query": "river", "documents": ["The bank of the river.", "A loan."]}',
+    "classify": '{"input": "A film to remember."}',
+    "tag": '{"input": "Ada Lovelace lived in London."}',
+    "answer": '{"input": {"question": "Where?", "context": "She lived in London."}}',
+    "choose": '{"input": {"context": "She put the kettle on.", "choices": ["It boiled.", "It sang."]}}',
+    "fill-mask": '{"input": "The [MASK] of the river."}',
+    "next-sentence": '{"input": ["He went to the bank.", "It was closed."]}',
+    "generate": '{"input": "A long story."}',
+    "analyze": '{"input": "A film to remember."}',
+}
+
+
+def curl(place: str, facts: ModelFacts) -> str:
+    """A line that asks a model its own task."""
+    task = facts.tasks[0]
+    body = EXAMPLES[task][1:-1]
+    named = f'{{"model": "{facts.name}", {body}}}'.replace("'", "'\\''")
+    return f"curl {place}/v1/{task} -H 'content-type: application/json' -d '{named}'"

@@ -1,0 +1,137 @@
+"""From a call to its answer: which model, what is refused at once, and the wait for the batch. No HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from bertkit import __version__
+from bertkit.server.batcher import Outcome, Work
+from bertkit.server.calls import Answer, Call, Look, ServerFacts
+from bertkit.server.failures import Failure
+from bertkit.server.models import Models
+from bertkit.server.open_model import OF_TOKENIZERS, num_characters
+from bertkit.server.queue import Entry
+from bertkit.server.settings import ServeSettings
+
+ReplyT = TypeVar("ReplyT")
+#: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
+_UNHASHABLE = (list, dict)
+
+
+class Service:
+    """The models of a server, for the coroutines of one event loop."""
+
+    def __init__(
+        self, settings: ServeSettings, observe: Callable[[str, Answer], None] = lambda task, answer: None
+    ) -> None:
+        self.settings = settings
+        self.models = Models(settings, _post, observe)
+        #: Requests that were accepted and are not answered yet.
+        self.open_requests = 0
+
+    def look(self, look: Look) -> ServerFacts:
+        """What is known of the server's models, or of one."""
+        return ServerFacts(version=__version__, limits=self.settings.limits, models=self.models.facts(look.model))
+
+    async def answer(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> ReplyT:
+        """The rendered answer to a call. Where the waiting coroutine is cancelled, the work is dropped.
+
+        render: called with the answer, in the thread that computed it.
+
+        Raises:
+            Failure: the call cannot be answered.
+        """
+        self._check(call)
+        batcher = self.models.batcher_for(call)
+        characters = num_characters(call.items)
+        future: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
+        now = time.monotonic()
+        seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
+        entry = Entry(
+            Work(call, characters, render, future),
+            key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
+            tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, characters),
+            client=client,
+            arrived=now,
+            deadline=now + seconds,
+            bulk=call.bulk,
+        )
+        batcher.submit(entry)
+        self.open_requests += 1
+        timer = asyncio.get_running_loop().call_at(
+            asyncio.get_running_loop().time() + seconds, partial(_expire, entry, future, seconds)
+        )
+        try:
+            return await future
+        finally:
+            entry.gone = True
+            timer.cancel()
+            self.open_requests -= 1
+
+    def _check(self, call: Call) -> None:
+        if not call.items:
+            raise Failure("empty", "there is nothing to compute: the input is empty")
+        if len(call.items) > self.settings.max_items:
+            raise Failure(
+                "too_many",
+                f"{len(call.items):,} inputs, and one request may have {self.settings.max_items:,}: send several",
+                details={"num_items": len(call.items), "limit": self.settings.max_items},
+            )
+        if call.task in OF_TOKENIZERS:
+            return
+        for number, item in enumerate(call.items):
+            if blank := _blank_part(item):
+                raise Failure("empty", f"input {number} (counted from 0) has no text{blank}")
+
+
+def _blank_part(item: Any) -> str:
+    """Where an item has an empty or blank text, how to call it; otherwise nothing."""
+    if isinstance(item, str):
+        return "" if item.strip() else "."
+    if isinstance(item, dict):
+        for name, part in item.items():
+            texts = [part] if isinstance(part, str) else part
+            if not texts or any(not text.strip() for text in texts):
+                return f" in {name!r}."
+        return ""
+    if not item:
+        return "."
+    return "." if any(isinstance(part, str) and not part.strip() for part in item) else ""
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _hashable(each)) for name, each in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, _UNHASHABLE) else value
+
+
+def _expire(entry: Entry[Work], future: asyncio.Future[Any], seconds: float) -> None:
+    entry.gone = True
+    if not future.done():
+        future.set_exception(Failure("timeout", f"no answer within {seconds:g} seconds"))
+
+
+def _post(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
+    """Hand outcomes to their event loop, once for all of a batch."""
+    if not outcomes:
+        return
+    loop = outcomes[0][0].waiter.get_loop()
+    try:
+        loop.call_soon_threadsafe(_deliver, outcomes)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        return
+
+
+def _deliver(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
+    for work, outcome in outcomes:
+        future = work.waiter
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        elif outcome is not None:
+            future.set_result(outcome)

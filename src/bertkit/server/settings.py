@@ -1,0 +1,122 @@
+"""Settings of a server: of the command line, the environment, or a TOML file. Every limit has a default and a bound."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from bertkit.errors import ConfigError
+from bertkit.server.calls import Limits
+from bertkit.system.untrusted_files import read_regular
+from bertkit.system.validated_settings import Settings
+
+#: Before the name of a setting in the environment.
+PREFIX = "BERTKIT_"
+#: Names of text-embeddings-inference in the environment -> our settings.
+OTHER_NAMES: Mapping[str, str] = {
+    "MODEL_ID": "models",
+    "HOSTNAME": "host",
+    "PORT": "port",
+    "MAX_BATCH_TOKENS": "max_batch_tokens",
+    "MAX_CONCURRENT_REQUESTS": "max_requests",
+    "MAX_CLIENT_BATCH_SIZE": "max_items",
+    "PAYLOAD_LIMIT": "max_body_bytes",
+    "API_KEY": "api_key",
+}
+_MAX_FILE_BYTES = 1 << 20
+
+
+class ServeSettings(Settings):
+    """What ``bertkit serve`` does."""
+
+    models: tuple[str, ...] = Field((), description="models, as NAME=MODEL or MODEL")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="0: any that is free")
+    precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = "auto"
+    threads: int | None = Field(None, ge=1, le=1024, description="of a model's computation; None: one a core")
+    max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="tokens that are computed together")
+    max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="tokens that may wait for a model")
+    max_requests: int = Field(1024, ge=1, le=1 << 20, description="requests that may wait for a model")
+    max_items: int = Field(256, ge=1, le=1 << 20, description="texts of one request")
+    max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="bytes of one request")
+    timeout: float = Field(60.0, gt=0, le=86_400, description="longest that a request may take, in seconds")
+    body_timeout: float = Field(20.0, gt=0, le=3600, description="seconds in which a request must have been sent")
+    max_connections: int = Field(20_000, ge=1, le=1 << 20)
+    grace: float = Field(20.0, ge=0, le=3600, description="seconds to finish what was taken when the server stops")
+    lazy: bool = Field(False, description="load a model when it is first asked for")
+    memory: int | None = Field(None, ge=1, description="megabytes of models; the least recently used go")
+    keep_alive: float | None = Field(None, gt=0, description="seconds after which a model nobody asks is unloaded")
+    api_key: str | None = Field(None, min_length=1, description="what clients must send")
+    api_keys_file: Path | None = Field(None, description="a file with one key a line")
+    admin_key: str | None = Field(None, min_length=8, description="for /admin; without one there is no /admin")
+    allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
+    allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
+    cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept; 0: none")
+    log: Literal["text", "json", "none"] = "text"
+    log_requests: bool = Field(False, description="in a text log, also requests that were answered")
+
+    @property
+    def limits(self) -> Limits:
+        """Those that clients are told of."""
+        return Limits(
+            max_items=self.max_items,
+            max_body_bytes=self.max_body_bytes,
+            max_batch_tokens=self.max_batch_tokens,
+            max_queue_tokens=self.max_queue_tokens,
+            max_requests=self.max_requests,
+        )
+
+
+def read_serve_settings(
+    given: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> ServeSettings:
+    """Settings as ``given``, else as in the environment, else as in a TOML file.
+
+    Raises:
+        ConfigError: an unknown setting or a wrong value; names where it stands.
+    """
+    found: dict[str, Any] = {}
+    if file is not None:
+        try:
+            found |= tomllib.loads(read_regular(file, max_bytes=_MAX_FILE_BYTES).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is not a readable TOML file: {error}") from None
+        _check(found, str(file))
+    named = {other: name for other, name in OTHER_NAMES.items() if other in environment}
+    named |= {
+        PREFIX + name.upper(): name for name in ServeSettings.model_fields if PREFIX + name.upper() in environment
+    }
+    for variable, name in named.items():
+        value = {name: _value_of(name, environment[variable])}
+        _check(value, f"the environment variable {variable}")
+        found |= value
+    return ServeSettings(**{**found, **given})
+
+
+def _check(values: Mapping[str, Any], where: str) -> None:
+    try:
+        ServeSettings(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _value_of(name: str, text: str) -> Any:
+    """The value of a setting that the environment has as text."""
+    kind = ServeSettings.model_fields[name].annotation
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    kinds = {kind, *get_args(kind)}
+    if bool in kinds and text.lower() in ("true", "1", "false", "0"):
+        return text.lower() in ("true", "1")
+    for number in (int, float):
+        if number in kinds:
+            try:
+                return number(text)
+            except ValueError:
+                return text
+    return text

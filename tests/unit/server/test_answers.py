@@ -1,0 +1,202 @@
+"""What the server answers is what the pipelines answer, for one text, for many, and for many clients at once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertkit import pipeline
+from bertkit.inference.redaction import restore
+from server_helpers import ask
+
+TEXTS = ["a good film", "not bad", "the dull end of a very bad scene is great", "in it was a start", "film"]
+QUESTION = {"question": "was it good", "context": "the film was very good and the end was dull. " * 20}
+CLOSE = {"rel": 1e-3, "abs": 1e-4}
+
+
+def near(found: Any, expected: Any) -> None:
+    """The same structure, numbers to some digits."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            near(found[key], value)
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            near(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, **CLOSE)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "task", "model", "expected"),
+    [
+        ("classify", {"input": TEXTS}, "text-classification", "labels", lambda pipe: pipe(TEXTS, top_k=None)),
+        (
+            "classify",
+            {"input": [["a film", "the end"], "not bad"], "model": "labels", "top_k": 1},
+            "text-classification",
+            "labels",
+            lambda pipe: pipe([("a film", "the end"), "not bad"], top_k=1),
+        ),
+        (
+            "tag",
+            {"input": TEXTS},
+            "token-classification",
+            "tags",
+            lambda pipe: pipe(TEXTS, aggregation_strategy="simple"),
+        ),
+        ("answer", {"input": QUESTION}, "question-answering", "answers", lambda pipe: pipe([QUESTION])),
+        (
+            "answer",
+            {"input": [QUESTION], "top_k": 3},
+            "question-answering",
+            "answers",
+            lambda p: p([QUESTION], top_k=3),
+        ),
+        (
+            "choose",
+            {"input": {"context": "a film", "choices": ["the end", "a start", "not bad"]}},
+            "multiple-choice",
+            "choices",
+            lambda pipe: pipe([{"context": "a film", "choices": ["the end", "a start", "not bad"]}]),
+        ),
+        (
+            "fill-mask",
+            {"input": ["a [MASK] film", "the [MASK] is [MASK]"], "top_k": 2},
+            "fill-mask",
+            "masks",
+            lambda pipe: pipe(["a [MASK] film", "the [MASK] is [MASK]"], top_k=2),
+        ),
+        (
+            "next-sentence",
+            {"input": ["a film", "the end"]},
+            "next-sentence",
+            "next",
+            lambda pipe: pipe([("a film", "the end")]),
+        ),
+    ],
+)
+def test_tasks_answer_as_pipelines(
+    server: Any, path: str, body: dict[str, Any], task: str, model: str, expected: Callable[[Any], Any]
+) -> None:
+    pipe = pipeline(task, model=server.folder / model, precision="fp32")
+    near(ask(server.address, f"/v1/{path}", {"model": model, **body}).results, expected(pipe))
+
+
+def test_vectors_as_numbers_and_as_base64(server: Any) -> None:
+    pipe = pipeline("feature-extraction", model=server.folder / "vectors", pooling="model")
+    found = ask(server.address, "/v1/embed", {"model": "vectors", "input": TEXTS, "normalize": True})
+    expected = np.stack(pipe(TEXTS, normalize=True))
+    np.testing.assert_allclose(found.results, expected, atol=1e-5)
+    body = {"model": "vectors", "input": TEXTS, "normalize": True, "encoding": "base64"}
+    coded = ask(server.address, "/v1/embed", body).results
+    np.testing.assert_allclose([np.frombuffer(base64.b64decode(one), "<f4") for one in coded], expected, atol=1e-5)
+    assert found.body["usage"]["tokens"] == sum(vector.num_tokens for vector in pipe(TEXTS))
+    tokens = ask(server.address, "/v1/embed", {"model": "vectors", "input": TEXTS[0], "tokens": True}).results
+    assert np.shape(tokens) == (1, 1, 5, 32) or np.shape(tokens) == (1, 5, 32)
+
+
+def test_ids_stand_for_their_text(server: Any) -> None:
+    tokenizer = pipeline("feature-extraction", model=server.folder / "vectors").tokenizer
+    ids = [tokenizer(text)["input_ids"] for text in TEXTS]
+    by_text, by_ids = (ask(server.address, "/v1/embed", {"model": "vectors", "input": x}).results for x in (TEXTS, ids))
+    np.testing.assert_allclose(by_text, by_ids, atol=1e-6)
+    refused = ask(server.address, "/v1/embed", {"model": "vectors", "input": [1, 99_999]})
+    assert refused.status == 422
+    assert "99999" in refused.body["error"]["message"]
+
+
+def test_similarity_and_ranks(server: Any) -> None:
+    pipe = pipeline("sentence-similarity", model=server.folder / "vectors")
+    body = {"model": "vectors", "source": TEXTS[0], "sentences": TEXTS[1:]}
+    near(ask(server.address, "/v1/similarity", body).results, [float(x) for x in pipe(TEXTS[0], TEXTS[1:])])
+
+
+def test_labels_that_the_model_was_not_trained_on(server: Any) -> None:
+    pipe = pipeline("zero-shot-classification", model=server.folder / "nli")
+    found = ask(server.address, "/v1/zero-shot", {"model": "nli", "input": TEXTS[:2], "labels": ["film", "scene"]})
+    expected = pipe(TEXTS[:2], candidate_labels=["film", "scene"])
+    for one, other in zip(found.results, expected, strict=True):
+        assert [label["label"] for label in one] == other["labels"]
+        assert [label["score"] for label in one] == pytest.approx(other["scores"], **CLOSE)
+
+
+def test_redacted_text_can_be_restored(server: Any) -> None:
+    texts = [text * 3 for text in TEXTS]
+    found = ask(server.address, "/v1/redact", {"model": "tags", "input": texts}).results
+    assert any(one["spans"] for one in found), "the model finds something"
+    for text, one in zip(texts, found, strict=True):
+        assert restore(one["text"], one["spans"]) == text
+        for span in one["spans"]:
+            assert text[span["start"] : span["end"]] == span["word"]
+            assert one["text"][span["redacted_start"] : span["redacted_end"]] == span["placeholder"]
+
+
+def test_places_in_other_units(server: Any) -> None:
+    text = "\U0001f600 é a good film"
+    found = {
+        unit: ask(server.address, "/v1/tag", {"model": "tags", "input": text, "unit": unit}).results[0]
+        for unit in ("codepoint", "utf16", "utf8")
+    }
+    assert found["codepoint"], "the model finds something"
+    coded = {"codepoint": text.encode("utf-32-le"), "utf16": text.encode("utf-16-le"), "utf8": text.encode()}
+    for unit, size in (("codepoint", 4), ("utf16", 2), ("utf8", 1)):
+        codec = {"codepoint": "utf-32-le", "utf16": "utf-16-le", "utf8": "utf-8"}[unit]
+        for span in found[unit]:
+            assert coded[unit][span["start"] * size : span["end"] * size].decode(codec) == span["word"]
+
+
+def test_pieces_and_back(server: Any) -> None:
+    pieces = ask(server.address, "/v1/tokenize", {"model": "vectors", "input": "a good film"}).results[0]
+    assert [one["text"] for one in pieces] == ["[CLS]", "a", "good", "film", "[SEP]"]
+    assert [(one["start"], one["stop"]) for one in pieces[1:4]] == [(0, 1), (2, 6), (7, 11)]
+    ids = [one["id"] for one in pieces]
+    assert ask(server.address, "/v1/decode", {"model": "vectors", "ids": ids}).results == ["a good film"]
+
+
+def test_a_long_text_is_refused_cut_or_read_in_windows_and_it_is_said(server: Any) -> None:
+    long = "a very good film and " * 40
+    refused = ask(server.address, "/v1/embed", {"model": "vectors", "input": ["film", long]})
+    assert (refused.status, refused.body["error"]["type"]) == (422, "too_long")
+    assert "202 tokens" in refused.body["error"]["message"]
+    cut = ask(server.address, "/v1/embed", {"model": "vectors", "input": ["film", long], "overflow": "truncate"})
+    assert cut.body["truncated"] == [False, True]
+    assert cut.headers["x-truncated"] == "1"
+    body = {"model": "labels", "input": long, "overflow": "window"}
+    whole = ask(server.address, "/v1/classify", body)
+    pipe = pipeline("text-classification", model=server.folder / "labels")
+    (expected,) = pipe([long], top_k=None, truncation="windows")
+    near(whole.results, [[{key: label[key] for key in ("label", "score")} for label in expected]])
+    assert whole.body["truncated"] == [False]
+
+
+def test_many_clients_at_once_get_their_own_answers(server: Any) -> None:
+    texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
+    pipe = pipeline("feature-extraction", model=server.folder / "vectors", pooling="model")
+    expected = np.stack(pipe(texts))
+    before = server.app.service.models.slots["vectors"].batcher.counts.batches
+    with ThreadPoolExecutor(32) as pool:
+        found = list(
+            pool.map(lambda text: ask(server.address, "/v1/embed", {"model": "vectors", "input": text}), texts)
+        )
+    np.testing.assert_allclose([one.results[0] for one in found], expected, atol=1e-5)
+    batches = server.app.service.models.slots["vectors"].batcher.counts.batches - before
+    assert batches < len(texts), "some were computed together"
+
+
+def test_one_that_cannot_be_answered_fails_alone(server: Any) -> None:
+    def answer(number: int) -> int:
+        text = "no mask here" if number % 7 == 3 else "a [MASK] film"
+        return ask(server.address, "/v1/fill-mask", {"model": "masks", "input": text}).status
+
+    with ThreadPoolExecutor(16) as pool:
+        statuses = list(pool.map(answer, range(70)))
+    assert statuses == [422 if number % 7 == 3 else 200 for number in range(70)]

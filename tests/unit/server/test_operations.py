@@ -1,0 +1,234 @@
+"""Keys, hosts, health, metrics, reloading, loading on demand, stopping."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bertkit.errors import ConfigError
+from bertkit.server.app import ServerApp
+from bertkit.server.http.guards import OPEN_PATHS
+from bertkit.server.settings import ServeSettings, read_serve_settings
+from pipeline_helpers import save_tiny
+from server_helpers import ask, save_models, serving
+
+FILM = {"input": "a good film"}
+
+
+def test_keys(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\nsecond\nthird\n")
+    with serving(*save_models(tmp_path, ("vectors",)), api_key="first", api_keys_file=keys) as (_, address):
+        for path in ("/v1/embed", "/v1/info", "/openapi.json"):
+            reply = ask(address, path, FILM if path == "/v1/embed" else None)
+            assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+        for key in ("first", "second", "third"):
+            assert ask(address, "/v1/embed", FILM, authorization=f"Bearer {key}").status == 200
+            assert ask(address, "/v1/embed", FILM, x_api_key=key).status == 200
+        for key in ("none", "First", "firsts", "firs", "# ours"):
+            assert ask(address, "/v1/embed", FILM, x_api_key=key).status == 401
+        for path in OPEN_PATHS - {"/", "/ping"}:
+            assert ask(address, path).status == 200
+
+
+def test_no_admin_without_its_key(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    with serving(*models) as (_, address):
+        assert ask(address, "/admin/reload", {}).status == 404
+    with serving(*models, admin_key="for admins only") as (_, address):
+        assert ask(address, "/admin/reload", {}).status == 401
+        assert ask(address, "/admin/reload", {}, x_api_key="for admins only").body == {"reloaded": {"vectors": True}}
+
+
+def test_pages_of_other_sites_and_rebound_names_are_refused(server: Any) -> None:
+    port = server.address.rpartition(":")[2]
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", "localhost"):
+        assert ask(server.address, "/health", host=host).status == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
+        assert ask(server.address, "/health", host=host).status == 403
+    same = f"localhost:{port}"
+    assert ask(server.address, "/health", host=same, origin=f"http://{same}").status == 200
+    for origin in ("http://evil.example", "null", f"http://localhost:{int(port) + 1}"):
+        assert ask(server.address, "/v1/embed", FILM, host=same, origin=origin).status == 403
+
+
+def test_an_allowed_page_gets_the_headers_that_browsers_ask_for(tmp_path: Path) -> None:
+    page = "https://page.example"
+    with serving(*save_models(tmp_path, ("vectors",)), allowed_origins=(page,)) as (_, address):
+        reply = ask(address, "/v1/embed", FILM, origin=page)
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, page)
+        assert "access-control-allow-origin" not in ask(address, "/health").headers
+
+
+def test_ids_of_requests_and_traces_come_back(server: Any) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    reply = ask(server.address, "/v1/embed", FILM, x_request_id="mine", traceparent=trace)
+    assert (reply.headers["x-request-id"], reply.headers["traceparent"]) == ("mine", trace)
+    own = ask(server.address, "/health").headers["x-request-id"]
+    assert len(own) == 32
+    assert ask(server.address, "/health", x_request_id="x" * 1000).headers["x-request-id"] != "x" * 1000
+
+
+def test_metrics_count_what_happened(tmp_path: Path) -> None:
+    with serving(*save_models(tmp_path, ("vectors",))) as (_, address):
+        for _ in range(3):
+            ask(address, "/v1/embed", FILM)
+        ask(address, "/v1/embed", {"input": ""})
+        ask(address, "/nowhere", {})
+        page = ask(address, "/metrics").body.decode()
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert found["bertkit_requests_total", "/v1/embed", "200"] == 3
+    assert found["bertkit_requests_total", "/v1/embed", "422"] == 1
+    assert found["bertkit_tokens_total", "vectors"] == 15
+    assert found["bertkit_batcher_requests_total", "vectors"] == 3
+    assert not any("nowhere" in label for key in found for label in key)
+
+
+def test_info_says_what_answers(server: Any) -> None:
+    models = {one["name"]: one for one in ask(server.address, "/v1/info").body["models"]}
+    assert models["labels"]["labels"] == ["bad", "good", "dull"]
+    assert models["labels"]["tasks"][0] == "classify"
+    assert models["ranks"]["tasks"][0] == "rerank"
+    assert "zero-shot" in models["nli"]["tasks"]
+    assert "zero-shot" not in models["labels"]["tasks"]
+    deadline = time.monotonic() + 10
+    while not all(one["revision"] for one in models.values()) and time.monotonic() < deadline:
+        models = {one["name"]: one for one in ask(server.address, "/v1/info").body["models"]}
+    assert len({one["revision"] for one in models.values()}) == len(models)
+    assert all(one["engine"] for one in models.values())
+    facts = ask(server.address, "/v1/classify", {**FILM, "model": "labels", "facts": True}).body["facts"]
+    assert facts["revision"] == models["labels"]["revision"]
+
+
+def test_the_description_has_every_route(server: Any) -> None:
+    document = ask(server.address, "/openapi.json").body
+    assert document["openapi"] == "3.1.0"
+    body = document["paths"]["/v1/embed"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    name = body["$ref"].rpartition("/")[2]
+    assert set(document["components"]["schemas"][name]["required"]) == {"input"}
+
+
+def test_reloading_keeps_the_old_model_until_the_new_one_answers(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    with serving(*models, admin_key="for admins only") as (_, address):
+        before = ask(address, "/v1/embed", FILM).results
+        weights = tmp_path / "vectors" / "model.safetensors"
+        good = weights.read_bytes()
+        shutil.move(weights, tmp_path / "kept")
+        weights.write_bytes(good[:1000])
+        reply = ask(address, "/admin/reload", {}, x_api_key="for admins only")
+        assert (reply.status, reply.body) == (424, {"reloaded": {"vectors": False}})
+        assert ask(address, "/v1/embed", FILM).results == before
+        assert ask(address, "/ready").status == 200
+        save_tiny(tmp_path / "vectors", initializer_range=0.2)
+        stop, statuses = threading.Event(), []
+
+        def load() -> None:
+            while not stop.is_set():
+                statuses.append(ask(address, "/v1/embed", FILM).status)
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        assert ask(address, "/admin/reload", {}, x_api_key="for admins only").status == 200
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert set(statuses) == {200}, "nobody noticed"
+        assert ask(address, "/v1/embed", FILM).results != before
+
+
+def wait_for(address: str, body: Any) -> int:
+    deadline = time.monotonic() + 20
+    while (status := ask(address, "/v1/embed", body).status) == 503 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return status
+
+
+def test_models_are_loaded_on_demand_and_leave_when_they_are_not_used(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save_tiny(tmp_path / name, vocab_size=200_000)  # 26 MB each
+    models = [f"{name}={tmp_path / name}" for name in ("one", "two")]
+    with serving(*models, lazy=True, memory=30) as (app, address):
+
+        def state(name: str) -> str:
+            return app.service.models.slots[name].facts.state
+
+        assert (state("one"), state("two")) == ("unloaded", "unloaded")
+        first = ask(address, "/v1/embed", {**FILM, "model": "one"})
+        assert (first.status, first.headers["retry-after"]) == (503, "1")
+        assert wait_for(address, {**FILM, "model": "one"}) == 200
+        assert (state("one"), state("two")) == ("ready", "unloaded")
+        assert wait_for(address, {**FILM, "model": "two"}) == 200
+        deadline = time.monotonic() + 10
+        while state("one") != "unloaded" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (state("one"), state("two")) == ("unloaded", "ready")
+        assert wait_for(address, {**FILM, "model": "one"}) == 200
+
+
+def test_an_idle_model_is_unloaded(tmp_path: Path) -> None:
+    with serving(*save_models(tmp_path, ("vectors",)), lazy=True, keep_alive=0.05) as (app, address):
+        assert wait_for(address, FILM) == 200
+        time.sleep(0.1)
+        app.service.models.unload_idle()
+        assert app.service.models.slots["vectors"].facts.state == "unloaded"
+        assert wait_for(address, FILM) == 200
+
+
+def test_stopping_finishes_what_was_taken(tmp_path: Path) -> None:
+    statuses: list[int] = []
+    with serving(*save_models(tmp_path, ("vectors",)), max_batch_tokens=16) as (_, address):
+        threads = [
+            threading.Thread(target=lambda: statuses.append(ask(address, "/v1/embed", FILM).status)) for _ in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    assert statuses.count(200) == 20
+
+
+def test_settings_of_the_environment_a_file_and_the_call(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('port = 1\nhost = "0.0.0.0"\nmodels = ["a"]\n')
+    environment = {"BERTKIT_PORT": "2", "MAX_BATCH_TOKENS": "512", "BERTKIT_ALLOWED_HOSTS": "x, y", "BERTKIT_LAZY": "1"}
+    found = read_serve_settings({}, file, environment)
+    assert (found.port, found.host, found.max_batch_tokens) == (2, "0.0.0.0", 512)
+    assert (found.allowed_hosts, found.lazy, found.models) == (("x", "y"), True, ("a",))
+    assert read_serve_settings({"port": 3}, file, environment).port == 3
+    file.write_text("prot = 1\n")
+    with pytest.raises(ConfigError, match=r"serve\.toml: .*'prot' \(did you mean 'port'\?\)"):
+        read_serve_settings({}, file, {})
+    with pytest.raises(ConfigError, match="BERTKIT_PORT: port"):
+        read_serve_settings({}, None, {"BERTKIT_PORT": "many"})
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "a")
+    with pytest.raises(ConfigError, match="two models are called 'a'"):
+        ServerApp(ServeSettings(models=(str(tmp_path / "a"), f"a={tmp_path / 'a'}")))
+
+
+def test_a_json_log_has_no_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    app_settings = ServeSettings(models=tuple(save_models(tmp_path, ("vectors",))), port=0, log="json")
+    from bertkit.server.running import in_thread
+
+    with in_thread(ServerApp(app_settings)) as address:
+        ask(address, "/v1/embed", {"input": "a good film"})
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    asked = [line for line in lines if line["path"] == "/v1/embed"]
+    assert [(line["status"], line["method"]) for line in asked] == [(200, "POST")]
+    assert "film" not in json.dumps(lines)

@@ -1,0 +1,95 @@
+"""The queue: nothing is lost, batches are of one kind, clients take turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertkit.server.queue import BULK_EVERY, Entry, RequestQueue
+
+MOST = 100
+ENTRIES = st.lists(
+    st.builds(
+        lambda number, key, tokens, client, deadline, bulk, gone: Entry(
+            number, key, tokens, client, 0.0, deadline, bulk, gone
+        ),
+        number=st.integers(),
+        key=st.sampled_from("ab"),
+        tokens=st.integers(1, 150),
+        client=st.sampled_from("xyz"),
+        deadline=st.sampled_from([None, 5.0, 50.0]),
+        bulk=st.booleans(),
+        gone=st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+def filled(entries: list[Entry[int]]) -> RequestQueue[int]:
+    queue: RequestQueue[int] = RequestQueue(1 << 20, 1 << 20)
+    assert all(map(queue.offer, entries))
+    return queue
+
+
+@given(ENTRIES, st.sampled_from([1.0, 10.0, 100.0]))
+def test_each_entry_comes_out_once(entries: list[Entry[int]], now: float) -> None:
+    queue = filled(entries)
+    assert (len(queue), queue.tokens) == (len(entries), sum(entry.tokens for entry in entries))
+    seen: list[Entry[int]] = []
+    while len(queue):
+        taken = queue.take(MOST, now)
+        batch = taken.batch
+        assert len({entry.key for entry in batch}) <= 1
+        assert sum(entry.tokens for entry in batch) <= MOST or len(batch) == 1
+        assert not any(entry.gone or (entry.deadline or 1e9) <= now for entry in batch)
+        assert all(entry.gone for entry in taken.dropped)
+        assert all(not entry.gone and (entry.deadline or 1e9) <= now for entry in taken.expired)
+        seen += batch + taken.dropped + taken.expired
+        assert batch or taken.dropped or taken.expired
+    assert Counter(map(id, seen)) == Counter(map(id, entries))
+    assert (queue.tokens, queue.requests) == (0, 0)
+
+
+@given(ENTRIES)
+def test_requests_of_a_client_keep_their_order(entries: list[Entry[int]]) -> None:
+    queue = filled(entries)
+    seen: list[Entry[int]] = []
+    while len(queue):
+        seen += queue.take(MOST, 0.0).batch
+    for client in "xyz":
+        for bulk in (False, True):
+            own = [entry for entry in entries if (entry.client, entry.bulk, entry.gone) == (client, bulk, False)]
+            assert [entry for entry in seen if (entry.client, entry.bulk) == (client, bulk)] == own
+
+
+def test_a_client_with_much_work_does_not_hold_up_another() -> None:
+    queue = filled([Entry(number, "a", 10, "greedy", 0.0) for number in range(1000)])
+    queue.offer(Entry(-1, "a", 10, "modest", 0.0))
+    assert any(entry.client == "modest" for entry in queue.take(MOST, 0.0).batch)
+
+
+def test_bulk_work_waits_but_does_not_starve() -> None:
+    queue = filled([Entry(number, "a", MOST, "x", 0.0) for number in range(100)])
+    queue.offer(Entry(-1, "b", 10, "y", 0.0, bulk=True))
+    batches = [queue.take(MOST, 0.0).batch for _ in range(2 * BULK_EVERY)]
+    places = [place for place, batch in enumerate(batches) if batch[0].bulk]
+    assert places == [BULK_EVERY - 1]
+
+
+def test_a_full_queue_says_so_and_takes_one_that_is_larger_than_itself_only_when_empty() -> None:
+    queue: RequestQueue[int] = RequestQueue(100, 2)
+    assert queue.offer(Entry(0, "a", 500, "x", 0.0))
+    assert not queue.offer(Entry(1, "a", 1, "x", 0.0))
+    queue.take(MOST, 0.0)
+    assert queue.offer(Entry(2, "a", 1, "x", 0.0))
+    assert queue.offer(Entry(3, "a", 1, "x", 0.0))
+    assert not queue.offer(Entry(4, "a", 1, "x", 0.0)), "as many requests as may wait"
+
+
+def test_how_long_the_queue_takes_comes_from_its_batches() -> None:
+    queue: RequestQueue[int] = RequestQueue(10_000, 100)
+    queue.finished(1000, 2.0)
+    queue.offer(Entry(0, "a", 250, "x", 0.0))
+    assert queue.seconds_until_room() == 0.5
