@@ -24,7 +24,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
 from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, pipeline
+from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.ragged import Ragged
@@ -116,17 +116,18 @@ class OpenModel:
             self.head = "analyze"
             first = next(iter(self.analyzer.heads.values())).pipe
             self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
-            self._pipes = {}
             return
         self.head = "sparse-encoding" if is_sparse_folder(path) else infer_task(path)
-        pipe = pipeline(self.head, model=path, precision=precision, threads=threads)
+        if self.head == "text2text-generation":
+            pipe = pipeline(self.head, model=path)
+            self._pipes[self.head], self.tokenizer = pipe, pipe.tokenizer
+            return
+        entry = TASKS[self.head]
+        computing = {"precision": precision, "threads": threads, "in_memory": True}  # files may change meanwhile
+        pipe = open_checkpoint(path, entry.load(), entry.model_class, None, computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"
-        self.tokenizer = pipe.tokenizer
-        if self.head == "text2text-generation":
-            self._pipes[self.head] = pipe
-            return
-        self.engine = _SharedEngine(pipe.engine, self._lock, self._notes)
+        self.tokenizer, self.engine = pipe.tokenizer, _SharedEngine(pipe.engine, self._lock, self._notes)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -236,9 +237,8 @@ class OpenModel:
             return self.engine
         backend = self.engine.backend
         precision = cast(Precision, getattr(backend, "precision", "auto"))
-        made = InferenceEngine.load(
-            self.path, model_class, precision=precision, threads=getattr(backend, "threads", None)
-        )
+        threads = getattr(backend, "threads", None)
+        made = InferenceEngine.load(self.path, model_class, precision=precision, threads=threads, in_memory=True)
         return _SharedEngine(made, self._lock, self._notes)
 
     def tokenize(self, task: Task, items: Sequence[Any], options: Mapping[str, Any]) -> Results:

@@ -56,7 +56,7 @@ def uvicorn_server(app: ServerApp) -> Any:
     return uvicorn.Server(config)
 
 
-def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None]) -> None:
+def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
 
     ready: called once, when all models are loaded, or could not be.
@@ -67,7 +67,10 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None]) -> 
         telling = asyncio.ensure_future(_tell(app, ready))
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
-            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
+            if app.settings.workers == 1:
+                loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
+            else:  # the supervisor reloads
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             await server.serve(sockets=[listening])
         finally:
