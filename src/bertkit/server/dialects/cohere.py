@@ -45,7 +45,7 @@ class Mixed(LenientBody):
     content: Annotated[list[Content], Field(min_length=1)]
 
 
-class EmbedRequest(LenientBody):
+class CohereEmbedRequest(LenientBody):
     """Texts to vectors, in one kind of numbers or several."""
 
     texts: Annotated[list[str] | None, Field(examples=[["The bank of the river."]])] = None
@@ -69,7 +69,7 @@ def _meta(answer: Answer, version: str, **billed: int) -> dict[str, Any]:
 
 
 def _embed(asked: Asked, version: str) -> Planned:
-    body: EmbedRequest = asked.body
+    body: CohereEmbedRequest = asked.body
     if body.images:
         raise Failure("invalid", "images are not read here", param="images")
     texts = list(body.texts or ())
@@ -137,7 +137,7 @@ DIALECT = Dialect(
             "/v1/embed",
             lambda asked: _embed(asked, "1"),
             _SUMMARY,
-            EmbedRequest,
+            CohereEmbedRequest,
             answer=_example("1", _VECTORS),
             keys=frozenset({"texts", "images"}),
         ),
@@ -146,7 +146,7 @@ DIALECT = Dialect(
             "/v2/embed",
             lambda asked: _embed(asked, "2"),
             _SUMMARY,
-            EmbedRequest,
+            CohereEmbedRequest,
             answer=_example("2", {"float": _VECTORS}),
         ),
         Route(

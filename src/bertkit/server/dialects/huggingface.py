@@ -8,7 +8,7 @@ from bertkit.server.calls import Answer, Look, ServerFacts
 from bertkit.server.dialects import inputs
 from bertkit.server.dialects.inputs import Form, Question
 from bertkit.server.dialects.route import Asked, Dialect, Planned, Reply, Route, facts_of, json_reply
-from bertkit.server.dialects.task_bodies import Anything, Generate
+from bertkit.server.dialects.task_bodies import AnyInputs, GenerateInputs
 from bertkit.server.failures import Failure
 
 _PATH = "/models/{model}"
@@ -17,7 +17,7 @@ _PATH = "/models/{model}"
 def _renamed(name: str) -> Form:
     """Writing text under another name, that of its only field."""
 
-    def ask(body: Generate, model: str | None) -> Question:
+    def ask(body: GenerateInputs, model: str | None) -> Question:
         asked = inputs.generate(body, model)
 
         def present(answer: Answer) -> Any:
@@ -25,7 +25,7 @@ def _renamed(name: str) -> Form:
 
         return Question(asked.call, present)
 
-    return Form(name, Generate, ask, [{name: "La rive."}])
+    return Form(name, GenerateInputs, ask, [{name: "La rive."}])
 
 
 _FORMS = {form.name: form for form in inputs.FORMS.values()} | {
@@ -65,7 +65,7 @@ def _error(failure: Failure, status: int) -> Any:
 DIALECT = Dialect(
     "huggingface",
     (
-        Route("POST", _PATH, _own_task, "The own task of a model.", Anything, needs_facts=True),
+        Route("POST", _PATH, _own_task, "The own task of a model.", AnyInputs, needs_facts=True),
         *(_of_task(name, form) for name, form in _FORMS.items()),
         Route("GET", f"{_PATH}/info", _info, "A model, and the limits of the server.", answer=inputs.INFO),
         Route("GET", f"{_PATH}/health", _health, "Whether a model answers: 200 or 503, without a body."),

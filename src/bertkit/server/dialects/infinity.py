@@ -32,7 +32,7 @@ from bertkit.server.failures import Failure
 _UNNAMED = "default/not-specified"
 
 
-class EmbedRequest(LenientBody):
+class InfinityEmbedRequest(LenientBody):
     """Texts to vectors."""
 
     input: Texts
@@ -42,7 +42,7 @@ class EmbedRequest(LenientBody):
     modality: Literal["text"] = "text"
 
 
-class ClassifyRequest(LenientBody):
+class InfinityClassifyRequest(LenientBody):
     """Labels of texts."""
 
     input: Annotated[list[str], Field(examples=[["A film to remember."]])]
@@ -59,7 +59,7 @@ def _about(answer: Answer) -> dict[str, Any]:
 
 
 def _embeddings(asked: Asked) -> Planned:
-    body: EmbedRequest = asked.body
+    body: InfinityEmbedRequest = asked.body
     some(body.input, "input")
     options = {"normalize": True, "dimensions": body.dimensions}
     call = call_of("embed", listed(body.input)[0], _named(body.model), "truncate", **options)
@@ -78,7 +78,7 @@ def _rerank(asked: Asked) -> Planned:
 
 
 def _classify(asked: Asked) -> Planned:
-    body: ClassifyRequest = asked.body
+    body: InfinityClassifyRequest = asked.body
     some(body.input, "input")
     function = "none" if body.raw_scores else None
 
@@ -130,7 +130,7 @@ DIALECT = Dialect(
             "/infinity/embeddings",
             _embeddings,
             "Texts to vectors.",
-            EmbedRequest,
+            InfinityEmbedRequest,
             answer={**EXAMPLE, **_ABOUT},
         ),
         Route(
@@ -146,7 +146,7 @@ DIALECT = Dialect(
             "/infinity/classify",
             _classify,
             "Labels of texts.",
-            ClassifyRequest,
+            InfinityClassifyRequest,
             answer={"object": "classify", "data": [[{"label": "positive", "score": 0.98}]], **_ABOUT},
         ),
         Route("GET", "/infinity/models", _models, "All models."),

@@ -21,23 +21,23 @@ from bertkit.server.dialects.route import (
     some,
 )
 from bertkit.server.dialects.task_bodies import (
-    AnswerQuestion,
-    Anything,
-    Choose,
-    Classify,
+    AnswerInputs,
+    AnyInputs,
+    ChooseInputs,
+    ClassifyInputs,
     Cut,
-    Embed,
-    FillMask,
-    Generate,
-    ManyTexts,
-    Pairs,
-    Predict,
-    Rerank,
-    Similarity,
-    Tag,
+    EmbedInputs,
+    FillMaskInputs,
+    GenerateInputs,
+    PairInputs,
+    PredictInputs,
+    RerankInputs,
+    SimilarityInputs,
+    TagInputs,
     TagOptions,
+    TextInputs,
     TextPair,
-    ZeroShot,
+    ZeroShotInputs,
 )
 from bertkit.server.failures import Failure, Kind
 
@@ -67,7 +67,7 @@ def _one_or_all(alone: bool) -> Callable[[Answer], Any]:
     return lambda answer: answer.results[0] if alone else answer.results
 
 
-def embed(body: Embed, model: str | None = None) -> Question:
+def embed(body: EmbedInputs, model: str | None = None) -> Question:
     """A list of vectors, also of one text."""
     items, _ = listed(body.inputs)
     some(items, "inputs")
@@ -77,7 +77,7 @@ def embed(body: Embed, model: str | None = None) -> Question:
     return Question(call_of("embed", items, model, body.overflow(), **options), lambda answer: answer.results)
 
 
-def token_vectors(body: ManyTexts, model: str | None = None) -> Question:
+def token_vectors(body: TextInputs, model: str | None = None) -> Question:
     """A vector of each token of each text."""
     items, _ = listed(body.inputs)
     some(items, "inputs")
@@ -85,7 +85,7 @@ def token_vectors(body: ManyTexts, model: str | None = None) -> Question:
     return Question(call, lambda answer: answer.results)
 
 
-def sparse(body: ManyTexts, model: str | None = None) -> Question:
+def sparse(body: TextInputs, model: str | None = None) -> Question:
     """The numbers of words in the vocabulary that are not 0, by number."""
     items, _ = listed(body.inputs)
     some(items, "inputs")
@@ -102,7 +102,7 @@ def sparse(body: ManyTexts, model: str | None = None) -> Question:
     return Question(call_of("sparse", items, model, body.overflow()), present)
 
 
-def rerank(body: Rerank, model: str | None = None) -> Question:
+def rerank(body: RerankInputs, model: str | None = None) -> Question:
     """Numbers of texts and their scores, best first."""
     some(body.texts, "texts")
     item = {"query": body.query, "documents": body.texts}
@@ -118,7 +118,7 @@ def rerank(body: Rerank, model: str | None = None) -> Question:
     return Question(call_of("rerank", [item], model, body.overflow(), function_to_apply=function), present)
 
 
-def similarity(body: Similarity, model: str | None = None) -> Question:
+def similarity(body: SimilarityInputs, model: str | None = None) -> Question:
     """A cosine for each text."""
     some(body.inputs.sentences, "sentences")
     cut = body.parameters or Cut()
@@ -133,7 +133,7 @@ def _pair_or_text(given: str | TextPair) -> Any:
     return given.text if given.text_pair is None else (given.text, given.text_pair)
 
 
-def classify(body: Classify, model: str | None = None) -> Question:
+def classify(body: ClassifyInputs, model: str | None = None) -> Question:
     """A list of labels for each text: of one text in a list of one."""
     given = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     some(given, "inputs")
@@ -152,7 +152,7 @@ def _sequence(given: list[str]) -> Any:
     return given[0] if len(given) == 1 else tuple(given)
 
 
-def predict(body: Predict, model: str | None = None) -> Question:
+def predict(body: PredictInputs, model: str | None = None) -> Question:
     """Labels of one sequence, or a list of those for each of a batch."""
     given: Any = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     alone = not given or isinstance(given[0], str)
@@ -166,14 +166,14 @@ def predict(body: Predict, model: str | None = None) -> Question:
     return Question(call_of("classify", items, model, body.overflow(), function_to_apply=function), present)
 
 
-def tag(body: Tag, model: str | None = None) -> Question:
+def tag(body: TagInputs, model: str | None = None) -> Question:
     """Entities of a text, or a list of those for each of several."""
     items, alone = listed(body.inputs)
     some(items, "inputs")
     return Question(call_of("tag", items, model, **_options(body.parameters or TagOptions())), _one_or_all(alone))
 
 
-def answer_question(body: AnswerQuestion, model: str | None = None) -> Question:
+def answer_question(body: AnswerInputs, model: str | None = None) -> Question:
     """One answer, or with ``top_k`` above 1 a list; a list of either for several questions.
 
     ``doc_stride`` is not read: it is an overlap there and a step here.
@@ -187,14 +187,14 @@ def answer_question(body: AnswerQuestion, model: str | None = None) -> Question:
     return Question(call_of("answer", items, model, **options), _one_or_all(not isinstance(body.inputs, list)))
 
 
-def fill_mask(body: FillMask, model: str | None = None) -> Question:
+def fill_mask(body: FillMaskInputs, model: str | None = None) -> Question:
     """Guesses for a text with one mask; a list of those for several masks, and another for several texts."""
     items, alone = listed(body.inputs)
     some(items, "inputs")
     return Question(call_of("fill-mask", items, model, **_options(body.parameters)), _one_or_all(alone))
 
 
-def zero_shot(body: ZeroShot, model: str | None = None) -> Question:
+def zero_shot(body: ZeroShotInputs, model: str | None = None) -> Question:
     """Labels of a text, or a list of those for each of several."""
     items, alone = listed(body.inputs)
     some(items, "inputs")
@@ -214,14 +214,14 @@ def zero_shot(body: ZeroShot, model: str | None = None) -> Question:
     return Question(call_of("zero-shot", items, model, **options), present)
 
 
-def generate(body: Generate, model: str | None = None) -> Question:
+def generate(body: GenerateInputs, model: str | None = None) -> Question:
     """A text for each text."""
     items, _ = listed(body.inputs)
     some(items, "inputs")
     return Question(call_of("generate", items, model, **_options(body.parameters)), lambda answer: answer.results)
 
 
-def next_sentence(body: Pairs, model: str | None = None) -> Question:
+def next_sentence(body: PairInputs, model: str | None = None) -> Question:
     """A verdict on a pair, or a list of those."""
     some(body.inputs, "inputs")
     alone = isinstance(body.inputs[0], str)
@@ -231,7 +231,7 @@ def next_sentence(body: Pairs, model: str | None = None) -> Question:
     return Question(call_of("next-sentence", list(map(tuple, pairs)), model), _one_or_all(alone))
 
 
-def choose(body: Choose, model: str | None = None) -> Question:
+def choose(body: ChooseInputs, model: str | None = None) -> Question:
     """A choice, or a list of those."""
     given = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     some(given, "inputs")
@@ -252,38 +252,40 @@ class Form:
 _SCORES = [{"label": "positive", "score": 0.98}, {"label": "negative", "score": 0.02}]
 #: By what a model is asked.
 FORMS: Mapping[Task, Form] = {
-    "embed": Form("feature-extraction", Embed, embed, [[0.0125, -0.0531, 0.0342]]),
-    "sparse": Form("sparse-encoding", ManyTexts, sparse, [[{"index": 2924, "value": 1.86}]]),
-    "similarity": Form("sentence-similarity", Similarity, similarity, [0.71, 0.12]),
-    "rerank": Form("text-ranking", Rerank, rerank, [{"index": 1, "score": 0.93}, {"index": 0, "score": 0.02}]),
-    "classify": Form("text-classification", Classify, classify, [_SCORES]),
-    "zero-shot": Form("zero-shot-classification", ZeroShot, zero_shot, _SCORES),
+    "embed": Form("feature-extraction", EmbedInputs, embed, [[0.0125, -0.0531, 0.0342]]),
+    "sparse": Form("sparse-encoding", TextInputs, sparse, [[{"index": 2924, "value": 1.86}]]),
+    "similarity": Form("sentence-similarity", SimilarityInputs, similarity, [0.71, 0.12]),
+    "rerank": Form("text-ranking", RerankInputs, rerank, [{"index": 1, "score": 0.93}, {"index": 0, "score": 0.02}]),
+    "classify": Form("text-classification", ClassifyInputs, classify, [_SCORES]),
+    "zero-shot": Form("zero-shot-classification", ZeroShotInputs, zero_shot, _SCORES),
     "tag": Form(
         "token-classification",
-        Tag,
+        TagInputs,
         tag,
         [{"entity_group": "LOC", "score": 0.99, "word": "Bern", "start": 8, "end": 12}],
     ),
     "answer": Form(
-        "question-answering", AnswerQuestion, answer_question, {"answer": "Bern", "score": 0.9, "start": 8, "end": 12}
+        "question-answering", AnswerInputs, answer_question, {"answer": "Bern", "score": 0.9, "start": 8, "end": 12}
     ),
     "choose": Form(
         "multiple-choice",
-        Choose,
+        ChooseInputs,
         choose,
         {"choice": "The water boiled.", "index": 0, "score": 0.97, "scores": [0.97, 0.03]},
     ),
     "fill-mask": Form(
         "fill-mask",
-        FillMask,
+        FillMaskInputs,
         fill_mask,
         [{"sequence": "the bank of the river.", "score": 0.21, "token": 2924, "token_str": "bank"}],
     ),
-    "next-sentence": Form("next-sentence", Pairs, next_sentence, {"label": "is_next", "score": 0.99, "is_next": 0.99}),
-    "generate": Form("text2text-generation", Generate, generate, [{"generated_text": "La rive."}]),
+    "next-sentence": Form(
+        "next-sentence", PairInputs, next_sentence, {"label": "is_next", "score": 0.99, "is_next": 0.99}
+    ),
+    "generate": Form("text2text-generation", GenerateInputs, generate, [{"generated_text": "La rive."}]),
 }
 #: As text-embeddings-inference does it, which has no list around the labels of one text.
-BARE_FORMS: Mapping[Task, Form] = {**FORMS, "classify": Form("predict", Predict, predict, _SCORES)}
+BARE_FORMS: Mapping[Task, Form] = {**FORMS, "classify": Form("predict", PredictInputs, predict, _SCORES)}
 #: Parts of ``inputs`` or ``parameters`` that only one task has: a model that does it is asked for it.
 _TELLING: Mapping[str, Task] = {
     "source_sentence": "similarity",
@@ -315,7 +317,7 @@ def by_model(facts: ModelFacts | None, given: Mapping[str, Any], forms: Mapping[
 
 def given_in(asked: Asked) -> dict[str, Any]:
     """The fields of a body of :class:`Anything` that were sent."""
-    body: Anything = asked.body
+    body: AnyInputs = asked.body
     return body.model_dump(exclude_unset=True)
 
 

@@ -11,7 +11,7 @@ from bertkit.server.dialects.route import Asked, Dialect, LenientBody, Planned, 
 from bertkit.server.failures import Failure
 
 
-class ClassifyRequest(LenientBody):
+class LemonadeClassifyRequest(LenientBody):
     """Labels of a text."""
 
     text: Text
@@ -20,7 +20,7 @@ class ClassifyRequest(LenientBody):
 
 
 def _classify(asked: Asked) -> Planned:
-    body: ClassifyRequest = asked.body
+    body: LemonadeClassifyRequest = asked.body
 
     def render(answer: Answer) -> Reply:
         return json_reply({"labels": {each["label"]: each["score"] for each in answer.results[0]}})
@@ -40,7 +40,7 @@ DIALECT = Dialect(
             path,
             _classify,
             "Labels of a text.",
-            ClassifyRequest,
+            LemonadeClassifyRequest,
             answer={"labels": {"safe": 0.98, "injection": 0.02}},
             keys=frozenset({"text"}),
         )

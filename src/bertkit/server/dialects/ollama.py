@@ -26,7 +26,7 @@ from bertkit.server.dialects.route import (
 from bertkit.server.failures import Failure
 
 
-class EmbedRequest(LenientBody):
+class OllamaEmbedRequest(LenientBody):
     """Texts to vectors of length 1."""
 
     model: Annotated[str, Field(examples=["all-minilm"])]
@@ -35,7 +35,7 @@ class EmbedRequest(LenientBody):
     dimensions: Annotated[Count | None, Field(description="keep the first numbers of each vector")] = None
 
 
-class EmbeddingsRequest(LenientBody):
+class OllamaEmbeddingsRequest(LenientBody):
     """One text to a vector, as older clients ask for it."""
 
     model: Annotated[str, Field(examples=["all-minilm"])]
@@ -58,7 +58,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _embed(asked: Asked) -> Planned:
-    body: EmbedRequest = asked.body
+    body: OllamaEmbedRequest = asked.body
     if not body.input:  # asks for the model to be loaded
         return Planned(
             Look(model=_named(body.model)), lambda found: json_reply({"model": body.model, "embeddings": []})
@@ -81,7 +81,7 @@ def _embed(asked: Asked) -> Planned:
 
 
 def _embeddings(asked: Asked) -> Planned:
-    body: EmbeddingsRequest = asked.body
+    body: OllamaEmbeddingsRequest = asked.body
     name = _named(body.model)
     if not body.prompt:
         return Planned(Look(model=name), lambda found: json_reply({"embedding": []}))
@@ -178,7 +178,7 @@ DIALECT = Dialect(
             "/api/embed",
             _embed,
             "Texts to vectors of length 1.",
-            EmbedRequest,
+            OllamaEmbedRequest,
             answer={
                 "model": "all-minilm",
                 "embeddings": [_VECTOR],
@@ -192,7 +192,7 @@ DIALECT = Dialect(
             "/api/embeddings",
             _embeddings,
             "One text to a vector.",
-            EmbeddingsRequest,
+            OllamaEmbeddingsRequest,
             answer={"embedding": _VECTOR},
         ),
         Route("GET", "/api/tags", _tags, "All models.", answer={"models": [_MODEL]}),

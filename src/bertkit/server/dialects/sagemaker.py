@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertkit.server.calls import Look, ServerFacts
 from bertkit.server.dialects import inputs
 from bertkit.server.dialects.route import Asked, Dialect, Planned, Reply, Route
-from bertkit.server.dialects.task_bodies import Anything
+from bertkit.server.dialects.task_bodies import AnyInputs
 
 
 def _ping(asked: Asked) -> Planned:
@@ -23,7 +23,7 @@ DIALECT = Dialect(
     "sagemaker",
     (
         Route("GET", "/ping", _ping, "200 if all models answer, without a body."),
-        Route("POST", "/invocations", _invocations, "The own task of the first model.", Anything, needs_facts=True),
+        Route("POST", "/invocations", _invocations, "The own task of the first model.", AnyInputs, needs_facts=True),
     ),
     inputs.error,
     inputs.STATUSES,

@@ -32,20 +32,20 @@ class Cut(LenientBody):
         return cut_at(self.truncate, self.truncation_direction, default)
 
 
-class ManyTexts(Cut):
+class TextInputs(Cut):
     """Texts, or texts as ids of tokens."""
 
     inputs: TextsOrIds
 
 
-class Embed(ManyTexts):
+class EmbedInputs(TextInputs):
     """Texts to vectors."""
 
     normalize: Annotated[bool, Field(description="vectors of length 1")] = True
     dimensions: Annotated[int | None, Field(description="keep the first numbers of each vector")] = None
 
 
-class Rerank(Cut):
+class RerankInputs(Cut):
     """A query, and texts to order by how well they answer it."""
 
     query: Annotated[str, Field(examples=["What is a bank?"])]
@@ -61,7 +61,7 @@ class Compared(LenientBody):
     sentences: Annotated[list[str], Field(examples=[["A loan from the bank.", "The side of a river."]])]
 
 
-class Similarity(LenientBody):
+class SimilarityInputs(LenientBody):
     """One text compared with others."""
 
     inputs: Compared
@@ -82,14 +82,14 @@ class TextPair(LenientBody):
     text_pair: str | None = None
 
 
-class Classify(LenientBody):
+class ClassifyInputs(LenientBody):
     """Labels of texts."""
 
     inputs: Annotated[str | TextPair | list[str | TextPair], Field(examples=["A film to remember."])]
     parameters: ClassifyOptions | None = None
 
 
-class Predict(Cut):
+class PredictInputs(Cut):
     """Labels of one text or pair, or of a batch of lists of one text or two."""
 
     inputs: Annotated[str | list[str] | list[list[str]], Field(examples=["A film to remember."])]
@@ -104,7 +104,7 @@ class TagOptions(LenientBody):
     stride: Annotated[int | None, Field(ge=0, description="tokens that two windows of a long text share")] = None
 
 
-class Tag(LenientBody):
+class TagInputs(LenientBody):
     """Entities in texts."""
 
     inputs: Texts
@@ -129,7 +129,7 @@ class QuestionInContext(LenientBody):
     context: Annotated[str, Field(examples=["The mill was built by the river."])]
 
 
-class AnswerQuestion(LenientBody):
+class AnswerInputs(LenientBody):
     """The answer to a question, as a slice of its context."""
 
     inputs: QuestionInContext | list[QuestionInContext]
@@ -143,7 +143,7 @@ class FillMaskOptions(LenientBody):
     top_k: Count | None = None
 
 
-class FillMask(LenientBody):
+class FillMaskInputs(LenientBody):
     """Words in the place of masks."""
 
     inputs: Annotated[str | list[str], Field(examples=["The [MASK] of the river."])]
@@ -158,7 +158,7 @@ class ZeroShotOptions(LenientBody):
     hypothesis_template: str | None = None
 
 
-class ZeroShot(LenientBody):
+class ZeroShotInputs(LenientBody):
     """Labels that the model was not trained on."""
 
     inputs: Texts
@@ -172,14 +172,14 @@ class GenerateOptions(LenientBody):
     num_beams: Count | None = None
 
 
-class Generate(LenientBody):
+class GenerateInputs(LenientBody):
     """Text that a BART or T5 writes."""
 
     inputs: Texts
     parameters: GenerateOptions | None = None
 
 
-class Pairs(LenientBody):
+class PairInputs(LenientBody):
     """Whether the second text of a pair follows the first."""
 
     inputs: Annotated[list[str] | list[list[str]], Field(examples=[["He went to the bank.", "It was closed."]])]
@@ -192,13 +192,13 @@ class ChoiceInContext(LenientBody):
     choices: Annotated[list[str], Field(min_length=2, examples=[["The water boiled.", "The car started."]])]
 
 
-class Choose(LenientBody):
+class ChooseInputs(LenientBody):
     """The likeliest of several choices."""
 
     inputs: ChoiceInContext | list[ChoiceInContext]
 
 
-class Anything(LenientBody):
+class AnyInputs(LenientBody):
     """What the model's own task reads: see the route of that task."""
 
     model_config = ConfigDict(extra="allow")

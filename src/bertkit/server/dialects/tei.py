@@ -22,31 +22,31 @@ from bertkit.server.dialects.route import (
     listed,
     some,
 )
-from bertkit.server.dialects.task_bodies import Anything, ManyTexts
+from bertkit.server.dialects.task_bodies import AnyInputs, TextInputs
 
 
-class Tokenize(LenientBody):
+class TokenizeInputs(LenientBody):
     """The pieces of texts."""
 
     inputs: Texts
     add_special_tokens: bool = True
 
 
-class Decode(LenientBody):
+class DecodeInputs(LenientBody):
     """Ids of tokens back to text."""
 
     ids: Ids | list[Ids] | list[int]
     skip_special_tokens: bool = True
 
 
-def _tokenize(body: Tokenize, model: str | None = None) -> Question:
+def _tokenize(body: TokenizeInputs, model: str | None = None) -> Question:
     items, _ = listed(body.inputs)
     some(items, "inputs")
     call = call_of("tokenize", items, model, add_special_tokens=body.add_special_tokens)
     return Question(call, lambda answer: answer.results)
 
 
-def _decode(body: Decode, model: str | None = None) -> Question:
+def _decode(body: DecodeInputs, model: str | None = None) -> Question:
     some(body.ids, "input_ids")
     call = call_of("decode", listed(body.ids)[0], model, skip_special_tokens=body.skip_special_tokens)
     return Question(call, lambda answer: answer.results)
@@ -93,19 +93,19 @@ DIALECT = Dialect(
     "text-embeddings-inference",
     (
         _task("/embed", "embed"),
-        _post("/embed_all", ManyTexts, inputs.token_vectors, [[[0.0125, -0.0531], [0.0342, 0.0417]]]),
+        _post("/embed_all", TextInputs, inputs.token_vectors, [[[0.0125, -0.0531], [0.0342, 0.0417]]]),
         _task("/embed_sparse", "sparse"),
         _task("/predict", "classify"),
         _task("/rerank", "rerank", "texts"),
         _task("/similarity", "similarity"),
         _post(
             "/tokenize",
-            Tokenize,
+            TokenizeInputs,
             _tokenize,
             [[{"id": 2924, "text": "bank", "special": False, "start": 4, "stop": 8}]],
         ),
-        _post("/decode", Decode, _decode, ["the bank of the river."]),
-        Route("POST", "/", _own_task, "The own task of the first model.", Anything, needs_facts=True),
+        _post("/decode", DecodeInputs, _decode, ["the bank of the river."]),
+        Route("POST", "/", _own_task, "The own task of the first model.", AnyInputs, needs_facts=True),
         Route("GET", "/info", _info, "The first model, and the limits of the server.", answer=inputs.INFO),
     ),
     inputs.error,

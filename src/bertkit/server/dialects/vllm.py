@@ -68,7 +68,7 @@ class ScoreRequest(Pooled):
     data_2: Annotated[Side, Field(description="another name of `documents`")] = None
 
 
-class ClassifyRequest(Pooled):
+class VllmClassifyRequest(Pooled):
     """Probabilities of all labels, in the order of their numbers."""
 
     input: TextsOrIds
@@ -146,7 +146,7 @@ def _by_number(answer: Answer) -> list[Floats]:
 
 
 def _classify(asked: Asked) -> Planned:
-    body: ClassifyRequest = asked.body
+    body: VllmClassifyRequest = asked.body
     some(body.input, "input")
     function = "none" if body.use_activation is False else None
     options = {"function_to_apply": function, "max_length": body.max_length}
@@ -227,7 +227,7 @@ DIALECT = Dialect(
             "/classify",
             _classify,
             "Probabilities of all labels.",
-            ClassifyRequest,
+            VllmClassifyRequest,
             answer=_example(index=0, label="positive", probs=[0.02, 0.98], num_classes=2),
             keys=frozenset({"input"}),
         ),
