@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertkit.server.calls import Answer, Look, ServerFacts
-from bertkit.server.dialects import inputs
+from bertkit.server.dialects import inputs, tei_words
 from bertkit.server.dialects.inputs import Form, Question
 from bertkit.server.dialects.route import Asked, Dialect, Planned, Reply, Route, facts_of, json_reply
 from bertkit.server.dialects.task_bodies import AnyInputs, GenerateInputs
@@ -48,7 +48,7 @@ def _own_task(asked: Asked) -> Planned:
 
 
 def _info(asked: Asked) -> Planned:
-    return Planned(Look(model=asked.model), lambda found: json_reply(inputs.info(found)))
+    return Planned(Look(model=asked.model), lambda found: json_reply(tei_words.info(found)))
 
 
 def _health(asked: Asked) -> Planned:
@@ -67,7 +67,7 @@ DIALECT = Dialect(
     (
         Route("POST", _PATH, _own_task, "The own task of a model.", AnyInputs, needs_facts=True),
         *(_of_task(name, form) for name, form in _FORMS.items()),
-        Route("GET", f"{_PATH}/info", _info, "A model, and the limits of the server.", answer=inputs.INFO),
+        Route("GET", f"{_PATH}/info", _info, "A model, and the limits of the server.", answer=tei_words.INFO),
         Route("GET", f"{_PATH}/health", _health, "Whether a model answers: 200 or 503, without a body."),
     ),
     _error,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertkit.server.calls import Look, ServerFacts
-from bertkit.server.dialects import inputs
+from bertkit.server.dialects import inputs, tei_words
 from bertkit.server.dialects.route import Asked, Dialect, Planned, Reply, Route
 from bertkit.server.dialects.task_bodies import AnyInputs
 
@@ -25,6 +25,6 @@ DIALECT = Dialect(
         Route("GET", "/ping", _ping, "200 if all models answer, without a body."),
         Route("POST", "/invocations", _invocations, "The own task of the first model.", AnyInputs, needs_facts=True),
     ),
-    inputs.error,
-    inputs.STATUSES,
+    tei_words.error,
+    tei_words.STATUSES,
 )

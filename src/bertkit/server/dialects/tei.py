@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bertkit.server.calls import Answer, Look, Task
-from bertkit.server.dialects import inputs
-from bertkit.server.dialects.inputs import Question
+from bertkit.server.dialects import inputs, tei_words
+from bertkit.server.dialects.inputs import Ask, Question
 from bertkit.server.dialects.route import (
     Asked,
     Body,
@@ -23,6 +25,7 @@ from bertkit.server.dialects.route import (
     some,
 )
 from bertkit.server.dialects.task_bodies import AnyInputs, TextInputs
+from bertkit.server.failures import Failure
 
 
 class TokenizeInputs(LenientBody):
@@ -30,6 +33,7 @@ class TokenizeInputs(LenientBody):
 
     inputs: Texts
     add_special_tokens: bool = True
+    prompt_name: Annotated[str | None, Field(description="not done here: pieces are those of the texts alone")] = None
 
 
 class DecodeInputs(LenientBody):
@@ -40,6 +44,8 @@ class DecodeInputs(LenientBody):
 
 
 def _tokenize(body: TokenizeInputs, model: str | None = None) -> Question:
+    if body.prompt_name is not None:
+        raise Failure("invalid", "prompt_name: /tokenize puts no prompt before a text", param="prompt_name")
     items, _ = listed(body.inputs)
     some(items, "inputs")
     call = call_of("tokenize", items, model, add_special_tokens=body.add_special_tokens)
@@ -53,7 +59,7 @@ def _decode(body: DecodeInputs, model: str | None = None) -> Question:
 
 
 def _info(asked: Asked) -> Planned:
-    return Planned(Look(), lambda found: json_reply(inputs.info(found)))
+    return Planned(Look(), lambda found: json_reply(tei_words.info(found)))
 
 
 def _own_task(asked: Asked) -> Planned:
@@ -77,38 +83,44 @@ def _milliseconds(answer: Answer) -> Mapping[str, str]:
     }
 
 
-def _post(path: str, body: type[Body], ask: Callable[[Any], Question], example: Any, *keys: str) -> Route:
+def _post(path: str, body: type[Body], ask: Ask, example: Any, *keys: str) -> tuple[Route, Route]:
+    """The same for the first model that does it, and for one that the path names: a base address for its clients."""
     summary = (body.__doc__ or "").partition("\n")[0]
-    return Route(
-        "POST", path, lambda asked: ask(asked.body).planned(), summary, body, answer=example, keys=frozenset(keys)
+
+    def plan(asked: Asked) -> Planned:
+        return ask(asked.body, asked.model).planned()
+
+    return (
+        Route("POST", path, plan, summary, body, answer=example, keys=frozenset(keys)),
+        Route("POST", f"/models/{{model}}{path}", plan, summary, body, answer=example),
     )
 
 
-def _task(path: str, task: Task, *keys: str) -> Route:
+def _task(path: str, task: Task, *keys: str) -> tuple[Route, Route]:
     form = inputs.BARE_FORMS[task]
-    return _post(path, form.body, lambda body: form.ask(body, None), form.answer, *keys)
+    return _post(path, form.body, form.ask, form.answer, *keys)
 
 
 DIALECT = Dialect(
     "text-embeddings-inference",
     (
-        _task("/embed", "embed"),
-        _post("/embed_all", TextInputs, inputs.token_vectors, [[[0.0125, -0.0531], [0.0342, 0.0417]]]),
-        _task("/embed_sparse", "sparse"),
-        _task("/predict", "classify"),
-        _task("/rerank", "rerank", "texts"),
-        _task("/similarity", "similarity"),
-        _post(
+        *_task("/embed", "embed"),
+        *_post("/embed_all", TextInputs, inputs.token_vectors, [[[0.0125, -0.0531], [0.0342, 0.0417]]]),
+        *_task("/embed_sparse", "sparse"),
+        *_task("/predict", "classify"),
+        *_task("/rerank", "rerank", "texts"),
+        *_task("/similarity", "similarity"),
+        *_post(
             "/tokenize",
             TokenizeInputs,
             _tokenize,
             [[{"id": 2924, "text": "bank", "special": False, "start": 4, "stop": 8}]],
         ),
-        _post("/decode", DecodeInputs, _decode, ["the bank of the river."]),
+        *_post("/decode", DecodeInputs, _decode, ["the bank of the river."]),
         Route("POST", "/", _own_task, "The own task of the first model.", AnyInputs, needs_facts=True),
-        Route("GET", "/info", _info, "The first model, and the limits of the server.", answer=inputs.INFO),
+        Route("GET", "/info", _info, "The first model, and the limits of the server.", answer=tei_words.INFO),
     ),
-    inputs.error,
-    inputs.STATUSES,
+    tei_words.error,
+    tei_words.STATUSES,
     _milliseconds,
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bertkit.server.calls import Answer
-from bertkit.server.dialects import inputs
+from bertkit.server.dialects import inputs, tei_words
 from bertkit.server.dialects.route import Asked, Dialect, LenientBody, Planned, Reply, Route, json_reply, some
 from bertkit.server.failures import Failure
 
@@ -54,6 +54,6 @@ DIALECT = Dialect(
             needs_facts=True,
         ),
     ),
-    inputs.error,
-    inputs.STATUSES,
+    tei_words.error,
+    tei_words.STATUSES,
 )
