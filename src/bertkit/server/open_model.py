@@ -280,6 +280,9 @@ class OpenModel:
         name, usual = _PIPELINES[task]
         pipe = self._pipe(name)
         keywords = {**usual, **_reading(task, overflow), **options}
+        wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
+        if wished:
+            keywords["prompt_name"] = wished[0]
         if task == "similarity":
             return self._with_lengths(_similarities(pipe, items, keywords), items, task, options)
         if task == "redact":
