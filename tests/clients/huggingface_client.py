@@ -49,8 +49,10 @@ check_scores("zero_shot_classification", [each.score for each in judged])
 judged = client_of(given.nli).zero_shot_classification(DOCUMENTS[0], ["film", "bank"], multi_label=True)
 check_scores("multi_label", [each.score for each in judged])
 
-shown("get_endpoint_info", vectors.get_endpoint_info())
-assert vectors.health_check(f"{given.url}/models/{given.vectors}")
+address = f"{given.url}/models/{given.vectors}"
+hosted = InferenceClient(provider="hf-inference")
+shown("get_endpoint_info", hosted.get_endpoint_info(model=address))
+assert hosted.health_check(address)
 shown("health_check", True)
 try:
     client_of("none-such").feature_extraction("a")
