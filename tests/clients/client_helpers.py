@@ -10,6 +10,7 @@ A model's name is needed for each task that the program asks for; by default tho
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 DOCUMENTS = ["the film was good", "a bad film", "the man went to the bank"]
@@ -48,3 +49,13 @@ def check_scores(call: str, scores: Any) -> None:
     assert all(0 <= score <= 1 for score in found), f"{call}: {found}"
     assert found == sorted(found, reverse=True), f"{call}: {found}"
     shown(call, found)
+
+
+def refused(what: str, kind: type[Exception], call: Callable[..., Any], *given: Any, **keywords: Any) -> Any:
+    """The error that a call raises."""
+    try:
+        answer = call(*given, **keywords)
+    except kind as error:
+        shown(what, f"{type(error).__name__}: {error}")
+        return error
+    raise AssertionError(f"{what} was answered: {answer}")

@@ -2,7 +2,7 @@
 
 import cohere
 import numpy as np
-from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, shown
+from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, refused, shown
 
 given = arguments()
 newer = cohere.ClientV2(api_key="none", base_url=given.url)
@@ -52,14 +52,8 @@ ranked = older.rerank(model=given.ranks, query="was it good ?", documents=texts,
 assert [each.document.text for each in ranked.results] == [DOCUMENTS[each.index] for each in ranked.results]
 shown("v1.rerank", ranked.results)
 
-for kind, what, keywords in (
-    (cohere.NotFoundError, "an unknown model", {"model": "none-such", "texts": ["a"]}),
-    (cohere.BadRequestError, "no texts", {"model": given.vectors, "texts": []}),
-    (cohere.BadRequestError, "too long", {"model": given.vectors, "texts": ["film " * 3000], "truncate": "NONE"}),
-):
-    try:
-        newer.embed(input_type="search_query", request_options={"max_retries": 0}, **keywords)
-    except kind as error:
-        shown(what, error.body)
-    else:
-        raise AssertionError(f"{what} was answered")
+once = {"input_type": "search_query", "request_options": {"max_retries": 0}}
+refused("an unknown model", cohere.NotFoundError, newer.embed, model="none-such", texts=["a"], **once)
+refused("no texts", cohere.BadRequestError, newer.embed, model=given.vectors, texts=[], **once)
+long = ["film " * 3000]
+refused("too long", cohere.BadRequestError, newer.embed, model=given.vectors, texts=long, truncate="NONE", **once)

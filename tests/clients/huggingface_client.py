@@ -1,7 +1,8 @@
 """The client of Hugging Face: every task that a BERT does."""
 
-from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, shown
+from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, refused, shown
 from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
 
 given = arguments()
 
@@ -54,10 +55,5 @@ hosted = InferenceClient(provider="hf-inference")
 shown("get_endpoint_info", hosted.get_endpoint_info(model=address))
 assert hosted.health_check(address)
 shown("health_check", True)
-try:
-    client_of("none-such").feature_extraction("a")
-except Exception as error:
-    assert "404" in str(error), error
-    shown("an unknown model", error)
-else:
-    raise AssertionError("an unknown model was answered")
+error = refused("an unknown model", HfHubHTTPError, client_of("none-such").feature_extraction, "a")
+assert error.response.status_code == 404

@@ -1,7 +1,6 @@
 """infinity-client: embeddings, rerank, classify, models, health."""
 
 from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, shown
-
 from infinity_client import Client
 from infinity_client.api.default import classify, embeddings, health, models, rerank
 from infinity_client.models import ClassifyInput, OpenAIEmbeddingInputText, RerankInput

@@ -1,7 +1,7 @@
 """The client of Ollama."""
 
 import ollama
-from client_helpers import DOCUMENTS, arguments, check_vectors, shown
+from client_helpers import DOCUMENTS, arguments, check_vectors, refused, shown
 
 given = arguments()
 client = ollama.Client(host=given.url)
@@ -20,14 +20,8 @@ assert given.vectors in names
 shown("list", names)
 shown("ps", [model.model for model in client.ps().models])
 shown("show", client.show(given.vectors).modelinfo)
-for what, keywords in {
-    "an unknown model": {"model": "none-such", "input": "a"},
-    "too long": {"model": given.vectors, "input": "film " * 3000, "truncate": False},
-}.items():
-    try:
-        client.embed(**keywords)
-    except ollama.ResponseError as error:
-        assert error.status_code in (400, 404)
-        shown(what, f"{error.status_code} {error.error}")
-    else:
-        raise AssertionError(f"{what} was answered")
+error = refused("an unknown model", ollama.ResponseError, client.embed, model="none-such", input="a")
+assert error.status_code == 404
+long = {"input": "film " * 3000, "truncate": False}
+error = refused("too long", ollama.ResponseError, client.embed, model=given.vectors, **long)
+assert error.status_code == 400

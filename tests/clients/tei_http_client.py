@@ -1,7 +1,6 @@
 """tei-client: all that it asks of text-embeddings-inference."""
 
 from client_helpers import DOCUMENTS, arguments, check_scores, check_vectors, shown
-
 from tei_client import HttpClient
 
 given = arguments()
