@@ -298,10 +298,10 @@ class OpenModel:
             tagged = pipe(items, progress=False, **keywords)
             values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
             return self._with_lengths(values, items, task, options)
-        values = list(pipe(items, progress=False, **keywords))
+        found = list(pipe(items, progress=False, **keywords))
         if task == "embed-tokens":
-            values = [found[0] for found in values]
-        return self._with_lengths(values, items, task, options)
+            found = [vectors[0] for vectors in found]
+        return self._with_lengths(found, items, task, options)
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""
