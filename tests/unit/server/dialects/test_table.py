@@ -1,24 +1,17 @@
-"""The routes together: who has which path, what their bodies are called, and what a dialect may import."""
+"""The routes together: who has which path, and what their bodies are called."""
 
 from __future__ import annotations
 
-import ast
 import json
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-import bertkit.server.dialects as package
 from bertkit.server.dialects.route import STATUS, dumps
 from bertkit.server.dialects.table import ALL, routes
 from bertkit.server.failures import Failure
 from bertkit.server.openapi import describe
 from dialect_helpers import post, refused
-
-MODULES = sorted(Path(package.__file__).parent.glob("*.py"))
-#: Modules that several dialects build on.
-SHARED = {"route", "vectors", "inputs", "task_bodies", "tei_words", "ranking"}
 
 
 def test_shared_paths_are_told_apart_by_keys() -> None:
@@ -51,19 +44,6 @@ def test_shared_paths_are_told_apart_by_keys() -> None:
 )
 def test_a_key_chooses_the_dialect(path: str, body: dict[str, object], name: str) -> None:
     assert post(path, body).dialect.name == name
-
-
-def test_a_dialect_knows_calls_and_failures_and_no_other_dialect() -> None:
-    allowed = {"bertkit.server.calls", "bertkit.server.failures"} | {
-        f"bertkit.server.dialects.{name}" for name in SHARED
-    }
-    for module in MODULES:
-        if module.stem in ("__init__", "table"):
-            continue
-        for node in ast.walk(ast.parse(module.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bertkit"):
-                names = {f"{node.module}.{each.name}" for each in node.names}
-                assert node.module in allowed or names <= allowed, f"{module.name} imports {names}"
 
 
 def test_the_description_names_every_body_once() -> None:
