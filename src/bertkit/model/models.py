@@ -15,7 +15,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import initialize
 from bertkit.model.embeddings import Embeddings
-from bertkit.model.heads import MaskedLMTransform, Pooler, PreTrainingHeads
+from bertkit.model.heads import MaskedLMTransform, OutProjection, Pooler, PreTrainingHeads
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
@@ -234,8 +234,13 @@ class BertForSequenceClassification(HeadModel):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.dropout = Dropout(config.head_dropout(self.kind))
-        self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
+        self.classifier = self._new(self._classifier(config))
         self.class_weights: Tensor | None = None
+
+    def _classifier(self, config: BertConfig) -> Linear:
+        sizes = config.hidden_size, config.num_labels
+        pooler = self.bert.pooler
+        return OutProjection(*sizes).follow(pooler) if pooler and config.family.projects_out else Linear(*sizes)
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         several = self.config.problem_type == "multi_label_classification"  # whose labels may be integers as well
