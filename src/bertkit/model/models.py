@@ -5,7 +5,8 @@ One class serves all families; the config says which family a model belongs to.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeVar
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ class BertModel(PackedModel):
     """
 
     base_prefix = ""
+    #: Whether the pooler is the first layer of a classifier, which elsewhere is no part of the encoder.
+    pools_for_head = False
 
     def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
@@ -44,6 +47,13 @@ class BertModel(PackedModel):
         self.encoder = encoder_of(config)
         self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
         self.init_weights()
+
+    def named_parameters(self, prefix: str = "", *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of the encoder, to be frozen: without a pooler that is the first layer of a classifier."""
+        left_out = f"{prefix}{prefix and '.'}pooler."
+        for name, parameter in super().named_parameters(prefix, *args, **kwargs):
+            if not (self.pools_for_head and name.startswith(left_out)):
+                yield name, parameter
 
     def forward_packed(
         self, batch: Batch, *, rows: Rows = None, output_attentions: bool = False, output_hidden_states: bool = False
@@ -97,6 +107,7 @@ class HeadModel(PackedModel):
         if self.uses_pooler and (own := config.family.poolers.get(self.kind)):
             rate = config.head_dropout("pooler") if own.drops_input else 0.0
             self.bert.pooler = self._new(Pooler(config, own.activation, rate))
+            self.bert.pools_for_head = True
         self.layer = self._new(MaskedLMTransform(config)) if has_layer else None
         self.pool = pool_tokens
 
