@@ -66,7 +66,9 @@ def analyze(
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
         device = common.device or "auto"
-        count = predict_file(model, source.file, out, source.columns.places, device=device, excel=excel, **common.engine)
+        count = predict_file(
+            model, source.file, out, source.columns.places, device=device, excel=excel, **common.engine
+        )
         say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer

@@ -120,7 +120,9 @@ def answer(
     answered = with_texts(questions, lambda given: pipe(given, **options))
     if to_rows:
         taken, columns = _columns_of(where.file)
-        rows = ((row_with(**columns[q.row]) if columns else _row(q, from_file=from_file), found) for q, found in answered)
+        rows = (
+            (row_with(**columns[q.row]) if columns else _row(q, from_file=from_file), found) for q, found in answered
+        )
         results.write_lists(((row, list(map(_cells, found))) for row, found in rows), "answers", taken, common)
         return
     predictions = {}

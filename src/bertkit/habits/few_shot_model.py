@@ -90,9 +90,7 @@ class SetFitModel:
     reads, before it those of the encoder.
     """
 
-    def __init__(
-        self, model: str | Path | None = None, model_head: None = None, **options: Unpack[SetFitOptions]
-    ) -> None:
+    def __init__(self, model: Any = None, model_head: Any = None, **options: Unpack[SetFitOptions]) -> None:
         known = SetFitOptions.__annotations__
         for name, value in options.items():
             if name not in known and not has_no_effect("SetFitModel", name, value):

@@ -43,13 +43,23 @@ def published_names(model: ConfiguredModel, half: str = "") -> list[tuple[str, t
         return []
     inner = f"{model.base_prefix}.{half}."
     prefix = f"{table.prefix}{half}."
-    return [
-        (ours.removeprefix(inner), tuple(name.removeprefix(prefix) for name in theirs))
-        for ours, theirs in names
-        if ours.startswith(inner)
-    ] if half else names
+    return (
+        [
+            (ours.removeprefix(inner), tuple(name.removeprefix(prefix) for name in theirs))
+            for ours, theirs in names
+            if ours.startswith(inner)
+        ]
+        if half
+        else names
+    )
 
 
 def published_below(model: ConfiguredModel, name: str) -> PublishedTensors | None:
     """The parameters of a model whose names in published files begin with ``name``; None where there are none."""
-    return None if name.startswith("_") else PublishedTensors.below(model, name, published_names(model))
+    if name.startswith("_"):
+        return None
+    names = published_names(model)
+    prefix = any_table(model.config).prefix  # that a bare model does not have
+    bare = [(ours, tuple(each.removeprefix(prefix) for each in theirs)) for ours, theirs in names]
+    found = PublishedTensors.below(model, name, names)
+    return PublishedTensors.below(model, name, bare) if found is None else found

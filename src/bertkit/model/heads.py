@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
-
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +11,6 @@ from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.products import linear
-from bertkit.model.published_parts import HasPublishedParts
 
 
 class Pooler(nn.Module):
@@ -32,27 +29,6 @@ class Pooler(nn.Module):
         """``(B, D)`` to ``(B, D)``; of vectors of all tokens ``(B, S, D)``, as in ``transformers``, the first count."""
         cls_BD = cls_BD[:, 0] if cls_BD.ndim == 3 else cls_BD
         return self.activation(self.dense(self.dropout(cls_BD)))
-
-
-class OutProjection(HasPublishedParts, Linear):
-    """The classifier of RoBERTa, ELECTRA and MPNet, which there is one module with the layer before it."""
-
-    published: ClassVar = {"dense": "model.base_model.pooler.dense", "out_proj": "model.classifier"}
-
-    def follow(self, pooler: Pooler) -> Self:
-        """Remember the layer before; returns itself."""
-        vars(self)["_before"] = pooler
-        return self
-
-    @property
-    def dense(self) -> nn.Module:
-        """The layer before."""
-        return vars(self)["_before"].dense  # type: ignore[no-any-return]
-
-    @property
-    def out_proj(self) -> Self:
-        """Itself."""
-        return self
 
 
 class MaskedLMTransform(nn.Module):

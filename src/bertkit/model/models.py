@@ -16,7 +16,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import initialize
 from bertkit.model.embeddings import Embeddings
-from bertkit.model.heads import MaskedLMTransform, OutProjection, Pooler, PreTrainingHeads
+from bertkit.model.heads import MaskedLMTransform, Pooler, PreTrainingHeads
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
@@ -24,6 +24,7 @@ from bertkit.model.losses import LossTerm, class_loss, count_spans, count_target
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_tokens
+from bertkit.model.published_parts import OutProjection
 from bertkit.model.variants import encoder_of
 
 Part = TypeVar("Part", bound=nn.Module)

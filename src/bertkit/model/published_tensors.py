@@ -17,11 +17,11 @@ from bertkit.model.published_parts import MatrixRows
 
 
 class _Part(NamedTuple):
-    """A part of one of our tensors, which is made of ``count`` published ones."""
+    """A part of one of our tensors, which is made of ``parts`` published ones."""
 
     ours: str
     number: int
-    count: int
+    parts: int
 
 
 class PublishedTensors:
@@ -35,9 +35,7 @@ class PublishedTensors:
         vars(self).update(_root=root, _names=names, _place=place)
 
     @classmethod
-    def below(
-        cls, root: nn.Module, name: str, names: Iterable[tuple[str, tuple[str, ...]]]
-    ) -> PublishedTensors | None:
+    def below(cls, root: nn.Module, name: str, names: Iterable[tuple[str, tuple[str, ...]]]) -> PublishedTensors | None:
         """The parameters of ``root`` whose published names begin with ``name``; None without any.
 
         ``names``: our name in ``root`` and the published ones of each tensor.
@@ -68,8 +66,8 @@ class PublishedTensors:
 
     def _tensor(self, part: _Part) -> Tensor | None:
         whole = self._root.get_parameter(part.ours)
-        rows = len(whole) // part.count
-        return whole if part.count == 1 else MatrixRows.of(whole, slice(part.number * rows, (part.number + 1) * rows))
+        rows = len(whole) // part.parts
+        return whole if part.parts == 1 else MatrixRows.of(whole, slice(part.number * rows, (part.number + 1) * rows))
 
     @overload
     def __getitem__(self, number: int) -> PublishedTensors: ...
@@ -99,9 +97,9 @@ class PublishedTensors:
 
     def parameters(self) -> Iterator[Tensor]:
         """Every parameter once; a matrix that is made of several published ones is whole if they are all here."""
-        parts = list(self._names.values())
-        for part in dict.fromkeys(parts):
-            whole = sum(each.ours == part.ours for each in parts) == part.count
+        found = list(self._names.values())
+        for part in dict.fromkeys(found):
+            whole = sum(each.ours == part.ours for each in found) == part.parts
             if whole and part.number == 0:
                 yield self._root.get_parameter(part.ours)
             elif not whole and (rows := self._tensor(part)) is not None:

@@ -55,12 +55,11 @@ class Given(_Path):
         return {self.split or "train": self} if self.by_split is None else dict(self.by_split)
 
 
-def given_data(
-    data: Data, dev: Data | None, names: Mapping[Split, Sequence[str]], name: str = "data"
-) -> str | Path:
+def given_data(data: Data, dev: Data | None, names: Mapping[Split, Sequence[str]], name: str = "data") -> str | Path:
     """A path unchanged; for data in memory, or for ``dev`` beside it, a path that stands for it.
 
-    ``names``: what a split may be called. ``name``: of the rows, in messages. Raises InputError for what is none of :data:`FORMS`.
+    ``names``: what a split may be called. ``name``: of the rows, in messages. Raises InputError for what is none of
+    :data:`FORMS`.
     """
     parts = _by_split(data, names)
     if parts is None:

@@ -15,7 +15,7 @@ from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows, is_missing
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, column_of, find_column, open_table, records
+from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, Table, column_of, find_column, open_table, records
 
 #: Columns that are looked for where none is named.
 USUAL = ("text", "sentence")

@@ -20,7 +20,16 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, OnError, RowError, all_or_none, is_missing, text_in
+from bertkit.tasks.reading.bad_rows import (
+    HALF_PAIR,
+    REMOVE,
+    BadRows,
+    OnError,
+    RowError,
+    all_or_none,
+    is_missing,
+    text_in,
+)
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, read_json
 from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
@@ -170,7 +179,7 @@ def _of_cell(cell: str, start: Json) -> Json:
         except ValueError:
             return cell  # and refused with what is expected
         return found
-    at = int(start) if str(start).strip().isdecimal() else None
+    at = int(str(start)) if str(start).strip().isdecimal() else None
     return [{"text": cell, "answer_start": at}]
 
 

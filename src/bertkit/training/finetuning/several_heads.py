@@ -134,8 +134,8 @@ def finetune_heads(
         DataError, CheckpointError, TrainingError, Interrupted, ResourceError: as :func:`bertkit.finetune`.
     """
     config = config or FinetuneConfig()
-    for name, given in heads.items():
-        _check_head(name, given)
+    for name, head in heads.items():
+        _check_head(name, head)
     start = resolve(model, revision=revision)
     if config.lora:
         raise ConfigError("lora trains one task at a time; train the encoder as a whole, or set freeze_encoder")

@@ -174,7 +174,9 @@ def test_heads_of_several_tasks_in_memory_are_those_of_files(
     files = {"stars": ("csv", tmp_path / "stars.csv"), "names": ("ner", tmp_path / "names.jsonl")}
     assert made.heads == finetune_heads(files, start, tmp_path / "b", config).heads
     with pytest.raises(CheckpointError, match="hash of train was"):
-        finetune_heads({"stars": ("csv", rows[::-1]), "names": ("ner", names)}, start, tmp_path / "a", config, resume=True)
+        finetune_heads(
+            {"stars": ("csv", rows[::-1]), "names": ("ner", names)}, start, tmp_path / "a", config, resume=True
+        )
 
 
 def test_what_is_no_head_is_refused(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -182,4 +184,3 @@ def test_what_is_no_head_is_refused(start: Path, frame: pd.DataFrame, tmp_path: 
         finetune_heads({"stars": frame}, start, tmp_path / "run")  # type: ignore[dict-item]
     with pytest.raises(DataError, match=r"<stars>.*no rows"):
         finetune_heads({"stars": ("csv", frame[:0])}, start, tmp_path / "run")
-
