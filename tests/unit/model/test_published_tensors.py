@@ -83,7 +83,9 @@ def test_layers_are_frozen_and_written_into_as_there(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=r"q_lin.*encoder.layer.1.attention.qkv.weight"):
             change()
-    with pytest.raises(AttributeError, match=r"transformer\.layer\.0 has no 'crossattention'; it has attention, sa_layer"):
+    with pytest.raises(
+        AttributeError, match=r"transformer\.layer\.0 has no 'crossattention'; it has attention, sa_layer"
+    ):
         _ = model.distilbert.transformer.layer[0].crossattention
     assert len(model.distilbert.transformer.layer) == 2
     with pytest.raises(TypeError, match="no list"):
