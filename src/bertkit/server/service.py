@@ -37,6 +37,12 @@ class Service:
         """What is known of the server's models, or of one."""
         return ServerFacts(version=__version__, limits=self.settings.limits, models=self.models.facts(look.model))
 
+    def check_room(self) -> None:
+        """Raise a Failure if the queues of all models that are loaded are full."""
+        batchers = [slot.batcher for slot in self.models.slots.values() if slot.batcher is not None]
+        if batchers and not any(batcher.queue.room_for(1) for batcher in batchers):
+            raise batchers[0].overloaded()
+
     async def answer(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> ReplyT:
         """The rendered answer to a call. Where the waiting coroutine is cancelled, the work is dropped.
 
