@@ -1,4 +1,4 @@
-"""Requests that come when they come, whether the server keeps up or not: exponential gaps, a connection each if need be.
+"""Requests that come when they are due, whether the server keeps up or not, with exponential gaps between them.
 
     python open_loop.py http://127.0.0.1:8080/v1/embeddings bodies.txt --rate 2000 --seconds 20
 
