@@ -160,6 +160,7 @@ class Models:
                 self._post,
                 RequestQueue(limits.max_queue_tokens, limits.max_requests),
                 max_batch_tokens=limits.max_batch_tokens,
+                cache_bytes=limits.cache_bytes,
                 observe=self._observe,
             )
             slot.facts, slot.last_used = facts, self._clock()

@@ -273,7 +273,7 @@ def _classify(asked: Asked) -> Planned:
 
 def _next_sentence(asked: Asked) -> Planned:
     body: NextSentence = asked.body
-    alone = isinstance(body.input[0], str)
+    alone = bool(body.input) and isinstance(body.input[0], str)
     pairs: Sequence[Any] = [body.input] if alone else body.input
     call = body.call("next-sentence", list(map(tuple, pairs)), body.overflow)
     return Planned(call, lambda answer: body.reply(answer, answer.results))

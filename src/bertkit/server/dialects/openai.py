@@ -191,8 +191,10 @@ _MODEL = {"id": "all-MiniLM-L6-v2", "object": "model", "created": 1764374400, "o
 DIALECT = Dialect(
     "openai",
     (
-        Route("POST", "/v1/embeddings", _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE),
-        Route("POST", "/embeddings", _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE),
+        *(
+            Route("POST", path, _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE, binary=True)
+            for path in ("/v1/embeddings", "/embeddings")
+        ),
         Route("GET", "/v1/models", _models, "All models.", answer={"object": "list", "data": [_MODEL]}),
         Route("GET", "/v1/models/{model}", _one_model, "One model.", answer=_MODEL),
         Route(

@@ -81,6 +81,7 @@ class Route:
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
+    binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
     """
 
@@ -92,6 +93,7 @@ class Route:
     answer: Any = None
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
+    binary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

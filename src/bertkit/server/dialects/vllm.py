@@ -240,6 +240,7 @@ DIALECT = Dialect(
             PoolingRequest,
             answer=_example(index=0, object="pooling", data=[0.0125, -0.0531, 0.0342]),
             needs_facts=True,
+            binary=True,
         ),
     ),
     _error,
