@@ -298,15 +298,9 @@ class OpenModel:
             tagged = pipe(items, progress=False, **keywords)
             values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
             return self._with_lengths(values, items, task, options)
-<<<<<<< HEAD
-        found = list(pipe(items, progress=False, **keywords))
-        if task == "embed-tokens":
-            found = [vectors[0] for vectors in found]
-=======
         found: list[Any] = list(pipe(items, progress=False, **keywords))
         if task == "embed-tokens":
             found = [matrix[0] for matrix in found]
->>>>>>> main
         return self._with_lengths(found, items, task, options)
 
     def _text_of(self, item: list[Any]) -> Any:
