@@ -230,6 +230,17 @@ def usage_of(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
+def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
+    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
+    if unit == "codepoint" or text.isascii():
+        return list(spans)
+    size: Callable[[str], int] = {
+        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
+        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
+    }[unit]
+    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
+
+
 class TextObject(LenientBody):
     """A text in an object, as some clients send it."""
 
