@@ -337,9 +337,8 @@ def _fill_mask(asked: Asked) -> Planned:
 def _generate(asked: Asked) -> Planned:
     body: Generate = asked.body
     options = {"max_new_tokens": body.max_new_tokens, "num_beams": body.num_beams}
-    return Planned(
-        body.call("generate", listed(body.input)[0], None, **options), lambda answer: body.reply(answer, answer.results)
-    )
+    call = body.call("generate", listed(body.input)[0], None, **options)
+    return Planned(call, lambda answer: body.reply(answer, answer.results))
 
 
 def _tokenize(asked: Asked) -> Planned:
