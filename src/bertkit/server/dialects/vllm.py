@@ -215,13 +215,16 @@ def _example(**row: Any) -> dict[str, Any]:
 DIALECT = Dialect(
     "vllm",
     (
-        Route(
-            "POST",
-            "/score",
-            _score,
-            "How well texts answer others.",
-            ScoreRequest,
-            answer=_example(index=0, object="score", score=0.93),
+        *(
+            Route(
+                "POST",
+                path,
+                _score,
+                "How well texts answer others.",
+                ScoreRequest,
+                answer=_example(index=0, object="score", score=0.93),
+            )
+            for path in ("/score", "/v1/score")
         ),
         Route(
             "POST",
