@@ -50,6 +50,8 @@ TRIED = ((16, 2.0), (32, 5.0), (64, 10.0))
 AIMED_CLIENTS, BESIDE_SHIPPED, BESIDE_OWN = 64, 2.0, 1.4
 #: Milliseconds of one client's request beyond the bare pipeline.
 MOST_OVERHEAD = 1.5
+#: Seconds from the start of the process to its first answer, and million bytes at rest; and starts that are measured.
+MOST_START, MOST_MEMORY, STARTS = 1.2, 250.0, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,10 @@ def running(name: str, command: Sequence[str | Path], port: int, path: str, mode
             try:
                 server.vector("Are you there?")
                 break
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError):  # it does not listen yet, or says 503
                 if process.poll() is not None or time.monotonic() > end:
                     raise SystemExit(f"{name} did not start: {' '.join(map(str, command))}") from None
-                time.sleep(0.1)
+                time.sleep(0.02)
         yield server
     finally:
         process.send_signal(signal.SIGKILL)
@@ -161,6 +163,13 @@ def best_batcher(engine: str, folder: Path, texts: Sequence[str], scratch: Path)
     size, wait = max(found, key=lambda each: found[each])
     command = [sys.executable, script, engine, folder, "--batch", str(size), "--wait", str(wait)]
     return command, f"batches of {size}, {wait:g} ms"
+
+
+def start_of(command: Sequence[str | Path]) -> tuple[float, float]:
+    """Seconds to the first answer of a server that is started, and its memory then in million bytes."""
+    begun = time.perf_counter()
+    with running("bertkit", [*command, "--port", "8869"], 8869, "/v1/embeddings", "m") as server:
+        return time.perf_counter() - begun, server.memory()
 
 
 def bare_seconds(folder: Path, texts: Sequence[str]) -> float:
@@ -225,6 +234,7 @@ def main() -> None:
                 if far > MOST_DIFFERENCE:
                     raise SystemExit(f"{server.name} differs by {far:.1e} at {text!r}")
         found: dict[tuple[str, int, str], list[Load]] = {}
+        started = [start_of(commands["bertkit"][0]) for _ in range(STARTS)]
         for _ in range(given.rounds):
             for kind, own_texts in texts.items():
                 for clients in given.clients:
@@ -232,7 +242,8 @@ def main() -> None:
                         load = measure(server, own_texts, clients, given.seconds, scratch)
                         found.setdefault((kind, clients, name), []).append(load)
         memory = {name: server.memory() for name, server in servers.items()}
-    report(given, found, memory, notes, bare_seconds(model, texts["tweets"]))
+    seconds, at_rest = map(statistics.median, zip(*started, strict=True))
+    report(given, found, memory, notes, (bare_seconds(model, texts["tweets"]), seconds, at_rest))
 
 
 def report(
@@ -240,9 +251,10 @@ def report(
     found: dict[tuple[str, int, str], list[Load]],
     memory: dict[str, float],
     notes: Sequence[str],
-    bare: float,
+    own: tuple[float, float, float],
 ) -> None:
-    """Publish medians, and what was aimed at."""
+    """Publish medians, and what was aimed at. own: bertkit's bare call and start in seconds, and memory at rest."""
+    bare, start, at_rest = own
     medians = {key: Load(*map(statistics.median, zip(*loads, strict=True))) for key, loads in found.items()}
     names = list(memory)
     targets = []
@@ -261,6 +273,8 @@ def report(
         targets.append(
             Target("milliseconds beyond the bare pipeline, one client", overhead, MOST_OVERHEAD, at_most=True)
         )
+    targets.append(Target("seconds from the start to the first answer", start, MOST_START, at_most=True))
+    targets.append(Target("memory at rest, million bytes", at_rest, MOST_MEMORY, at_most=True))
     lines = ["# Serving vectors over HTTP", "", *block(about(os.cpu_count() or 1))]
     lines += table(targets)
     for kind in TEXTS:

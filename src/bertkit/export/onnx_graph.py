@@ -224,9 +224,9 @@ class Graph(nn.Module):
 
 
 class PaddedGraph(Graph):
-    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``. At padding results are 0, and logits of places the smallest.
+    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``.
 
-    As those of the model: no answer begins or ends at padding.
+    At padding results are 0, and logits of an answer's places the smallest, as those of the model.
     """
 
     bounds = "attention_mask"
