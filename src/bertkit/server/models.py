@@ -121,9 +121,9 @@ class Models:
 
     def _first_with(self, task: Task) -> Slot:
         slots = self.slots.values()
-        for slot in slots:
-            if task in slot.facts.tasks:
-                return slot
+        doing = [slot for slot in slots if task in slot.facts.tasks]
+        if doing:  # any encoder makes vectors: rather one that is there for them
+            return min(doing, key=lambda slot: slot.facts.tasks.index(task))
         waiting = [slot for slot in slots if slot.facts.state in ("unloaded", "loading")]
         if waiting:
             return waiting[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -22,6 +23,8 @@ from bertkit.server.dialects.route import (
     Texts,
     TextsOrIds,
     as_base64,
+    call_of,
+    in_units,
     json_reply,
     listed,
 )
@@ -44,16 +47,8 @@ class Common(Body):
 
     def call(self, task: Task, items: Sequence[Any], overflow: Overflow | None = None, **options: Any) -> Call:
         """The call, without options that were not given."""
-        given = {name: value for name, value in options.items() if value is not None}
-        return Call(
-            task=task,
-            items=items,
-            model=self.model,
-            options=given,
-            overflow=overflow,
-            timeout=self.timeout,
-            bulk=self.priority == "bulk",
-        )
+        call = call_of(task, items, self.model, overflow, **options)
+        return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
 
     def reply(self, answer: Answer, results: Sequence[Any]) -> Reply:
         """The results with what is said of every answer."""
@@ -273,7 +268,7 @@ def _classify(asked: Asked) -> Planned:
 
 def _next_sentence(asked: Asked) -> Planned:
     body: NextSentence = asked.body
-    alone = isinstance(body.input[0], str)
+    alone = bool(body.input) and isinstance(body.input[0], str)
     pairs: Sequence[Any] = [body.input] if alone else body.input
     call = body.call("next-sentence", list(map(tuple, pairs)), body.overflow)
     return Planned(call, lambda answer: body.reply(answer, answer.results))
@@ -289,17 +284,6 @@ def _zero_shot(asked: Asked) -> Planned:
         return body.reply(answer, [[{"label": label, "score": score} for label, score in each] for each in ranked])
 
     return Planned(call, render)
-
-
-def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
-    if unit == "codepoint" or text.isascii():
-        return list(spans)
-    size: Callable[[str], int] = {
-        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
-        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
-    }[unit]
-    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
 
 
 def _tag(asked: Asked) -> Planned:
@@ -353,9 +337,8 @@ def _fill_mask(asked: Asked) -> Planned:
 def _generate(asked: Asked) -> Planned:
     body: Generate = asked.body
     options = {"max_new_tokens": body.max_new_tokens, "num_beams": body.num_beams}
-    return Planned(
-        body.call("generate", listed(body.input)[0], None, **options), lambda answer: body.reply(answer, answer.results)
-    )
+    call = body.call("generate", listed(body.input)[0], None, **options)
+    return Planned(call, lambda answer: body.reply(answer, answer.results))
 
 
 def _tokenize(asked: Asked) -> Planned:
