@@ -11,7 +11,8 @@ from functools import cache
 from bertkit.server.dialects import bertkit
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.dialects.table import routes
-from bertkit.server.http.adapter import Adapter, Receive, Scope, Send
+from bertkit.server.http.adapter import Adapter
+from bertkit.server.http.exchange import Receive, Scope, Send
 from bertkit.server.http.guards import Guarded
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations

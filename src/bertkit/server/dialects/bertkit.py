@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -393,24 +394,40 @@ def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body], *keys: 
     return Route("POST", f"/v1/{name}", plan, (body.__doc__ or "").partition("\n")[0], body, keys=frozenset(keys))
 
 
+_TASKS = (
+    _post("embed", _embed, Embed, "input"),
+    _post("sparse", _sparse, Sparse),
+    _post("similarity", _similarity, Similarity),
+    _post("classify", _classify, Classify, "input"),
+    _post("next-sentence", _next_sentence, NextSentence),
+    _post("zero-shot", _zero_shot, ZeroShot),
+    _post("tag", _tag, Tag),
+    _post("redact", _redact, Redact),
+    _post("answer", _answer, AnswerQuestions),
+    _post("choose", _choose, Choose),
+    _post("fill-mask", _fill_mask, FillMask),
+    _post("generate", _generate, Generate),
+    _post("tokenize", _tokenize, Tokenize),
+    _post("decode", _decode, Decode),
+    _post("analyze", _analyze, Analyze),
+)
+
+
+def _in_lines(route: Route) -> Route:
+    """The same for many bodies, one a line, in a path of its own.
+
+    A path and not a content type of the same path: its limits are others, OpenAPI can describe both, a proxy can be
+    told not to buffer it, and a client that sends lines by mistake is told so.
+    """
+    summary = f"{route.summary} One body a line, and one answer a line, in their order."
+    return replace(route, path=route.path.replace("/v1/", "/v1/bulk/"), summary=summary, keys=frozenset(), lines=True)
+
+
 DIALECT = Dialect(
     "bertkit",
     (
-        _post("embed", _embed, Embed, "input"),
-        _post("sparse", _sparse, Sparse),
-        _post("similarity", _similarity, Similarity),
-        _post("classify", _classify, Classify, "input"),
-        _post("next-sentence", _next_sentence, NextSentence),
-        _post("zero-shot", _zero_shot, ZeroShot),
-        _post("tag", _tag, Tag),
-        _post("redact", _redact, Redact),
-        _post("answer", _answer, AnswerQuestions),
-        _post("choose", _choose, Choose),
-        _post("fill-mask", _fill_mask, FillMask),
-        _post("generate", _generate, Generate),
-        _post("tokenize", _tokenize, Tokenize),
-        _post("decode", _decode, Decode),
-        _post("analyze", _analyze, Analyze),
+        *_TASKS,
+        *map(_in_lines, _TASKS),
         Route("GET", "/v1/info", _info, "The server, its limits and its models."),
     ),
     _error,

@@ -18,6 +18,8 @@ from bertkit.server.calls import Answer, Call, Look, ModelFacts, Overflow, Serve
 from bertkit.server.failures import Failure, Kind
 
 JSON = "application/json"
+#: A JSON value a line.
+NDJSON = "application/x-ndjson"
 
 
 class Body(BaseModel):
@@ -82,6 +84,7 @@ class Route:
     answer: an example of a reply's body.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
+    lines: it reads any number of such bodies, one a line, and answers each with a line.
     """
 
     method: Literal["GET", "POST"]
@@ -92,6 +95,7 @@ class Route:
     answer: Any = None
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
+    lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
