@@ -59,16 +59,16 @@ def analyze(
     check_excel(out, excel=excel)
     common.begin()
     if out is not None:
-        from bertkit.config.file_columns import Columns
         from bertkit.inference.predict_files import predict_file
         from bertkit.inference.row_files import FORMATS
 
         if source.file is None or text or pairs:
             raise ConfigError("--out needs a --file with the texts, and no others; pairs are found by its columns")
         check_format(out, FORMATS)
-        columns = Columns(text=(), encoding=source.columns.encoding)
         device = common.device or "auto"
-        count = predict_file(model, source.file, out, columns, device=device, excel=excel, **common.engine)
+        count = predict_file(
+            model, source.file, out, source.columns.places, device=device, excel=excel, **common.engine
+        )
         say(f"wrote {counted(count, 'row')} to {out}")
         return
     from bertkit.inference.analysis import Analyzer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
 
 if TYPE_CHECKING:
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.text_rows import FileRow, Samples
     from bertkit.tasks.spans.task import SpanExample
 
 
@@ -42,7 +42,11 @@ class Context:
     )
     encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: as found.")] = None
     file: Annotated[
-        Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
+        Path | None,
+        Parameter(
+            help="Answer the questions in this file: SQuAD JSON, or a .csv, .tsv, .xlsx, .jsonl or .parquet table "
+            "with columns question and context."
+        ),
     ] = None
 
 
@@ -115,8 +119,11 @@ def answer(
     pipe, options = open_pipeline("question-answering", model, common), {"top_k": 1, **several, **search.options}
     answered = with_texts(questions, lambda given: pipe(given, **options))
     if to_rows:
-        listed = ((_row(asked, from_file=from_file), list(map(_cells, found))) for asked, found in answered)
-        results.write_lists(listed, "answers", {}, common)
+        taken, columns = _columns_of(where.file)
+        rows = (
+            (row_with(**columns[q.row]) if columns else _row(q, from_file=from_file), found) for q, found in answered
+        )
+        results.write_lists(((row, list(map(_cells, found))) for row, found in rows), "answers", taken, common)
         return
     predictions = {}
     for asked, found in answered:
@@ -162,6 +169,15 @@ def _writes_rows(results: AnswerFile, *, from_file: bool) -> bool:
     if out.exists():
         raise ConfigError(f"{out} exists already; remove it or choose another name")
     return False
+
+
+def _columns_of(file: Path | None) -> tuple[Samples, Mapping[int, Mapping[str, Any]]]:
+    """The columns of a table of questions, and its rows by their lines; none of SQuAD's own JSON."""
+    from bertkit.config.file_columns import Columns
+    from bertkit.tasks.reading.splits import kind_of
+    from bertkit.tasks.reading.text_rows import all_columns
+
+    return ({}, {}) if file is None or kind_of(file) == ".json" else all_columns(file, Columns(text=("question",)))
 
 
 def _row(asked: SpanExample, *, from_file: bool) -> FileRow:

@@ -1,4 +1,5 @@
-"""The line with which a command ends that wrote something: what to do next. One table for all commands.
+"""The line with which a command ends that wrote something: what to do next. One table for all commands; what follows a
+training is said by the kind of the task, see :data:`bertkit.tasks.registry.KINDS`.
 
 It is for people: on a terminal only, on standard error, and never with ``--quiet`` or ``--json``.
 """
@@ -11,45 +12,32 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertkit.cli import STANDARD_STREAM, Command
+from bertkit.errors import ConfigError
 from bertkit.system.console import say
 
 #: What the command was given, by name; ``out`` is what it wrote.
 Given = Mapping[str, Any]
 
 
-class Step(NamedTuple):
-    """What to do next, and the command; names in braces are what the last command was given."""
+#: What to do, and the line; names in braces are what the last command was given.
+Step = tuple[str, str]
 
-    why: str
-    line: str
+_TRAIN = ("train it on labelled rows", "bertkit finetune csv --data labelled.csv --model {out} --out run")
+_SEARCH = ("search texts with it", "bertkit search build index texts.csv --model {out}")
+_QUERY = ("search it", 'bertkit search query {index} "Your question" --out found.xlsx')
+_ERRORS = ("look at its mistakes", "bertkit visualize errors {run}")
+_INSPECT = ("see what it holds", "bertkit inspect {out}")
 
-
-_LABEL = Step("label new rows", "bertkit predict new.csv --model {out} --out predicted.xlsx")
-_TRAIN = Step("train it on labelled rows", "bertkit finetune csv --data labelled.csv --model {out} --out run")
-_SEARCH = Step("search texts with it", "bertkit search build index texts.csv --model {out}")
-_QUERY = Step("search it", 'bertkit search query {index} "Your question" --out found.xlsx')
-_ERRORS = Step("look at its mistakes", "bertkit visualize errors {run}")
-_INSPECT = Step("see what it holds", "bertkit inspect {out}")
-
-#: Command, and for some what it did: of training the kind of the task. The table of all lines.
+#: Command, and for some what it did. The table of all lines but those after a training.
 NEXT: dict[str, Step] = {
-    "vocab": Step("tokenize the text", "bertkit prepare {corpus} --tokenizer {out} --out store"),
-    "prepare": Step("train a model on it", "bertkit pretrain {out} --recipe mini --max-time 20m --out own"),
+    "vocab": ("tokenize the text", "bertkit prepare {corpus} --tokenizer {out} --out store"),
+    "prepare": ("train a model on it", "bertkit pretrain {out} --recipe mini --max-time 20m --out own"),
     "pretrain": _TRAIN,
-    "label": Step("train on the labels", "bertkit finetune csv --data {out} --model {model} --out run --few-shot"),
-    "finetune text": _LABEL,
-    "finetune span": Step("ask it", 'bertkit answer "Who?" --context-file text.txt --model {out}'),
-    "finetune token": Step("find names", "bertkit tag --file new.txt --model {out} --out entities.xlsx"),
-    "finetune choice": Step("choose in new rows", "bertkit predict new.jsonl --model {out} --out predicted.xlsx"),
-    "finetune rerank": Step("rank documents", 'bertkit rerank "Your question" --file documents.txt --model {out}'),
-    "finetune seq2seq": Step("write new texts", "bertkit generate --file new.txt --model {out}"),
-    "finetune embedding": _SEARCH,
-    "finetune sparse": Step("get weights of words", 'bertkit embed --sparse --model {out} "A sentence."'),
-    "finetune multi": Step("run all heads", "bertkit analyze --file new.csv --model {out} --out analyzed.xlsx"),
-    "distill task": Step("measure its speed", "bertkit benchmark {out}"),
+    "label": ("train on the labels", "bertkit finetune csv --data {out} --model {model} --out run --few-shot"),
+    "distill task": ("measure its speed", "bertkit benchmark {out}"),
     "distill vectors": _SEARCH,
     "distill corpus": _TRAIN,
     "predict": _ERRORS,
@@ -58,19 +46,18 @@ NEXT: dict[str, Step] = {
     "search add": _QUERY,
     "search update": _QUERY,
     "search delete": _QUERY,
-    "cluster": Step(
-        "label texts by hand", 'bertkit label {file} --labels "one, another" --model {model} --out labels.jsonl'
+    "cluster": (
+        "label texts by hand",
+        'bertkit label {file} --labels "one, another" --model {model} --out labels.jsonl',
     ),
-    "quantize": Step("compare it with the original", "bertkit benchmark {model} --int8 {out}"),
+    "quantize": ("compare it with the original", "bertkit benchmark {model} --int8 {out}"),
     "export": _INSPECT,
     "convert": _INSPECT,
     "shrink": _TRAIN,
-    "word-vectors train": Step("look at neighbors", "bertkit word-vectors nearest bank --vectors {out}"),
+    "word-vectors train": ("look at neighbors", "bertkit word-vectors nearest bank --vectors {out}"),
     "word-vectors distill": _SEARCH,
 }
 NEXT["topics"] = NEXT["cluster"]
-#: Of runs whose mistakes can be listed, beside the first.
-ALSO = {"finetune text": _ERRORS}
 
 
 def tell_next(name: Command, arguments: Given) -> None:
@@ -86,16 +73,23 @@ def tell_next(name: Command, arguments: Given) -> None:
 def next_line(name: Command, given: Given) -> str | None:
     """The line after a command that was given some values; None where there is none."""
     key, given = _key(name, given)
-    steps = [step for step in (NEXT.get(key), ALSO.get(key)) if step is not None]
+    steps = [NEXT[key]] if key in NEXT else _after_training(key)
     if "run" in given and not has_mistakes(Path(given["run"])):
-        steps = [step for step in steps if step is not _ERRORS]
+        steps = [step for step in steps if step[1] != _ERRORS[1]]
     places = {field: _typed(value) for field, value in given.items()}
-    lines = [f"{step.why}: {step.line.format_map(places)}" for step in steps]
+    lines = [f"{why}: {line.format_map(places)}" for why, line in steps]
     return f"next, {'; or '.join(lines)}" if lines else None
 
 
+def _after_training(form: str) -> list[Step]:
+    """What the kind of a task says; nothing for what is no kind."""
+    from bertkit.tasks.registry import KINDS
+
+    return [*KINDS[form].next_steps] if form in KINDS else []
+
+
 def _key(name: Command, given: Given) -> tuple[str, Given]:
-    """The key of :data:`NEXT`, and the values with where the result is; no key where nothing was written."""
+    """The key of :data:`NEXT` or the kind of a task, and the values with where the result is; else no key."""
     command = " ".join(name)
     change = _WRITTEN.get(command, _as_given)
     return change(command, given)
@@ -108,10 +102,12 @@ def _as_given(command: str, given: Given) -> tuple[str, Given]:
 def _trained(command: str, given: Given) -> tuple[str, Given]:
     from bertkit.tasks.registry import KINDS, form_of
 
-    task = given["task"]
-    form = task if task in KINDS or task == "glue" else form_of(task)
+    try:
+        form = task if (task := given["task"]) in KINDS else form_of(task)
+    except ConfigError:  # a name that stands for several tasks
+        form = ""
     out = Path(given["out"]) / "with" if command == "adapt" else given["out"]
-    return f"finetune {form}", {**given, "out": out, "run": out}
+    return form, {**given, "out": out, "run": out}
 
 
 def _distilled(command: str, given: Given) -> tuple[str, Given]:

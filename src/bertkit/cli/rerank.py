@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,7 +25,10 @@ from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.config.file_columns import Columns
+    from bertkit.inference.row_files import Row
+    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.tasks.rerank.task import RerankExample
 
 Asked = dict[str, Any]
 
@@ -63,14 +67,21 @@ def rerank(
     to_rows = results.check()
     options = {"top_k": top_k, "function_to_apply": function, **reading.limits}
     if data is not None:
+        from bertkit.tasks.reading.text_rows import all_columns
+
         if text or reading.file is not None:
             raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
         pipe = open_pipeline("text-ranking", model, common)
-        queries = _queries(data, reading.columns.encoding, model)
-        answered = with_texts(queries, lambda several: pipe(several, **options))
+        queries, columns = _queries(data, reading.columns.encoding, model)
+        lines: list[tuple[int, ...]] = []
+
+        def asked_of(example: RerankExample) -> Asked:
+            lines.append(example.lines)
+            return {"query": example.query, "documents": example.documents}
+
+        answered = with_texts(queries.map(asked_of), lambda several: pipe(several, **options))
         if to_rows:
-            listed = ((row_with(query=asked["query"]), _cells(ranked)) for asked, ranked in answered)
-            results.write_lists(listed, "ranking", {}, common)
+            _write(results, answered, lines, all_columns(data, columns), common)
             return
         for asked, ranked in answered:
             write_json({"query": asked["query"], "ranking": ranked})
@@ -94,9 +105,34 @@ def rerank(
         common.show({**named(row), "query": text[0], **each}, line)
 
 
-def _cells(ranked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Documents of a query as the cells of rows."""
-    return [{"document": each["text"], "score": each["score"], "index": each["index"]} for each in ranked]
+def _write(
+    results: ResultFile,
+    answered: Iterable[tuple[Asked, list[dict[str, Any]]]],
+    lines: Sequence[tuple[int, ...]],
+    table: tuple[Samples, Mapping[int, Mapping[str, Any]]],
+    common: Computing,
+) -> None:
+    """A row for each document with the columns of its row in the file, lists left out; in JSON lines one a query."""
+    taken, rows = table
+    nested = results.out is not None and results.out.suffix == ".jsonl"
+
+    def ranked_rows(asked: Asked, ranked: Sequence[Mapping[str, Any]], own: Sequence[int]) -> Iterator[Row]:
+        for each in ranked:
+            columns = {name: cell for name, cell in rows[own[each["index"]]].items() if not isinstance(cell, list)}
+            texts = {"query": asked["query"], "document": each["text"]}
+            new = {name: text for name, text in texts.items() if columns.get(name) != text}
+            new |= {"score": each["score"], "index": each["index"]}
+            yield beside(row_with(**columns), new, taken)
+
+    def written() -> Iterator[Row]:
+        for (asked, ranked), own in zip(answered, lines, strict=False):
+            found = ranked_rows(asked, ranked, own)
+            if nested:
+                yield {"query": asked["query"], "ranking": list(found)}
+            else:
+                yield from found
+
+    results.write(written(), {} if nested else taken, common)
 
 
 def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> Placed[FileRow]:
@@ -112,7 +148,7 @@ def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> 
     return placed_rows(texts, reading, places, inferred=trained)
 
 
-def _queries(data: Path, encoding: str | None, model: str) -> Placed[Asked]:
+def _queries(data: Path, encoding: str | None, model: str) -> tuple[Placed[RerankExample], Columns]:
     """The queries of a table with their documents, in the columns that the run read, or in those of usual names.
 
     Labels, if it has some, are not looked at.
@@ -136,5 +172,4 @@ def _queries(data: Path, encoding: str | None, model: str) -> Placed[Asked]:
     )
     unlabelled = replace(RERANK, columns=columns)
     examples = read_rerank(unlabelled, data, "test")
-    asked = ((each.row, {"query": each.query, "documents": each.documents}) for each in examples)
-    return Placed(asked, lambda row: place_of(data, row))
+    return Placed(((each.row, each) for each in examples), lambda row: place_of(data, row)), columns

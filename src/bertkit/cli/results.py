@@ -169,7 +169,7 @@ def with_id(row: FileRow, line: str) -> str:
     return line if name is None else f"{one_line(name)}\t{line}"
 
 
-def row_with(**columns: str) -> FileRow:
+def row_with(**columns: Any) -> FileRow:
     """A row of no file: of texts that are arguments, by what they are."""
     from bertkit.tasks.reading.text_rows import FileRow
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Output
+from bertkit.cli.common_options import Common
 from bertkit.errors import CheckpointError, ConfigError, require
 from bertkit.system.console import say
 
@@ -45,7 +45,7 @@ def serve(
         Literal["text", "json", "none"] | None, Parameter(help="Log failures, or each request as JSON.")
     ] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
-    output: Output = Output(),
+    common: Common = Common(),
 ) -> None:
     """Serve models over HTTP.
 
@@ -68,11 +68,12 @@ def serve(
     from bertkit.server.settings import read_serve_settings
     from bertkit.system.console import set_quiet
 
-    set_quiet(output.quiet)
+    set_quiet(common.quiet)
     given: dict[str, Any] = {
         "host": host,
         "port": port,
         "precision": precision,
+        "device": common.device,
         "threads": threads,
         "workers": workers,
         "api_key": api_key,
@@ -98,7 +99,7 @@ def serve(
         for slot in service.models.slots.values():
             if not service.models.load(slot):
                 raise CheckpointError(f"the model {slot.name} cannot be served: {slot.facts.error}")
-            output.show(asdict(slot.facts), _line(slot.facts))
+            common.show(asdict(slot.facts), _line(slot.facts))
         return
     if not settings.models:
         raise ConfigError("name a model to serve, for example: bertkit serve bertkit-tiny-en")

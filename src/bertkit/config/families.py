@@ -41,6 +41,8 @@ class Family:
     required, ignored, written: keys with their allowed values; without effect; that other software needs in a file.
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
     poolers: by kind of head ("sequence", "choice"), where the head has its own layer instead of the pooler.
+    projects_out: whether other software calls that layer and the sequence classifier ``classifier.dense`` and
+        ``classifier.out_proj``.
     dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), or "pooler", the field with the dropout
         rate; empty: none. What is not listed: ``classifier_dropout``.
     drops_attention: whether ``hidden_dropout_prob`` acts on the output of attention.
@@ -66,6 +68,7 @@ class Family:
     positions_after_padding: bool = False
     has_pooler: bool = True
     poolers: Mapping[str, OwnPooler] = field(default_factory=dict)
+    projects_out: bool = False
     dropouts: Mapping[str, str] = field(default_factory=lambda: {"span": "", "pair": ""})
     drops_attention: bool = True
     words_act: str | None = None
@@ -96,6 +99,7 @@ def _roberta(prefix: str, vocab_size: int) -> Family:
         defaults={"vocab_size": vocab_size, "pad_token_id": 1},
         positions_after_padding=True,
         poolers={"sequence": OwnPooler("tanh", drops_input=True)},
+        projects_out=True,
         dropouts={"span": "", "pair": "", "choice": "hidden_dropout_prob"},
         words_act="gelu",
     )
@@ -173,6 +177,7 @@ FAMILIES: Mapping[str, Family] = {
         required={"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)},
         has_pooler=False,
         poolers={"sequence": OwnPooler("gelu", drops_input=True), "choice": OwnPooler("gelu")},
+        projects_out=True,
         dropouts={"span": "", "choice": "summary_last_dropout"},
         words_act="gelu",
         own_classes=frozenset({"ElectraForPreTraining"}),
@@ -188,6 +193,7 @@ FAMILIES: Mapping[str, Family] = {
         required={"relative_attention_num_buckets": (32,)},
         positions_after_padding=True,
         poolers={"sequence": OwnPooler("tanh", drops_input=True)},
+        projects_out=True,
         dropouts={"span": ""},
         words_act="gelu",
         scores="biased",

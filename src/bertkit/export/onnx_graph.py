@@ -224,7 +224,10 @@ class Graph(nn.Module):
 
 
 class PaddedGraph(Graph):
-    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``. Results are 0 at padding."""
+    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``.
+
+    At padding results are 0, and logits of an answer's places the smallest, as those of the model.
+    """
 
     bounds = "attention_mask"
 
@@ -238,12 +241,13 @@ class PaddedGraph(Graph):
         layout = PaddedLayout(attention_mask)
         found = self._run(input_ids.flatten(), segments, positions.flatten(), layout)
 
-        def padded(x_T: Tensor) -> Tensor:
+        def padded(x_T: Tensor, fill: float) -> Tensor:
             x_BS = x_T.unflatten(0, input_ids.shape)
-            return torch.where((attention_mask != 0).unflatten(-1, (-1, *(1,) * (x_BS.ndim - 2))), x_BS, 0.0)
+            return torch.where((attention_mask != 0).unflatten(-1, (-1, *(1,) * (x_BS.ndim - 2))), x_BS, fill)
 
+        fills = {**dict.fromkeys(self.model.token_fields, 0.0), **dict.fromkeys(self.model.place_fields, FORBIDDEN)}
         names = zip(self.outputs, found, strict=True)
-        return tuple(padded(x) if name in self.model.token_fields else x for name, x in names)
+        return tuple(padded(x, fills[name]) if name in fills else x for name, x in names)
 
 
 class PackedGraph(Graph):

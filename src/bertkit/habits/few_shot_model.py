@@ -21,6 +21,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.habit_table import has_no_effect, remedy
 from bertkit.habits.linear_heads import fitted, unfitted
+from bertkit.habits.sentences.sentence_transformer import SentenceTransformer
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.model.models import BertForSequenceClassification
@@ -89,14 +90,15 @@ class SetFitModel:
     reads, before it those of the encoder.
     """
 
-    def __init__(self, model: str | Path | None = None, **options: Unpack[SetFitOptions]) -> None:
+    def __init__(self, model: Any = None, model_head: Any = None, **options: Unpack[SetFitOptions]) -> None:
         known = SetFitOptions.__annotations__
         for name, value in options.items():
             if name not in known and not has_no_effect("SetFitModel", name, value):
                 raise ConfigError(f"SetFitModel has no {name!r}{remedy('SetFitModel', name, known)}")
-        if not isinstance(model, str | Path):
+        if not isinstance(model, str | Path) or model_head is not None:
             raise InputError(
-                f"SetFitModel takes the name or folder of a model, got {type(model).__name__}; for a head of your own "
+                f"SetFitModel takes the name or folder of a model and no head, got {type(model).__name__}"
+                f"{'' if model_head is None else f' and {type(model_head).__name__}'}; for a head of your own "
                 "write make_pipeline(BertVectorizer(MODEL), HEAD) of scikit-learn"
             )
         strategy = options.get("multi_target_strategy")
@@ -164,8 +166,12 @@ class SetFitModel:
         return {name: number for number, name in self.id2label.items()}
 
     @property
-    def model_body(self) -> SentenceEncoder:
+    def model_body(self) -> SentenceTransformer:
         """The encoder: before the training the one that was opened, then the trained one."""
+        return SentenceTransformer.of(self._body)
+
+    @property
+    def _body(self) -> SentenceEncoder:
         if self._trained is not None:
             sentence = SentenceConfig(pooling=(self._trained.model.config.pooling,))
             return SentenceEncoder(self._trained.model.bert, self.tokenizer, sentence=sentence)
@@ -209,7 +215,7 @@ class SetFitModel:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self._trained.model.device if self._trained is not None else self.model_body.pipeline.device
+        return self._trained.model.device if self._trained is not None else self._body.pipeline.device
 
     def to(self, device: Device) -> Self:
         """Move the model; returns it."""
@@ -225,7 +231,7 @@ class SetFitModel:
         """Vectors of texts ``(n, D)``, float32; a tensor with ``use_differentiable_head``."""
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         if self._trained is None:
-            found = np.asarray(self.model_body.encode(texts, truncation=True, progress=show_progress_bar), np.float32)
+            found = np.asarray(self._body.encode(texts, truncation=True, progress=show_progress_bar), np.float32)
         else:
             with quiet():
                 head = FrozenHead(self._trained.model)
@@ -344,7 +350,7 @@ class SetFitModel:
         assert isinstance(model, BertForSequenceClassification)
         if self._trained is not None:
             model.bert.load_state_dict(self._trained.model.bert.state_dict())
-        limit = min(model.config.max_input_length, self.model_body.config.max_length or 512)
+        limit = min(model.config.max_input_length, self._body.config.max_length or 512)
         settings = settings.model_copy(update={"max_length": config.max_length or limit})
         return _Trained(model, settings.resolved(model=model.config, num_train_rows=1), classes)
 
@@ -376,7 +382,7 @@ class SetFitModel:
                     f"this head was trained by SetFit and stays in {self.start}; copy that folder, or train here: "
                     "Trainer(model=model, train_dataset=rows).train()"
                 )
-            self.model_body.save_pretrained(path)
+            self._body.save_pretrained(path)
             return
         trained = self._trained
         trained.model.save_pretrained(path)

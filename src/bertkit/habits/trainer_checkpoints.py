@@ -6,12 +6,13 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.habits.trainer_callbacks import TrainerState
 from bertkit.habits.trainer_evaluation import EvaluatingTrainer
 from bertkit.system.console import say
-from bertkit.system.json_files import write_json
+from bertkit.system.json_files import read_json, write_json
 from bertkit.training.trainer.callbacks import AnyTrainer
 from bertkit.training.trainer.snapshot import load_snapshot, save_snapshot
 
@@ -48,10 +49,14 @@ class SavingTrainer(EvaluatingTrainer):
         say("\n".join([f"***** {split} metrics *****", *(f"  {k:<{width}} = {v}" for k, v in sorted(metrics.items()))]))
 
     def save_metrics(self, split: str, metrics: Mapping[str, float], combined: bool = True) -> None:
-        """Write ``SPLIT_results.json`` to ``output_dir``."""
+        """Write ``SPLIT_results.json`` to ``output_dir``; ``combined`` also adds them to ``all_results.json``."""
         folder = Path(str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{split}_results.json", dict(metrics))
+        if combined:
+            everything = folder / "all_results.json"
+            before = read_json(everything, dict[str, Any]) if everything.is_file() else {}
+            write_json(everything, before | dict(metrics))
 
     def saves_at(self, step: int, *, ends: bool) -> bool:
         """Whether a checkpoint is due, not counting those of epochs."""

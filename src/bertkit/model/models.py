@@ -5,7 +5,8 @@ One class serves all families; the config says which family a model belongs to.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeVar
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from bertkit.model.losses import LossTerm, class_loss, count_spans, count_target
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_tokens
+from bertkit.model.published_parts import OutProjection
 from bertkit.model.variants import encoder_of
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -37,6 +39,8 @@ class BertModel(PackedModel):
     """
 
     base_prefix = ""
+    #: Whether the pooler is the first layer of a classifier, which elsewhere is no part of the encoder.
+    pools_for_head = False
 
     def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
@@ -44,6 +48,13 @@ class BertModel(PackedModel):
         self.encoder = encoder_of(config)
         self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
         self.init_weights()
+
+    def named_parameters(self, prefix: str = "", *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of the encoder, to be frozen: without a pooler that is the first layer of a classifier."""
+        left_out = f"{prefix}{prefix and '.'}pooler."
+        for name, parameter in super().named_parameters(prefix, *args, **kwargs):
+            if not (self.pools_for_head and name.startswith(left_out)):
+                yield name, parameter
 
     def forward_packed(
         self, batch: Batch, *, rows: Rows = None, output_attentions: bool = False, output_hidden_states: bool = False
@@ -97,6 +108,7 @@ class HeadModel(PackedModel):
         if self.uses_pooler and (own := config.family.poolers.get(self.kind)):
             rate = config.head_dropout("pooler") if own.drops_input else 0.0
             self.bert.pooler = self._new(Pooler(config, own.activation, rate))
+            self.bert.pools_for_head = True
         self.layer = self._new(MaskedLMTransform(config)) if has_layer else None
         self.pool = pool_tokens
 
@@ -234,8 +246,13 @@ class BertForSequenceClassification(HeadModel):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.dropout = Dropout(config.head_dropout(self.kind))
-        self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
+        self.classifier = self._new(self._classifier(config))
         self.class_weights: Tensor | None = None
+
+    def _classifier(self, config: BertConfig) -> Linear:
+        sizes = config.hidden_size, config.num_labels
+        pooler = self.bert.pooler
+        return OutProjection(*sizes).follow(pooler) if pooler and config.family.projects_out else Linear(*sizes)
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         several = self.config.problem_type == "multi_label_classification"  # whose labels may be integers as well

@@ -69,6 +69,13 @@ class ModelOutput:
         """The present fields, in order."""
         return tuple(self.values())
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field that is present, else ``default``."""
+        return getattr(self, name) if name in self.keys() else default
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
     def __repr__(self) -> str:
         return f"ModelOutput({', '.join(f'{name}={getattr(self, name)!r}' for name in self.keys())})"
 

@@ -14,7 +14,7 @@ from bertkit.checkpoints.any_names import any_table, any_ties
 from bertkit.checkpoints.apply import take_theirs
 from bertkit.errors import InputError, ResourceError
 from bertkit.habit_table import saving_folder
-from bertkit.model.class_specs import spec_of
+from bertkit.model.class_specs import published_below, spec_of
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -25,6 +25,14 @@ from bertkit.system.model_sources import first_line, http_errors
 
 class PretrainedModel(ConfiguredModel):
     """A model that can be loaded and saved."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if (found := published_below(self, name)) is None:
+                raise
+            return found
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Self:

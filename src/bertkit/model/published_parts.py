@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
@@ -199,6 +199,27 @@ class LayerParts(HasPublishedParts):
         """A class derived from BERT's layer may have other parts."""
         if name not in self.published:
             raise AttributeError(name)
+
+
+class OutProjection(HasPublishedParts, Linear):
+    """The classifier of RoBERTa, ELECTRA and MPNet, which there is one module with the layer before it."""
+
+    published: ClassVar = {"dense": "model.base_model.pooler.dense", "out_proj": "model.classifier"}
+
+    def follow(self, pooler: nn.Module) -> Self:
+        """Remember the layer before; returns itself."""
+        vars(self)["_before"] = pooler
+        return self
+
+    @property
+    def dense(self) -> nn.Module:
+        """The layer before."""
+        return vars(self)["_before"].dense  # type: ignore[no-any-return]
+
+    @property
+    def out_proj(self) -> Self:
+        """Itself."""
+        return self
 
 
 class PaddedEncoder(nn.Module):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bertkit.errors import BertkitError, CheckpointError, InputError, LongTextError, MissingExtraError, TextError
+from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.open_model import OpenModel, Results
@@ -24,11 +25,13 @@ Post = Callable[[Sequence[tuple["Work", Outcome]]], None]
 class Work:
     """A call on its way.
 
+    items: those of the call, for a cache.
     render: makes what the client gets; called in the worker's thread.
     waiter: who waits for the outcome, for :data:`Post`.
     """
 
     call: Call
+    items: Hashable
     characters: int
     render: Callable[[Answer], Any]
     waiter: Any
@@ -63,6 +66,7 @@ class Batcher:
         *,
         max_batch_tokens: int,
         workers: int = 1,
+        cache_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
         observe: Callable[[str, Answer], None] = lambda task, answer: None,
     ) -> None:
@@ -74,6 +78,7 @@ class Batcher:
         self._running: dict[int, float] = {}
         self.last_finished: float | None = None
         self.counts = Counts()
+        self.cache = AnswerCache(cache_bytes) if cache_bytes else None
         self._tokens_per_character = 0.3
         self._num_workers = workers
         #: Started by the first request, so that a process may fork before.
@@ -171,25 +176,33 @@ class Batcher:
             counts = self.counts
             counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)
             counts.tokens, counts.compute_seconds = counts.tokens + tokens, counts.compute_seconds + ended - begun
-        facts, outcomes, first = self._facts(), [], 0
+        outcomes, first = [], 0
         for entry in batch:
             work = entry.payload
             last = first + len(work.call.items)
-            answer = Answer(
-                results=found.values[first:last],
-                model=facts,
-                tokens=found.tokens[first:last],
-                truncated=found.truncated[first:last],
-                characters=work.characters,
-                times=Times(queue=begun - entry.arrived, compute=ended - begun, total=ended - entry.arrived),
-            )
+            own = Results(found.values[first:last], found.tokens[first:last], found.truncated[first:last])
             first = last
-            self._observe(work.call.task, answer)
-            try:
-                outcomes.append((work, work.render(answer)))
-            except Exception as error:
-                outcomes.append((work, failure_of(error)))
+            if self.cache is not None:
+                self.cache.keep((entry.key, work.items), own)
+            times = Times(queue=begun - entry.arrived, compute=ended - begun, total=ended - entry.arrived)
+            outcomes.append((work, self.rendered(work, own, times)))
         return outcomes
+
+    def rendered(self, work: Work, found: Results, times: Times) -> Outcome:
+        """What the client gets for the results of its request."""
+        answer = Answer(
+            results=found.values,
+            model=self._facts(),
+            tokens=found.tokens,
+            truncated=found.truncated,
+            characters=work.characters,
+            times=times,
+        )
+        self._observe(work.call.task, answer)
+        try:
+            return work.render(answer)
+        except Exception as error:
+            return failure_of(error)
 
     def _computed(self, batch: Sequence[Entry[Work]]) -> Results:
         call = batch[0].payload.call

@@ -140,7 +140,12 @@ class Models:
             if before is None:
                 slot.facts = replace(slot.facts, state="loading", error=None)
             try:
-                model = OpenModel(slot.source, precision=self._settings.precision, threads=self._settings.threads)
+                model = OpenModel(
+                    slot.source,
+                    device=self._settings.device,
+                    precision=self._settings.precision,
+                    threads=self._settings.threads,
+                )
                 facts = _facts_of(slot, model)
                 model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
             except (BertkitError, OSError, MemoryError) as error:
@@ -155,6 +160,7 @@ class Models:
                 self._post,
                 RequestQueue(limits.max_queue_tokens, limits.max_requests),
                 max_batch_tokens=limits.max_batch_tokens,
+                cache_bytes=limits.cache_bytes,
                 observe=self._observe,
             )
             slot.facts, slot.last_used = facts, self._clock()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from bertkit.inference.redaction import redact
 from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.system.atomic_files import sha256_file
+from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -104,7 +105,14 @@ class _SharedEngine(InferenceEngine):
 class OpenModel:
     """A loaded model. Any number of threads may ask it; its encoder computes one batch at a time."""
 
-    def __init__(self, source: str | Path, *, precision: Precision = "auto", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        device: Device = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+    ) -> None:
         self.path = path = resolve(source)
         self._lock, self._notes = threading.Lock(), threading.local()
         self._pipes: dict[str, Any] = {}
@@ -112,19 +120,22 @@ class OpenModel:
         self.analyzer: Analyzer | None = None
         self.tokenizer: PreTrainedTokenizer
         if heads_in(path):
-            self.analyzer = Analyzer.open(path, precision=precision, threads=threads)
+            self.analyzer = Analyzer.open(path, device=device, precision=precision, threads=threads)
             self.head = "analyze"
             first = next(iter(self.analyzer.heads.values())).pipe
             self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
             return
         self.head = "sparse-encoding" if is_sparse_folder(path) else infer_task(path)
         if self.head == "text2text-generation":
-            pipe = pipeline(self.head, model=path)
+            pipe = pipeline(self.head, model=path, device=device)
             self._pipes[self.head], self.tokenizer = pipe, pipe.tokenizer
             return
         entry = TASKS[self.head]
-        computing = {"precision": precision, "threads": threads, "in_memory": True}  # files may change meanwhile
-        pipe = open_checkpoint(path, entry.load(), entry.model_class, None, computing)
+        # Nothing stays mapped, because files may change meanwhile.
+        self._computing: dict[str, Any] = {
+            "device": device, "precision": precision, "threads": threads, "in_memory": True,
+        }  # fmt: skip
+        pipe = open_checkpoint(path, entry.load(), entry.model_class, None, self._computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"
         self.tokenizer, self.engine = pipe.tokenizer, _SharedEngine(pipe.engine, self._lock, self._notes)
@@ -235,10 +246,7 @@ class OpenModel:
             return self.engine
         if TASKS[self.head].model_class == model_class:
             return self.engine
-        backend = self.engine.backend
-        precision = cast(Precision, getattr(backend, "precision", "auto"))
-        threads = getattr(backend, "threads", None)
-        made = InferenceEngine.load(self.path, model_class, precision=precision, threads=threads, in_memory=True)
+        made = InferenceEngine.load(self.path, model_class, **self._computing)
         return _SharedEngine(made, self._lock, self._notes)
 
     def tokenize(self, task: Task, items: Sequence[Any], options: Mapping[str, Any]) -> Results:
@@ -290,7 +298,10 @@ class OpenModel:
             tagged = pipe(items, progress=False, **keywords)
             values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
             return self._with_lengths(values, items, task, options)
-        return self._with_lengths(list(pipe(items, progress=False, **keywords)), items, task, options)
+        found: list[Any] = list(pipe(items, progress=False, **keywords))
+        if task == "embed-tokens":
+            found = [matrix[0] for matrix in found]
+        return self._with_lengths(found, items, task, options)
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bertkit import __version__
 from bertkit.server.batcher import Outcome, Work
-from bertkit.server.calls import Answer, Call, Look, ServerFacts
+from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.models import Models
 from bertkit.server.open_model import OF_TOKENIZERS, num_characters
@@ -60,7 +60,7 @@ class Service:
         now = time.monotonic()
         seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
         entry = Entry(
-            Work(call, characters, render, future),
+            Work(call, None if batcher.cache is None else _hashable(call.items), characters, render, future),
             key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
             tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, characters),
             client=client,
@@ -68,6 +68,12 @@ class Service:
             deadline=now + seconds,
             bulk=call.bulk,
         )
+        if batcher.cache is not None and (known := batcher.cache.get((entry.key, entry.payload.items))) is not None:
+            outcome = batcher.rendered(entry.payload, known, Times(queue=0.0, compute=0.0, total=0.0))
+            if isinstance(outcome, Exception):
+                raise outcome
+            future.set_result(outcome)
+            return future
         batcher.submit(entry)
         self.open_requests += 1
         timer = loop.call_later(seconds, _expire, entry, future, seconds)

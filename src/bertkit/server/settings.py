@@ -38,6 +38,7 @@ class ServeSettings(Settings):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0: any that is free")
     precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = "auto"
+    device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
     threads: int | None = Field(None, ge=1, le=1024, description="of a model's computation; None: one a core")
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="tokens that are computed together")
@@ -58,7 +59,7 @@ class ServeSettings(Settings):
     admin_key: str | None = Field(None, min_length=8, description="for /admin; without one there is no /admin")
     allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
     allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
-    cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept; 0: none")
+    cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept for each model; 0: none")
     log: Literal["text", "json", "none"] = "text"
     log_requests: bool = Field(False, description="in a text log, also requests that were answered")
 

@@ -18,18 +18,27 @@ from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
 from bertkit.system.json_files import parsed
 
 
+class NextStep(NamedTuple):
+    """What to do after a command, and the line to type; names in braces are what that command was given."""
+
+    why: str
+    line: str
+
+
 class Kind(NamedTuple):
     """Where a kind of task is.
 
     prefix: what the names of its classes begin with: ``SpanTask``, ``SpanWorkflow``, ``SpanBattery``.
     built_in: its tasks by name, each as ``module:CONSTANT`` in the folder.
     from_files: its tasks that are made from a user's files, by name, each with a line for people.
+    next_steps: what people do with a trained model ``{out}`` of a run ``{run}``.
     """
 
     folder: str
     prefix: str
     built_in: Mapping[str, str] = {}
     from_files: Mapping[str, str] = {}
+    next_steps: tuple[NextStep, ...] = ()
 
 
 _TEXTS = {name: f"glue:{name.upper()}" for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "rte", "wnli", "qnli")}
@@ -37,22 +46,63 @@ _TEXTS |= {"imdb": "glue:IMDB", "tweets": "glue:TWEETS", "mnli": "glue:MNLI", "a
 #: The kinds by :attr:`Task.form`, which a run folder's JSON calls ``kind``.
 KINDS: dict[str, Kind] = {
     "text": Kind(
-        "bertkit.tasks.text", "Text", _TEXTS, {"csv": "a table of your own: texts, and a label or score each"}
+        "bertkit.tasks.text",
+        "Text",
+        _TEXTS,
+        {"csv": "a table of your own: texts, and a label or score each"},
+        (
+            NextStep("label new rows", "bertkit predict new.csv --model {out} --out predicted.xlsx"),
+            NextStep("look at its mistakes", "bertkit visualize errors {run}"),
+        ),
     ),
-    "span": Kind("bertkit.tasks.spans", "Span", {"squad": "task:SQUAD", "squad2": "task:SQUAD2"}),
+    "span": Kind(
+        "bertkit.tasks.spans",
+        "Span",
+        {"squad": "task:SQUAD", "squad2": "task:SQUAD2"},
+        next_steps=(NextStep("ask it", 'bertkit answer "Who?" --context-file text.txt --model {out}'),),
+    ),
     "token": Kind(
-        "bertkit.tasks.tokens", "Token", {}, {"ner": "names and other entities, tagged by words or by characters"}
+        "bertkit.tasks.tokens",
+        "Token",
+        {},
+        {"ner": "names and other entities, tagged by words or by characters"},
+        (NextStep("find names", "bertkit tag --file new.txt --model {out} --out entities.xlsx"),),
     ),
-    "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
-    "rerank": Kind("bertkit.tasks.rerank", "Rerank", {"rerank": "task:RERANK"}),
-    "seq2seq": Kind("bertkit.tasks.seq2seq", "Seq2Seq", {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"}),
+    "choice": Kind(
+        "bertkit.tasks.choices",
+        "Choice",
+        {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"},
+        next_steps=(NextStep("choose in new rows", "bertkit predict new.jsonl --model {out} --out predicted.xlsx"),),
+    ),
+    "rerank": Kind(
+        "bertkit.tasks.rerank",
+        "Rerank",
+        {"rerank": "task:RERANK"},
+        next_steps=(NextStep("rank documents", 'bertkit rerank "Your question" --file documents.txt --model {out}'),),
+    ),
+    "seq2seq": Kind(
+        "bertkit.tasks.seq2seq",
+        "Seq2Seq",
+        {"summarize": "task:SUMMARIZE", "text2text": "task:TEXT2TEXT"},
+        next_steps=(NextStep("write new texts", "bertkit generate --file new.txt --model {out}"),),
+    ),
     "embedding": Kind(
         "bertkit.tasks.embeddings",
         "Embedding",
         {"pairs": "task:PAIRS", "triplets": "task:TRIPLETS", "scored-pairs": "task:SCORED_PAIRS"},
+        next_steps=(NextStep("search texts with it", "bertkit search build index texts.csv --model {out}"),),
     ),
-    "sparse": Kind("bertkit.tasks.sparse", "Sparse", {"sparse-pairs": "task:SPARSE_PAIRS"}),
-    "multi": Kind("bertkit.tasks.multi", "Multi"),
+    "sparse": Kind(
+        "bertkit.tasks.sparse",
+        "Sparse",
+        {"sparse-pairs": "task:SPARSE_PAIRS"},
+        next_steps=(NextStep("get weights of words", 'bertkit embed --sparse --model {out} "A sentence."'),),
+    ),
+    "multi": Kind(
+        "bertkit.tasks.multi",
+        "Multi",
+        next_steps=(NextStep("run all heads", "bertkit analyze --file new.csv --model {out} --out analyzed.xlsx"),),
+    ),
 }
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli import build_app, command_of, main
-from bertkit.cli.next_steps import ALSO, NEXT, _flat, next_line
+from bertkit.cli.next_steps import NEXT, _flat, next_line
+from bertkit.tasks.registry import KINDS
 from pipeline_helpers import save_tiny
 
 #: A command line for each line of the table.
@@ -72,8 +73,8 @@ def make_run(folder: Path) -> None:
 
 
 def test_every_line_of_the_table_has_a_case() -> None:
-    assert set(TYPED) == set(NEXT)
-    assert set(ALSO) <= set(NEXT)
+    assert set(TYPED) == {*NEXT, *(f"finetune {form}" for form in KINDS)}
+    assert all(kind.next_steps for kind in KINDS.values())
 
 
 @pytest.mark.parametrize("key", TYPED)
@@ -83,10 +84,12 @@ def test_the_commands_that_are_named_can_be_parsed(key: str, tmp_path: Path, mon
         make_run(tmp_path / run)
     said = said_after(TYPED[key])
     assert said is not None
-    assert said.startswith(f"next, {NEXT[key].why}: bertkit ")
+    kind = KINDS.get(key.removeprefix("finetune "))
+    steps = kind.next_steps if kind is not None else [NEXT[key]]
+    assert said.startswith(f"next, {steps[0][0]}: bertkit ")
     assert "\n" not in said
     parts = said.removeprefix("next, ").split("; or ")
-    assert len(parts) == 1 + (key in ALSO)
+    assert len(parts) == len(steps)
     for part in parts:
         program, *tokens = shlex.split(part.partition(": ")[2])
         assert program == "bertkit"

@@ -203,6 +203,29 @@ def test_a_query_and_its_documents_are_rows(models: Any, command: Command, tmp_p
     assert {row["document"] for row in rows} == {"film", "scene", "a", "the"}
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_all_columns_of_documents_and_of_questions_are_kept(
+    ending: str, models: Any, command: Command, tmp_path: Path
+) -> None:
+    Path("pairs.csv").write_text("nr,query,document,score\n007,good,film,=1+1\n008,good,scene,3\n009,bad,the,x\n")
+    model = str(save_tiny(tmp_path / "one", BertForSequenceClassification, num_labels=1))
+    assert command("rerank", "--data", "pairs.csv", "--model", model, "--out", f"a{ending}")[0] == 0
+    rows = rows_of(Path(f"a{ending}"))
+    if ending == ".jsonl":
+        assert [row["query"] for row in rows] == ["good", "bad"]
+        rows = [each for row in rows for each in row["ranking"]]
+    assert {(row["nr"], row["document"], row["score"]) for row in rows} == {
+        ("007", "film", "=1+1"),
+        ("008", "scene", "3"),
+        ("009", "the", "x"),
+    }
+    assert all(isinstance(float(row["bertkit_score"]), float) for row in rows)
+    Path("asked.csv").write_text("nr,question,context\n007,Who?,the good film\n008,Where?,the bad film\n")
+    argv = ("answer", "--file", "asked.csv", "--model", models(BertForQuestionAnswering), "--out", f"b{ending}")
+    assert command(*argv)[0] == 0
+    assert [(row["nr"], row["question"]) for row in rows_of(Path(f"b{ending}"))] == [("007", "Who?"), ("008", "Where?")]
+
+
 def test_documents_are_in_the_columns_of_the_run_and_all_columns_are_kept(command: Command, tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "one", BertForSequenceClassification, num_labels=1)
     task = RerankFiles(text="ask", text_pair="para").task("rerank", tmp_path)

@@ -263,6 +263,25 @@ def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> No
             torch.testing.assert_close(ours, expected.pooler_output, rtol=1e-5, atol=1e-5)
 
 
+def test_no_answer_is_at_padding(tmp_path: Path) -> None:
+    """Logits that are all below 0: at padding the exported ones are as low as the model's own, not 0."""
+    model = bertkit.BertForQuestionAnswering.from_pretrained(
+        save_tiny(tmp_path / "model", bertkit.BertForQuestionAnswering)
+    )
+    with torch.no_grad():
+        model.qa_outputs.bias.fill_(-50.0)
+    export_onnx(model, None, tmp_path / "out", variants=("padded",))
+    session = open_session(tmp_path / "out" / "model.onnx")
+    ids, mask = torch.tensor([[2, 5, 6, 3, 0, 0], [2, 5, 6, 7, 8, 3]]), torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6])
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    found = session.run(["start_logits", "end_logits"], {name: x.numpy() for name, x in inputs.items()})
+    expected = model(**inputs)
+    for ours, theirs in zip(found, (expected.start_logits, expected.end_logits), strict=True):
+        assert (theirs[mask != 0] < 0).all()
+        np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-4, atol=1e-4)
+        assert (ours.argmax(axis=1) < mask.sum(dim=1).numpy()).all()
+
+
 def test_a_model_without_segments(tmp_path: Path) -> None:
     """Its packed graph has two inputs only, and is compared with the model."""
     folder = save_tiny(tmp_path / "model", model_type="distilbert", type_vocab_size=0, num_hidden_layers=1)

@@ -232,3 +232,24 @@ def test_a_json_log_has_no_texts(tmp_path: Path, capfd: pytest.CaptureFixture[st
     asked = [line for line in lines if line["path"] == "/v1/embed"]
     assert [(line["status"], line["method"]) for line in asked] == [(200, "POST")]
     assert "film" not in json.dumps(lines)
+
+
+def test_the_same_request_is_answered_from_the_cache_until_the_model_changes(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors", "labels"))
+    with serving(*models, cache_bytes=100_000, admin_key="for admins only") as (app, address):
+
+        def batcher() -> Any:
+            return app.service.models.slots["vectors"].batcher
+
+        first = ask(address, "/v1/embed", {**FILM, "model": "vectors"})
+        again = ask(address, "/v1/embed", {**FILM, "model": "vectors"})
+        assert first.body == again.body
+        other = ask(address, "/v1/embed", {**FILM, "model": "vectors", "normalize": True})
+        assert other.results != first.results
+        assert (batcher().counts.requests, batcher().cache.hits) == (2, 1)
+        for number in range(300):
+            ask(address, "/v1/embed", {"input": f"film {number}", "model": "vectors"})
+        assert batcher().cache.num_bytes <= 100_000
+        save_tiny(tmp_path / "vectors", initializer_range=0.2)
+        assert ask(address, "/admin/reload", {}, x_api_key="for admins only").status == 200
+        assert ask(address, "/v1/embed", {**FILM, "model": "vectors"}).results != first.results

@@ -80,6 +80,13 @@ class SentenceTransformer:
             changed["max_length"] = most
         self._say(**changed)
 
+    @classmethod
+    def of(cls, encoder: SentenceEncoder) -> Self:
+        """An encoder by this name."""
+        model = cls.__new__(cls)
+        model.encoder = encoder
+        return model
+
     @property
     def config(self) -> SentenceConfig:
         """How vectors of texts are made."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from bertkit.engine.backend import Precision
+from bertkit.habit_table import refuse_others
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.given_texts import checked_texts
 from bertkit.inference.retrieval.near_texts import NearGroups, find_groups
@@ -65,7 +66,7 @@ def find_clusters(texts: Any, model: str | Path = INCLUDED, **options: Unpack[Cl
 
     Raises:
         TextError: an empty text, or one that is too long; the message has its number, from 0.
-        InputError: a number of clusters or a threshold that makes no sense.
+        InputError: a number of clusters or a threshold that makes no sense; an option that there is not.
     """
     return find_topics(texts, model, 0, **options)
 
@@ -77,6 +78,7 @@ def find_topics(
 
     ``found.clusters[0].words`` are those of the largest topic; see :mod:`bertkit.inference.retrieval.topic_words`.
     """
+    refuse_others("find_clusters", options, ("texts", "model", "words", *ClusterOptions.__annotations__))
     names = ("k", "method", "threshold", "seed")
     how: dict[str, Any] = {name: options.get(name) for name in names if name in options}
     listed, encoding = (
@@ -120,6 +122,7 @@ def find_duplicates(
         TextError: an empty text, or one that is too long; the message has its number, from 0.
         InputError: a threshold that is no cosine.
     """
+    refuse_others("find_duplicates", options, ("texts", "model", "threshold", *EncodingOptions.__annotations__))
     listed, encoder = checked_texts(texts), _encoder(model, options)
 
     def encode(numbers: list[int]) -> Floats:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from bertkit.batch import Batch, Layout, Padding, pack_padded
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
 from bertkit.errors import ConfigError, InputError
 from bertkit.habit_table import saving_folder
+from bertkit.model.class_specs import published_below, published_names
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.model.embeddings import check_range
 from bertkit.model.generation.decoder_cache import DecoderCache
@@ -109,11 +110,22 @@ class Seq2SeqModel(ConfiguredModel):
             )
         super().__init__(config)  # type: ignore[arg-type]
         self.model = Towers(config, has_decoder=self.has_decoder)
+        self.model.encoder.published = published_names(self, "encoder")
+        if self.model.decoder is not None:
+            self.model.decoder.published = published_names(self, "decoder")
         self._add_head(config)
         self.init_weights()
 
     def _add_head(self, config: EncoderDecoderConfig) -> None:
         """Add the layers of the class's head."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if (found := published_below(self, name)) is None:
+                raise
+            return found
 
     @property
     def init_range(self) -> float:

@@ -17,8 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
+from bertkit.habit_table import no_attribute
 from bertkit.model.generation.decoder_cache import DecoderCache, LayerCache
 from bertkit.model.kernels.dropout import Dropout
+from bertkit.model.published_tensors import PublishedTensors
 from bertkit.model.seq2seq.seq2seq_layers import (
     CausalAttention,
     CrossAttention,
@@ -75,6 +77,8 @@ class _Tower(nn.Module):
     """Embeddings, layers, and T5's and mBART's norm behind them; ``gradient_checkpointing`` as in an ``Encoder``."""
 
     gradient_checkpointing: bool = False
+    #: Our name of each parameter, and those in published files, from here on.
+    published: Sequence[tuple[str, tuple[str, ...]]] = ()
 
     def __init__(self, tower: Tower, layer: Callable[[Tower], nn.Module], decoder: bool) -> None:
         super().__init__()
@@ -84,6 +88,18 @@ class _Tower(nn.Module):
         self.norm = norm_of(tower) if tower.pre_norm else None
         # Only T5 drops vectors behind its last norm.
         self.dropout = Dropout(0.0 if tower.biases else tower.dropout)
+
+    def __getattr__(self, name: str) -> Any:
+        """Also parameters by their names in published files, which a model puts here."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+        found = PublishedTensors.below(self, name, self.published)
+        if found is None:
+            raise no_attribute(self, "model.", name, self._modules)
+        return found
 
     def _run(self, layer: nn.Module, *args: Any) -> Tensor:
         out: Tensor

@@ -10,7 +10,6 @@ from bertkit.server.calls import Answer, Look, ServerFacts
 from bertkit.server.dialects.ranking import RankRequest
 from bertkit.server.dialects.route import (
     Asked,
-    Count,
     Dialect,
     LenientBody,
     Planned,
@@ -38,7 +37,7 @@ class InfinityEmbedRequest(LenientBody):
     input: Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Count | None = None
+    dimensions: Annotated[int, Field(ge=0, description="keep the first numbers of each vector; 0: all")] = 0
     modality: Literal["text"] = "text"
 
 
@@ -61,7 +60,7 @@ def _about(answer: Answer) -> dict[str, Any]:
 def _embeddings(asked: Asked) -> Planned:
     body: InfinityEmbedRequest = asked.body
     some(body.input, "input")
-    options = {"normalize": True, "dimensions": body.dimensions}
+    options = {"normalize": True, "dimensions": body.dimensions or None}
     call = call_of("embed", listed(body.input)[0], _named(body.model), "truncate", **options)
     return Planned(call, lambda answer: encoded(answer, body.encoding_format, **_about(answer)))
 

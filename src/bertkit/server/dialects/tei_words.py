@@ -33,7 +33,7 @@ def info(found: ServerFacts) -> dict[str, Any]:
     kind = {"rerank": "reranker", "embed": "embedding", "sparse": "embedding"}.get(own, "classifier")
     pooling = "splade" if own == "sparse" else (model.pooling or "mean").replace("lasttoken", "last_token")
     return {
-        "model_id": model.source,
+        "model_id": model.name,
         "model_sha": model.revision or None,
         "model_dtype": model.precision,
         "model_pipeline_tag": FORMS[own].name if own in FORMS else own,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,6 @@ from bertkit.server.dialects.route import (
     Reply,
     Route,
     TextsOrIds,
-    as_base64,
     call_of,
     json_reply,
     listed,
@@ -192,7 +192,8 @@ def _pooling(asked: Asked) -> Planned:
             return bytes_reply(answer, vectors, body.embed_dtype, body.endianness, described=described)
         shown: Sequence[Any] = vectors
         if body.encoding_format == "base64":
-            shown = [as_base64(as_numbers(vector, body.embed_dtype, body.endianness)) for vector in vectors]
+            packed = [as_numbers(vector, body.embed_dtype, body.endianness).tobytes() for vector in vectors]
+            shown = [base64.b64encode(each).decode() for each in packed]
         data = [{"index": index, "object": "pooling", "data": vector} for index, vector in enumerate(shown)]
         return json_reply(_list("pool-", answer, data))
 

@@ -48,8 +48,10 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
     compares_rows = False
     classifier_rate = 5.0  # each head gets few steps; see docs/decisions/0192-several-heads-on-one-encoder.md
 
-    def __init__(self, task: MultiTask) -> None:
+    def __init__(self, task: MultiTask, data: Mapping[str, str | Path] | None = None) -> None:
+        """``data``: of each head, where it is not a file that the task names."""
         super().__init__(task)
+        self.data: Mapping[str, str | Path] = data or task.data
         self.heads: dict[str, AnyWorkflow] = {name: workflow_of(each) for name, each in task.tasks.items()}
         self.default_max_length = max(head.default_max_length for head in self.heads.values())
 
@@ -57,13 +59,13 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         return {name for head in self.heads.values() for name in head.own_settings(settings)}
 
     def splits(self, data: str | Path) -> Mapping[Split, Path]:
-        each = [head.splits(self.task.data[name]) for name, head in self.heads.items()]
+        each = [head.splits(self.data[name]) for name, head in self.heads.items()]
         return {split: path for split, path in each[0].items() if all(split in found for found in each)}
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[HeadExample]:
         """The examples of all heads, from their own data, whatever ``data`` is."""
         return _joined(
-            {name: head.read(self.task.data[name], split, on_error=on_error) for name, head in self.heads.items()}
+            {name: head.read(self.data[name], split, on_error=on_error) for name, head in self.heads.items()}
         )
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[HeadExample]:
@@ -76,7 +78,7 @@ class MultiWorkflow(Workflow[HeadExample, HeadRows, Outputs]):
         """Of heads without a dev file; the others have theirs."""
         kept, held = {}, {}
         for name, rows in _by_head(train).items():
-            head, data = self.heads[name], self.task.data[name]
+            head, data = self.heads[name], self.data[name]
             own = Examples(rows, train.path, train.split)
             if "dev" in head.splits(data):
                 kept[name], held[name] = own, head.read(data, "dev")

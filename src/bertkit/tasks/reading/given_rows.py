@@ -55,15 +55,16 @@ class Given(_Path):
         return {self.split or "train": self} if self.by_split is None else dict(self.by_split)
 
 
-def given_data(data: Data, dev: Data | None, names: Mapping[Split, Sequence[str]]) -> str | Path:
+def given_data(data: Data, dev: Data | None, names: Mapping[Split, Sequence[str]], name: str = "data") -> str | Path:
     """A path unchanged; for data in memory, or for ``dev`` beside it, a path that stands for it.
 
-    ``names``: what a split may be called. Raises InputError for what is none of :data:`FORMS`.
+    ``names``: what a split may be called. ``name``: of the rows, in messages. Raises InputError for what is none of
+    :data:`FORMS`.
     """
     parts = _by_split(data, names)
     if parts is None:
         if dev is None:
-            return data if isinstance(data, str | Path) else _of_rows(data, "data", None)
+            return data if isinstance(data, str | Path) else _of_rows(data, name, None)
         parts = {"train": data}
     if dev is not None:
         if "dev" in parts:
@@ -71,7 +72,7 @@ def given_data(data: Data, dev: Data | None, names: Mapping[Split, Sequence[str]
         parts["dev"] = dev
     paths = {split: _part(parts[split], split) for split in SPLITS if split in parts}
     files = [f"{split}={path}" for split, path in paths.items() if not isinstance(path, Given)]
-    whole = Given(f"<{', '.join(files)}>" if files else "<data>")
+    whole = Given(f"<{', '.join(files)}>" if files else f"<{name}>")
     whole.by_split = paths
     return whole
 

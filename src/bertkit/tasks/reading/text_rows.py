@@ -15,7 +15,7 @@ from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows, is_missing
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, column_of, find_column, open_table, records
+from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, Table, column_of, find_column, open_table, records
 
 #: Columns that are looked for where none is named.
 USUAL = ("text", "sentence")
@@ -65,7 +65,7 @@ def read_texts(
     if kind_of(source) is None:
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
-    wanted = (*columns.text, *USUAL) if inferred else columns.text or USUAL
+    wanted = tuple(dict.fromkeys((*columns.text, *USUAL))) if inferred else columns.text or USUAL
     table = open_table(source, replace(columns, text=wanted), BadRows())
     alone = len(table.columns) == 1 and column_of(table.columns, wanted) is None and (inferred or not columns.text)
     if alone:
@@ -83,15 +83,27 @@ def read_texts(
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
         )
-    taken: dict[str, dict[type, Json]] = {name: {} for name in table.columns}
-    if isinstance(table, JsonTable):  # an object may have more keys than the first one, and values of other types
-        for _, record in table.objects():
-            for name, value in record.items():
-                taken.setdefault(name, {})[type(value)] = value
+    taken = samples_of(table)
     for name, field in zip(names, ("text", "text_pair"), strict=False):
         if name == field:
             del taken[name]
     return taken, _texts(source, records(table), names, may_lack)
+
+
+def samples_of(table: Table) -> dict[str, dict[type, Json]]:
+    """The columns of a table; of JSON with a value of each type."""
+    found: dict[str, dict[type, Json]] = {name: {} for name in table.columns}
+    if isinstance(table, JsonTable):  # an object may have more keys than the first one, and values of other types
+        for _, record in table.objects():
+            for name, value in record.items():
+                found.setdefault(name, {})[type(value)] = value
+    return found
+
+
+def all_columns(source: Path, columns: Columns) -> tuple[Samples, dict[int, dict[str, Json]]]:
+    """The columns of a table, and each of its rows by the line that an example of it has."""
+    table = open_table(source, columns, BadRows())
+    return samples_of(table), dict(records(table))
 
 
 def _texts(

@@ -100,7 +100,8 @@ def _row(places: _Places, values: Sequence[object], split: Split) -> tuple[str, 
 def _example(query: str, documents: dict[str, tuple[float | None, int]], source: str) -> RerankExample:
     gains = [gain for gain, _ in documents.values() if gain is not None]
     known = tuple(gains) if len(gains) == len(documents) else None
-    return RerankExample(query, tuple(documents), known, min(line for _, line in documents.values()), source)
+    lines = tuple(line for _, line in documents.values())
+    return RerankExample(query, tuple(documents), known, min(lines), source, lines)
 
 
 def _graded(column: str, cell: object, label_column: str, label: object, split: Split) -> list[Graded]:

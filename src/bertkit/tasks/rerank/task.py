@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from bertkit.config.file_columns import Columns
@@ -33,13 +33,17 @@ BM25_SEARCH = "bm25"
 
 @dataclass(frozen=True, slots=True)
 class RerankExample(Located):
-    """One query with its documents, none of them twice; ``gains`` say how relevant each is, 0 or more."""
+    """One query with its documents, none of them twice; ``gains`` say how relevant each is, 0 or more.
+
+    ``lines``: the row of each document in its file.
+    """
 
     query: str
     documents: tuple[str, ...]
     gains: tuple[float, ...] | None = None
     row: int = 0
     source: str = ""
+    lines: tuple[int, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, asked: Any, where: str) -> Self:

@@ -1,14 +1,16 @@
-"""From files of questions to examples: SQuAD's own JSON, and one question a row in JSONL or Parquet.
+"""From files of questions to examples: SQuAD's own JSON, and one question a row in JSONL, Parquet, CSV or Excel.
 
 SQuAD's JSON is ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers":
-[{"text", "answer_start"}], "is_impossible"}]}]}]}``. A row of the other two is what the Hugging Face Hub has: ``id``,
+[{"text", "answer_start"}], "is_impossible"}]}]}]}``. A row of the others is what the Hugging Face Hub has: ``id``,
 ``context``, ``question``, ``answers`` as ``{"text": [...], "answer_start": [...]}`` (or as a list of objects, as in the
-JSON), and where there is one ``title``. An answer without ``answer_start`` is located in the context, if it
-occurs there exactly once.
+JSON), and where there is one ``title``. In a CSV or Excel file a cell of ``answers``, or ``answer``, is the text of one
+answer, or that JSON; an empty one is no answer. An answer without ``answer_start`` is located in the context, if it
+occurs there exactly once. Rows without an ``id`` have their number as one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,16 +20,25 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, OnError, RowError, all_or_none, text_in
+from bertkit.tasks.reading.bad_rows import (
+    HALF_PAIR,
+    REMOVE,
+    BadRows,
+    OnError,
+    RowError,
+    all_or_none,
+    is_missing,
+    text_in,
+)
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, read_json
 from bertkit.tasks.spans.task import QUESTION, Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".xlsx")
 VERSIONS = ("1.1", "2.0")
 #: Columns of a table of questions that it may do without.
-OPTIONAL = ("answers", "is_impossible", "title")
+OPTIONAL = ("id", "answers", "answer", "answer_start", "is_impossible", "title")
 
 
 class Raw(NamedTuple):
@@ -104,11 +115,17 @@ def _list_of(parent: Json, key: str, place: str, path: Path, beside: str) -> tup
 def _row_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
     table = open_table(path, Columns(text=("question",)), bad)
     advice = "rename the column that holds it"
-    names = [find_column(path, table.columns, [name], name, advice) for name in ("id", "question", "context")]
+    names = [find_column(path, table.columns, [name], name, advice) for name in ("question", "context")]
     there = OPTIONAL if isinstance(table, JsonTable) else table.columns  # JSON's columns are those of the first row
     names += [name for name in OPTIONAL if name in there]
     for row, values in table.rows(names):
         fields = dict(zip(names, values, strict=True))
+        if is_missing(fields.get("id")):
+            fields["id"] = row
+        if is_missing(fields.get("answers")) and fields.get("answer") is not None:
+            fields["answers"] = fields["answer"]
+        if isinstance(given := fields.get("answers"), str):
+            fields["answers"] = _of_cell(given, fields.get("answer_start"))
         yield Raw(row, "the question", fields.get("title"), fields["context"], fields)
 
 
@@ -133,7 +150,7 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
 
 def _read_answers(task: SpanTask, fields: Mapping[str, Json], context: str, split: Split) -> tuple[Answer, ...] | None:
     given = fields.get("answers")
-    impossible = bool(fields.get("is_impossible"))
+    impossible = fields.get("is_impossible") not in (None, False, 0, "", "0", "False", "false", "FALSE")
     if given is None and not impossible:
         if split == "test":
             return None
@@ -150,6 +167,20 @@ def _read_answers(task: SpanTask, fields: Mapping[str, Json], context: str, spli
             "squad2",
         )
     return found
+
+
+def _of_cell(cell: str, start: Json) -> Json:
+    """The answers of a cell of CSV or Excel: the text of one, or JSON."""
+    if not cell.strip():
+        return []
+    if cell.lstrip().startswith(("[", "{")):
+        try:
+            found: Json = json.loads(cell)
+        except ValueError:
+            return cell  # and refused with what is expected
+        return found
+    at = int(str(start)) if str(start).strip().isdecimal() else None
+    return [{"text": cell, "answer_start": at}]
 
 
 def _answers_in(given: Json) -> Sequence[Mapping[str, Json]]:

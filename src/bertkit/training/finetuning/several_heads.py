@@ -36,6 +36,9 @@ from bertkit.system.paths import user_path
 from bertkit.system.rendered import Rendered
 from bertkit.tasks import task_of
 from bertkit.tasks.multi.task import MultiTask, check_heads
+from bertkit.tasks.multi.workflow import MultiWorkflow
+from bertkit.tasks.reading.given_rows import Data, Given, given_data
+from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
@@ -94,7 +97,7 @@ class HeadsResult(Rendered):
 
 
 def finetune_heads(
-    heads: Mapping[str, tuple[str | Task, str | Path]],
+    heads: Mapping[str, tuple[str | Task, Data]],
     model: str | Path,
     out: str | Path,
     config: FinetuneConfig | None = None,
@@ -115,6 +118,7 @@ def finetune_heads(
 
     Args:
         heads: by name the task and its data, as for :func:`bertkit.finetune`: single texts, pairs, ``ner``, ``squad``.
+            Of data in memory the run folder knows no place: evaluate a head on data that you give.
         model: start checkpoint, an encoder of any family.
         out: the run folder; new, or with ``resume=True`` that of an earlier run.
         config: settings for all heads; those that a head's kind has no use for are left out of it.
@@ -130,16 +134,17 @@ def finetune_heads(
         DataError, CheckpointError, TrainingError, Interrupted, ResourceError: as :func:`bertkit.finetune`.
     """
     config = config or FinetuneConfig()
-    for name, given in heads.items():
-        _check_head(name, given)
+    for name, head in heads.items():
+        _check_head(name, head)
     start = resolve(model, revision=revision)
     if config.lora:
         raise ConfigError("lora trains one task at a time; train the encoder as a whole, or set freeze_encoder")
     if is_encoder_decoder(config_path(start)):
         raise ConfigError(f"{model} is an encoder-decoder; heads of several tasks can only share an encoder")
+    given = {name: given_data(data, None, SPLIT_NAMES, name) for name, (_, data) in heads.items()}
     tasks = {
-        name: (task_of(task, data) if isinstance(task, str) else task, str(data))
-        for name, (task, data) in heads.items()
+        name: (task_of(task, given[name]) if isinstance(task, str) else task, given[name])
+        for name, (task, _) in heads.items()
     }
     check_heads({name: task for name, (task, _) in tasks.items()})
     options = {"device": device, "revision": revision, "cache": cache, "how_to_resume": how_to_resume}
@@ -149,29 +154,32 @@ def finetune_heads(
         result = HeadsResult(folder, "frozen", {name: _of_run(each) for name, each in found.items()})
         write_atomically(folder / "README.md", _card(result, printable(model)))
     else:
-        task = MultiTask.of(tasks, alpha)
-        trained = finetune(task, HEADS, model, folder, config, resume=resume, **options)  # type: ignore[arg-type]
+        task = MultiTask.of({name: (own, str(given[name])) for name, (own, _) in tasks.items()}, alpha)
+        # Rows in memory have no name that says which they are.
+        data = Given(HEADS) if any(isinstance(each, Given) for each in given.values()) else HEADS
+        trained = finetune(
+            task,
+            data,
+            model,
+            folder,
+            config,
+            resume=resume,
+            workflow_for=lambda own: MultiWorkflow(own, given),  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
+        )
         result = HeadsResult(folder, "shared", _of_heads(trained, task))
     write_json(folder / SUMMARY, result.to_dict())
     return result
 
 
 def _check_head(name: str, given: object) -> None:
-    """InputError for a head that is not a task and the path of its data."""
+    """InputError for a head that is not a task and its data."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InputError(f"head {name} must be a task and its data, ('sst2', 'DATA'), got {type(given).__name__}")
-    task, data = given
-    if not isinstance(data, str | Path):
-        kind = getattr(task, "name", task)
-        raise InputError(
-            f"head {name}: data is a {type(data).__name__}; several heads are trained on files, which their run names. "
-            f"Write pandas.DataFrame(rows).to_csv('{name}.csv', index=False) and give '{name}.csv'; one task alone "
-            f"takes rows in memory: bertkit.finetune({kind!r}, data=rows, model=MODEL, out=RUN)"
-        )
 
 
 def _one_by_one(
-    tasks: Mapping[str, tuple[Task, str]],
+    tasks: Mapping[str, tuple[Task, str | Path]],
     model: str | Path,
     start: Path,
     folder: Path,

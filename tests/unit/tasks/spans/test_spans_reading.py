@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -141,6 +142,20 @@ def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, change, said):
 def test_an_answer_without_offset_is_found_where_it_stands_once(tmp_path):
     path = write(tmp_path / "train.json", squad_json(question(1, answers=[{"text": "330 m"}])))
     assert workflow_of(SQUAD).read(path, "train")[0].answers == (Answer("330 m", CONTEXT.index("330 m")),)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".xlsx"])
+def test_questions_of_a_spreadsheet(ending, tmp_path):
+    cells = ["330 m", "", '[{"text": "Paris", "answer_start": 60}]']
+    frame = pd.DataFrame({"question": ["How high?", "Why?", "Where?"], "context": CONTEXT, "answer": cells})
+    path = tmp_path / f"train{ending}"
+    frame.to_excel(path, index=False) if ending == ".xlsx" else frame.to_csv(path, index=False)
+    found = workflow_of(SQUAD2).read(path, "train")
+    assert [each.answers for each in found] == [(Answer("330 m", CONTEXT.index("330 m")),), (), (Answer("Paris", 60),)]
+    assert len({each.id for each in found}) == 3
+    frame.assign(answer="no such").to_csv(tmp_path / "dev.csv", index=False)
+    with pytest.raises(DataError, match=r"dev.csv:2.*occurs 0 times"):
+        workflow_of(SQUAD2).read(tmp_path / "dev.csv", "dev")
 
 
 @pytest.mark.parametrize(

@@ -160,11 +160,27 @@ def test_bad_rows_are_named_or_left_out(start: Path, frame: pd.DataFrame, tmp_pa
     assert made.protocol["data"]["bad_rows_left_out"]["train"] == 1
 
 
-def test_heads_of_several_tasks_are_trained_on_files(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
-    told = (
-        r"head stars: data is a DataFrame; .*to_csv\('stars\.csv', index=False\).*bertkit\.finetune\('csv', data=rows"
-    )
-    with pytest.raises(InputError, match=told):
-        finetune_heads({"stars": ("csv", frame)}, start, tmp_path / "run")  # type: ignore[dict-item]
+@pytest.mark.parametrize("frozen", [False, True])
+def test_heads_of_several_tasks_in_memory_are_those_of_files(
+    frozen: bool, start: Path, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    rows = frame.rename(columns={"body": "text", "stars": "label"})
+    names = pd.DataFrame({"tokens": [text.split() for text in rows["text"]], "tags": [["O"] for _ in range(len(rows))]})
+    names["tags"] = [["B-PER", *["O"] * (len(words) - 1)] for words in names["tokens"]]
+    rows.to_csv(tmp_path / "stars.csv", index=False)
+    names.to_json(tmp_path / "names.jsonl", orient="records", lines=True)
+    config = FinetuneConfig(**QUICK, freeze_encoder=frozen)
+    made = finetune_heads({"stars": ("csv", rows), "names": ("ner", names)}, start, tmp_path / "a", config)
+    files = {"stars": ("csv", tmp_path / "stars.csv"), "names": ("ner", tmp_path / "names.jsonl")}
+    assert made.heads == finetune_heads(files, start, tmp_path / "b", config).heads
+    with pytest.raises(CheckpointError, match="hash of train was"):
+        finetune_heads(
+            {"stars": ("csv", rows[::-1]), "names": ("ner", names)}, start, tmp_path / "a", config, resume=True
+        )
+
+
+def test_what_is_no_head_is_refused(start: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"head stars must be a task and its data, \('sst2', 'DATA'\), got DataFrame"):
         finetune_heads({"stars": frame}, start, tmp_path / "run")  # type: ignore[dict-item]
+    with pytest.raises(DataError, match=r"<stars>.*no rows"):
+        finetune_heads({"stars": ("csv", frame[:0])}, start, tmp_path / "run")

@@ -1,0 +1,111 @@
+"""The dialects over HTTP: one answer in all of them, what they refuse, and stock clients."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server_helpers import ask
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+TEXTS = ["the film was good", "a bad film"]
+LONG = "film " * 300
+
+#: Path, the key of the texts, further fields, and where the vectors stand.
+VECTORS: list[tuple[str, str, Any, Callable[[Any], Any]]] = [
+    ("/v1/embed", "input", {"model": "vectors", "normalize": True}, lambda said: said["results"]),
+    ("/v1/embeddings", "input", {"model": "vectors"}, lambda said: [each["embedding"] for each in said["data"]]),
+    ("/models/vectors/embed", "inputs", {}, lambda said: said),
+    ("/models/vectors", "inputs", {"parameters": {}}, lambda said: said),
+    ("/v1/embed", "texts", {"model": "vectors"}, lambda said: said["embeddings"]),
+    ("/v2/embed", "texts", {"model": "vectors"}, lambda said: said["embeddings"]["float"]),
+    (
+        "/pooling",
+        "input",
+        {"model": "vectors", "encoding_format": "base64"},
+        lambda said: [np.frombuffer(base64.b64decode(each["data"]), "<f4") for each in said["data"]],
+    ),
+    ("/infinity/embeddings", "input", {"model": "vectors"}, lambda said: [each["embedding"] for each in said["data"]]),
+    ("/api/embed", "input", {"model": "vectors:latest"}, lambda said: said["embeddings"]),
+]
+
+
+def test_all_dialects_give_the_same_vectors(server: Any) -> None:
+    found = []
+    for path, key, fields, vectors in VECTORS:
+        reply = ask(server.address, path, {key: TEXTS, **fields})
+        assert reply.status == 200, reply.body
+        found.append(np.array(vectors(reply.body), np.float32))
+    assert found[0].shape == (2, 32)
+    for other in found[1:]:
+        assert np.abs(other - found[0]).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/rerank", {"query": "a", "texts": ["b"], "documents": ["b"]}, 422),
+        ("/rerank", {"query": "a"}, 422),
+        ("/rerank", {"query": "a", "texts": []}, 400),
+        ("/v1/classify", {"input": "a", "text": "b"}, 422),
+        ("/v1/embeddings", {"input": LONG, "model": "vectors"}, 400),
+        ("/v1/embeddings", {"input": " ", "model": "vectors"}, 400),
+        ("/v1/embeddings", {"input": "a", "model": "other"}, 404),
+        ("/v1/embeddings", {"input": ["a"] * 17, "model": "vectors"}, 400),
+        ("/v2/embed", {"texts": [LONG], "model": "vectors", "truncate": "NONE"}, 400),
+        ("/v2/embed", {"texts": [LONG], "model": "vectors"}, 200),
+        ("/models/vectors/embed", {"inputs": LONG}, 200),
+        ("/models/vectors/embed", {"inputs": LONG, "truncate": False}, 422),
+        ("/models/vectors/embed", {"inputs": ["a"] * 17}, 422),
+        ("/models/vectors/embed", {"inputs": ""}, 400),
+        ("/models/vectors/rerank", {"query": "a", "texts": ["b"]}, 424),
+        ("/models/other", {"inputs": "a"}, 404),
+        ("/models/other/health", None, 404),
+        ("/models/tags", {"inputs": 3}, 422),
+        ("/infinity/embeddings", {"input": ["a"], "model": "other"}, 400),
+        ("/api/embed", {"input": ["a"], "model": "other"}, 404),
+        ("/api/embed", {"input": LONG, "model": "vectors", "truncate": False}, 400),
+        ("/score", {"queries": ["a", "b"], "documents": ["c", "d", "e"]}, 400),
+        ("/vertex", {"instances": [{"inputs": "a"}, {"inputs": 3}]}, 422),
+        ("/invocations", {}, 422),
+        ("/", {"inputs": "a"}, 200),
+        ("/embed", [1], 422),
+        ("/embed", b"{", 400),
+    ],
+)
+def test_statuses(server: Any, path: str, body: Any, status: int) -> None:
+    reply = ask(server.address, path, body)
+    assert reply.status == status, reply.body
+    if status != 200:
+        assert any(word in str(reply.body) for word in ("error", "message", "detail"))
+
+
+def test_headers_of_text_embeddings_inference(server: Any) -> None:
+    reply = ask(server.address, "/models/vectors/embed", {"inputs": TEXTS})
+    assert reply.headers["x-compute-characters"] == str(sum(map(len, TEXTS)))
+    assert int(reply.headers["x-compute-tokens"]) > 4
+    assert int(reply.headers["x-total-time"]) >= int(reply.headers["x-inference-time"])
+
+
+def test_prompts_that_a_model_lacks_change_nothing(server: Any) -> None:
+    said = [
+        ask(server.address, "/v2/embed", {"texts": TEXTS, "model": "vectors", "input_type": kind}).body["embeddings"]
+        for kind in ("search_query", "search_document", "no such thing")
+    ]
+    assert said[0] == said[1] == said[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["openai", "huggingface_hub", "ollama", "cohere"])
+def test_stock_clients(server: Any, name: str) -> None:
+    pytest.importorskip(name)
+    program = CLIENTS / f"{name.removesuffix('_hub')}_client.py"
+    done = subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
