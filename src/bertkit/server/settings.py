@@ -60,6 +60,7 @@ class ServeSettings(Settings):
     allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
     allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
     cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept for each model; 0: none")
+    mcp: bool = Field(False, description="answer the Model Context Protocol at /mcp, too")
     log: Literal["text", "json", "none"] = "text"
     log_requests: bool = Field(False, description="in a text log, also requests that were answered")
 

@@ -82,16 +82,26 @@ async def parsed(found: Choices, raw: bytes) -> tuple[Dialect, Route, Body]:
             both = " and ".join(sorted(each[2] & keys)[0] for each in fitting)
             raise Failure("invalid", f"the body has {both}, which belong to different requests")
         dialect, route, _ = fitting[0] if fitting else found[0]
+    try:
+        return dialect, route, validated(route, values)
+    except Failure as failure:
+        failure.dialect = dialect
+        raise
+
+
+def validated(route: Route, values: Any) -> Body:
+    """Parsed JSON as the body that a route reads.
+
+    Raises:
+        Failure: a wrong field.
+    """
     assert route.body is not None
     try:
-        return dialect, route, route.body.model_validate(values)
+        return route.body.model_validate(values)
     except ValidationError as error:
         place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        failure = Failure(
-            "invalid", explain_validation(error, route.body.model_fields), param=str(place[0]) if place else None
-        )
-        failure.dialect = dialect
-        raise failure from None
+        said = explain_validation(error, route.body.model_fields)
+        raise Failure("invalid", said, param=str(place[0]) if place else None) from None
 
 
 def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
