@@ -95,6 +95,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "topics": "show what texts are about: clusters and their words",
         "duplicates": "find duplicate and near-duplicate texts",
         "serve": "serve models over HTTP, to the clients of many services",
+        "mcp": "offer models as tools to a language model",
     },
     "Look": {
         "inspect": "show what a model or a token store holds",

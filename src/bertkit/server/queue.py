@@ -13,6 +13,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 #: Of so many batches one begins with bulk work although somebody waits, so that it never starves.
 BULK_EVERY = 8
+#: Share of the queue that bulk work may fill, so that there is room for what somebody waits for.
+BULK_SHARE = 0.5
 #: Weight of the newest batch in the running rate.
 _NEWEST = 0.2
 
@@ -92,9 +94,11 @@ class RequestQueue(Generic[T]):
         """Tokens a second of late; 0: nothing was computed yet."""
         return self._rate
 
-    def room_for(self, tokens: int) -> bool:
+    def room_for(self, tokens: int, bulk: bool = False) -> bool:
         """Whether a request of so many tokens may wait. One that is larger than the queue may, in an empty queue."""
-        return self.requests < self.max_requests and (not self.tokens or self.tokens + tokens <= self.max_tokens)
+        share = BULK_SHARE if bulk else 1.0
+        within = not self.tokens or self.tokens + tokens <= self.max_tokens * share
+        return within and self.requests < max(1, self.max_requests * share)
 
     def seconds_until_room(self) -> float:
         """About how long the work that waits takes."""
@@ -102,7 +106,7 @@ class RequestQueue(Generic[T]):
 
     def offer(self, entry: Entry[T]) -> bool:
         """Add an entry; False: the queue is full."""
-        if not self.room_for(entry.tokens):
+        if not self.room_for(entry.tokens, entry.bulk):
             return False
         self._lines[entry.bulk].add(entry)
         self.tokens += entry.tokens
