@@ -224,9 +224,9 @@ class Graph(nn.Module):
 
 
 class PaddedGraph(Graph):
-    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``. At padding results are 0, and logits of places the smallest.
+    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``.
 
-    As those of the model: no answer begins or ends at padding.
+    At padding results are those of the model: 0, and of logits of places the smallest, so that no answer is there.
     """
 
     bounds = "attention_mask"
