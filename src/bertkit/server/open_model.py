@@ -242,9 +242,7 @@ class OpenModel:
 
     def _engine_for(self, model_class: str) -> InferenceEngine:
         """The engine with a head, or without one; of a model with two heads, the second is loaded beside the first."""
-        if model_class in ("BertModel", self.engine.model_class) or self.head in ("text-ranking", "sparse-encoding"):
-            return self.engine
-        if TASKS[self.head].model_class == model_class:
+        if model_class in ("BertModel", TASKS[self.head].model_class):
             return self.engine
         made = InferenceEngine.load(self.path, model_class, **self._computing)
         return _SharedEngine(made, self._lock, self._notes)
