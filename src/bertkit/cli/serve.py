@@ -44,6 +44,9 @@ def serve(
     log: Annotated[
         Literal["text", "json", "none"] | None, Parameter(help="Log failures, or each request as JSON.")
     ] = None,
+    mcp: Annotated[
+        bool | None, Parameter(negative=(), help="Also offer the tools of 'bertkit mcp', at /mcp; needs bertkit[mcp].")
+    ] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
     common: Common = Common(),
 ) -> None:
@@ -91,9 +94,12 @@ def serve(
         "memory": memory,
         "keep_alive": keep_alive,
         "log": log,
+        "mcp": mcp,
         "models": models or None,
     }
     settings = read_serve_settings({name: value for name, value in given.items() if value is not None}, config)
+    if settings.mcp:
+        require("mcp", extra="mcp", needed_for="bertkit serve --mcp")
     if check:
         service = ServerApp(settings).service
         for slot in service.models.slots.values():

@@ -7,17 +7,22 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 from bertkit.server.dialects import bertkit
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.dialects.table import routes
-from bertkit.server.http.adapter import Adapter, Receive, Scope, Send
+from bertkit.server.http.adapter import Adapter
+from bertkit.server.http.exchange import App, Receive, Scope, Send
 from bertkit.server.http.guards import Guarded
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from bertkit.server.mcp import McpOverHttp
 
 #: Seconds between two looks for models that nobody asks.
 _LOOK_FOR_IDLE = 5.0
@@ -36,7 +41,12 @@ class ServerApp:
         def dialect_of(method: str, path: str) -> Dialect:
             return dialects.get((method, path), bertkit.DIALECT)
 
-        adapter = Adapter(self.service, table, bertkit.DIALECT)
+        adapter: App = Adapter(self.service, table, bertkit.DIALECT)
+        self._mcp: McpOverHttp | None = None
+        if settings.mcp:
+            from bertkit.server.mcp import McpOverHttp
+
+            adapter = self._mcp = McpOverHttp(self.service, adapter)
         description = cache(lambda: describe(table))
         self.operations = Operations(adapter, self.service, self.metrics, description, bertkit.DIALECT)
         self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
@@ -62,7 +72,8 @@ class ServerApp:
         self.service.models.begin()
         idle = asyncio.ensure_future(self._unload_idle())
         try:
-            yield
+            async with contextlib.nullcontext() if self._mcp is None else self._mcp.running():
+                yield
         finally:
             idle.cancel()
             self.operations.draining = True

@@ -98,16 +98,20 @@ class Batcher:
             if self._stopping:
                 raise Failure("not_ready", "the server is shutting down", retry_after=1.0)
             if not self.queue.offer(entry):
-                seconds = self.queue.seconds_until_room()
-                raise Failure(
-                    "overloaded",
-                    f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
-                    f"try again in {seconds:.1f} seconds",
-                    retry_after=seconds,
-                )
+                raise self.overloaded()
             if not self._threads:
                 self._start()
             self._changed.notify()
+
+    def overloaded(self) -> Failure:
+        """What a request is told that the queue has no room for."""
+        seconds = self.queue.seconds_until_room()
+        return Failure(
+            "overloaded",
+            f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
+            f"try again in {seconds:.1f} seconds",
+            retry_after=seconds,
+        )
 
     def _start(self) -> None:
         for number in range(self._num_workers):
@@ -153,6 +157,7 @@ class Batcher:
             ended = self._clock()
             with self._changed:
                 del self._running[threading.get_ident()]
+                self.queue.finished(taken.batch)
                 self.last_finished = ended
             self._post(outcomes)
 
@@ -169,7 +174,7 @@ class Batcher:
         ended = self._clock()
         with self._changed:
             tokens = sum(found.tokens)
-            self.queue.finished(tokens, ended - begun)
+            self.queue.note(tokens, ended - begun)
             characters = sum(entry.payload.characters for entry in batch)
             if characters > 100:
                 self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)

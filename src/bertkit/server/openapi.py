@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from bertkit import __version__
-from bertkit.server.dialects.route import JSON, STATUS, Dialect, Route
+from bertkit.server.dialects.route import JSON, NDJSON, STATUS, Dialect, Route
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -30,7 +30,8 @@ def describe(routes: Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, fro
         listed = [schemas[route.body] for _, route, _ in found if route.body]
         if listed:
             schema = listed[0] if len(listed) == 1 else {"anyOf": listed}
-            operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+            kind = NDJSON if first.lines else JSON
+            operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
         if "{model}" in path:
             operation["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
         paths.setdefault(path, {})[method.lower()] = operation

@@ -6,13 +6,15 @@ No thread and no clock of its own: the time is passed in, and one owner (the bat
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 #: Of so many batches one begins with bulk work although somebody waits, so that it never starves.
 BULK_EVERY = 8
+#: Share of the queue that bulk work may fill, so that there is room for what somebody waits for.
+BULK_SHARE = 0.5
 #: Weight of the newest batch in the running rate.
 _NEWEST = 0.2
 
@@ -70,10 +72,15 @@ class _Lines(Generic[T]):
 
 
 class RequestQueue(Generic[T]):
-    """See the module. ``max_tokens``, ``max_requests``: of what waits."""
+    """See the module.
+
+    max_tokens: of what waits and what is being computed, because both must be done before a new request is.
+    max_requests: of what waits.
+    """
 
     def __init__(self, max_tokens: int, max_requests: int) -> None:
         self.max_tokens, self.max_requests = max_tokens, max_requests
+        #: Tokens that wait or are being computed, and requests that wait.
         self.tokens = self.requests = 0
         self._lines: dict[bool, _Lines[T]] = {False: _Lines(), True: _Lines()}
         self._batches = 0
@@ -87,9 +94,11 @@ class RequestQueue(Generic[T]):
         """Tokens a second of late; 0: nothing was computed yet."""
         return self._rate
 
-    def room_for(self, tokens: int) -> bool:
+    def room_for(self, tokens: int, bulk: bool = False) -> bool:
         """Whether a request of so many tokens may wait. One that is larger than the queue may, in an empty queue."""
-        return self.requests < self.max_requests and (not self.tokens or self.tokens + tokens <= self.max_tokens)
+        share = BULK_SHARE if bulk else 1.0
+        within = not self.tokens or self.tokens + tokens <= self.max_tokens * share
+        return within and self.requests < max(1, self.max_requests * share)
 
     def seconds_until_room(self) -> float:
         """About how long the work that waits takes."""
@@ -97,7 +106,7 @@ class RequestQueue(Generic[T]):
 
     def offer(self, entry: Entry[T]) -> bool:
         """Add an entry; False: the queue is full."""
-        if not self.room_for(entry.tokens):
+        if not self.room_for(entry.tokens, entry.bulk):
             return False
         self._lines[entry.bulk].add(entry)
         self.tokens += entry.tokens
@@ -128,13 +137,18 @@ class RequestQueue(Generic[T]):
                 else:
                     taken.batch.append(entry)
                     used += entry.tokens
+                    self.tokens += entry.tokens  # until it is finished
                 found = True
                 lines.remove_head(entry.client)
                 self.tokens -= entry.tokens
                 self.requests -= 1
 
-    def finished(self, tokens: int, seconds: float) -> None:
-        """Note how long a batch took."""
+    def finished(self, batch: Iterable[Entry[T]]) -> None:
+        """Forget a batch that was taken, whatever became of it."""
+        self.tokens -= sum(entry.tokens for entry in batch)
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Note how long so many tokens took."""
         newest = tokens / max(seconds, 1e-6)
         self._rate = newest if not self._rate else (1 - _NEWEST) * self._rate + _NEWEST * newest
 
@@ -142,5 +156,6 @@ class RequestQueue(Generic[T]):
         """All entries, which are removed."""
         found = [entry for lines in self._lines.values() for line in lines.clients.values() for entry in line]
         self._lines = {False: _Lines(), True: _Lines()}
-        self.tokens = self.requests = 0
+        self.tokens -= sum(entry.tokens for entry in found)
+        self.requests = 0
         return found

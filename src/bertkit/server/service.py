@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from bertkit import __version__
 from bertkit.server.batcher import Outcome, Work
@@ -37,6 +36,12 @@ class Service:
         """What is known of the server's models, or of one."""
         return ServerFacts(version=__version__, limits=self.settings.limits, models=self.models.facts(look.model))
 
+    def check_room(self) -> None:
+        """Raise a Failure if the queues of all models that are loaded are full."""
+        batchers = [slot.batcher for slot in self.models.slots.values() if slot.batcher is not None]
+        if batchers and not any(batcher.queue.room_for(1) for batcher in batchers):
+            raise batchers[0].overloaded()
+
     async def answer(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> ReplyT:
         """The rendered answer to a call. Where the waiting coroutine is cancelled, the work is dropped.
 
@@ -45,10 +50,19 @@ class Service:
         Raises:
             Failure: the call cannot be answered.
         """
+        return await self.submit(call, render, client)
+
+    def submit(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> asyncio.Future[ReplyT]:
+        """The same without waiting: the answer to come, or a Failure. Where it is cancelled, the work is dropped.
+
+        Raises:
+            Failure: the call was not accepted.
+        """
         self._check(call)
         batcher = self.models.batcher_for(call)
         characters = num_characters(call.items)
-        future: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ReplyT] = loop.create_future()
         now = time.monotonic()
         seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
         entry = Entry(
@@ -64,18 +78,21 @@ class Service:
             outcome = batcher.rendered(entry.payload, known, Times(queue=0.0, compute=0.0, total=0.0))
             if isinstance(outcome, Exception):
                 raise outcome
-            return cast(ReplyT, outcome)
+            future.set_result(outcome)
+            return future
         batcher.submit(entry)
         self.open_requests += 1
-        timer = asyncio.get_running_loop().call_at(
-            asyncio.get_running_loop().time() + seconds, partial(_expire, entry, future, seconds)
-        )
-        try:
-            return await future
-        finally:
+        timer = loop.call_later(seconds, _expire, entry, future, seconds)
+
+        def done(future: asyncio.Future[ReplyT]) -> None:
             entry.gone = True
             timer.cancel()
             self.open_requests -= 1
+            if not future.cancelled():
+                future.exception()  # asyncio would complain if nobody asked for it
+
+        future.add_done_callback(done)
+        return future
 
     def _check(self, call: Call) -> None:
         if not call.items:

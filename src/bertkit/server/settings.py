@@ -45,6 +45,7 @@ class ServeSettings(Settings):
     max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="tokens that may wait for a model")
     max_requests: int = Field(1024, ge=1, le=1 << 20, description="requests that may wait for a model")
     max_items: int = Field(256, ge=1, le=1 << 20, description="texts of one request")
+    max_bulk_lines: int = Field(512, ge=1, le=1 << 20, description="lines of a bulk request that are read ahead")
     max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="bytes of one request")
     timeout: float = Field(60.0, gt=0, le=86_400, description="longest that a request may take, in seconds")
     body_timeout: float = Field(20.0, gt=0, le=3600, description="seconds in which a request must have been sent")
@@ -59,6 +60,7 @@ class ServeSettings(Settings):
     allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
     allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
     cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept for each model; 0: none")
+    mcp: bool = Field(False, description="answer the Model Context Protocol at /mcp, too")
     log: Literal["text", "json", "none"] = "text"
     log_requests: bool = Field(False, description="in a text log, also requests that were answered")
 

@@ -244,6 +244,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["cluster", "a.csv", "--model", "x", "--clusters", "3"], "Unknown option: --clusters. Did you mean --k?"),
         (["classify", "--model", "x", "--input", "a.csv"], "Unknown option: --input. Did you mean --file?"),
         ([*FINETUNE, "--input", "a.csv"], "Unknown option: --input. Did you mean --data?"),
+        (
+            ["finetune", "csv", "--input", "a.csv", "--model", "x", "--out", "y"],
+            "option: --input. Did you mean --data?",
+        ),
+        (["finetune", "csv", "--data", "a.csv", "--model=x", "--output_dir=y"], "--output_dir. Did you mean --out?"),
+        (
+            ["finetune", "--data", "a.csv", "--model", "x", "--out", "y"],
+            "The task comes first: bertkit finetune csv --data",
+        ),
+        (["finetune", "csv", "--data", "a", "--model", "x", "--out", "y", "--target", "b"], "--target; write --label"),
+        (["finetune", "csv", "--data", "a.csv"], "--model requires an argument"),
+        (["version"], "unknown command 'version'; write bertkit --version"),
         (["classify", "--model", "x", "--file", "a", "--column", "b"], "--column. Did you mean --text?"),
         (["compare", "a", "b", "--data", "c"], "--data; write bertkit evaluate TASK --data FILE --model RUN for both"),
         (["zero-shot", "x"], "unknown command 'zero-shot'; write bertkit classify --labels \"good, bad\" --model"),

@@ -18,6 +18,8 @@ from bertkit.server.calls import Answer, Call, Look, ModelFacts, Overflow, Serve
 from bertkit.server.failures import Failure, Kind
 
 JSON = "application/json"
+#: A JSON value a line.
+NDJSON = "application/x-ndjson"
 
 
 class Body(BaseModel):
@@ -83,6 +85,7 @@ class Route:
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
     binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
+    lines: it reads any number of such bodies, one a line, and answers each with a line.
     """
 
     method: Literal["GET", "POST"]
@@ -94,6 +97,7 @@ class Route:
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
     binary: bool = False
+    lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

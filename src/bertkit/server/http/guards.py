@@ -12,7 +12,7 @@ from uuid import uuid4
 from bertkit.errors import ConfigError
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.failures import Failure
-from bertkit.server.http.adapter import App, Message, Receive, Scope, Send, client_of, header
+from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header
 from bertkit.server.settings import ServeSettings
 from bertkit.system.untrusted_files import read_regular
 

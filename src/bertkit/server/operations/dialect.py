@@ -8,7 +8,7 @@ from typing import Any
 
 from bertkit.server.dialects.route import Dialect, Reply, dumps
 from bertkit.server.failures import Failure
-from bertkit.server.http.adapter import App, Receive, Scope, Send
+from bertkit.server.http.exchange import App, Receive, Scope, Send
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
 

@@ -1,0 +1,201 @@
+"""The bodies of bertkit's own routes, and what every answer says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from bertkit.server.calls import Answer, Call, Overflow, Task
+from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
+
+
+class Common(Body):
+    """What every task takes."""
+
+    model: Annotated[str | None, Field(description="name of a model; by default the first that does the task")] = None
+    timeout: Annotated[
+        float | None, Field(gt=0, le=3600, description="seconds after which the answer is not wanted any more")
+    ] = None
+    priority: Annotated[
+        Literal["interactive", "bulk"], Field(description="bulk work waits behind interactive requests")
+    ] = "interactive"
+    facts: Annotated[bool, Field(description="also say the model's revision, engine, calibration and dev scores")] = (
+        False
+    )
+
+    def call(self, task: Task, items: Sequence[Any], overflow: Overflow | None = None, **options: Any) -> Call:
+        """The call, without options that were not given."""
+        call = call_of(task, items, self.model, overflow, **options)
+        return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
+
+    def reply(self, answer: Answer, results: Sequence[Any]) -> Reply:
+        """The results with what is said of every answer."""
+        body: dict[str, Any] = {
+            "model": answer.model.name,
+            "results": results,
+            "truncated": answer.truncated,
+            "usage": {"tokens": sum(answer.tokens)},
+        }
+        if self.facts:
+            model = answer.model
+            body["facts"] = {
+                "revision": model.revision,
+                "engine": model.engine,
+                "temperature": model.temperature,
+                "dev_scores": model.dev_scores,
+            }
+        return json_reply(body)
+
+
+Reading = Annotated[
+    Literal["error", "truncate"] | None,
+    Field(description="a text that is too long is refused, or cut; by default as the model was trained, else refused"),
+]
+Windows = Annotated[
+    Literal["error", "truncate", "window"] | None,
+    Field(description="the same; 'window': it is read whole, in windows that overlap"),
+]
+Pair = Annotated[list[str], Field(min_length=2, max_length=2, examples=[["He went to the bank.", "It was closed."]])]
+
+
+class Embed(Common):
+    """Texts to vectors."""
+
+    input: TextsOrIds
+    overflow: Reading = None
+    normalize: bool | None = None
+    dimensions: Annotated[Count | None, Field(description="keep the first numbers of each vector")] = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    tokens: Annotated[bool, Field(description="a vector for each token in place of one for the text")] = False
+    encoding: Literal["float", "base64"] = "float"
+
+
+class Sparse(Common):
+    """Texts to weights of words."""
+
+    input: Texts
+    overflow: Reading = None
+    top_k: Count | None = None
+
+
+class Similarity(Common):
+    """One text compared with others."""
+
+    source: Text
+    sentences: Annotated[list[str], Field(min_length=1)]
+    overflow: Reading = None
+
+
+class Classify(Common):
+    """Labels of texts or pairs."""
+
+    input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
+    overflow: Windows = None
+    top_k: Annotated[Count | None, Field(description="the most probable labels; by default all")] = None
+    function: Literal["softmax", "sigmoid", "none"] | None = None
+    threshold: Annotated[
+        Share | None, Field(description="leave out labels of a lower score: none may be left, which is an abstention")
+    ] = None
+
+
+class NextSentence(Common):
+    """Whether the second text of a pair follows the first."""
+
+    input: Annotated[Pair | list[Pair], Field(examples=[[["He went to the bank.", "It was closed."]]])]
+    overflow: Reading = None
+
+
+class ZeroShot(Common):
+    """Labels that the model was not trained on."""
+
+    input: Texts
+    labels: Annotated[list[str], Field(min_length=1, examples=[["sports", "politics"]])]
+    multi_label: bool = False
+    template: Annotated[str | None, Field(description="the hypothesis, with {} for the label")] = None
+
+
+class Tag(Common):
+    """Entities in texts of any length."""
+
+    input: Texts
+    aggregation: Literal["none", "simple", "first", "average", "max"] = "simple"
+    unit: Annotated[Literal["codepoint", "utf16", "utf8"], Field(description="what start and end count")] = "codepoint"
+    threshold: Share | None = None
+
+
+class Redact(Common):
+    """Texts with their entities replaced by placeholders."""
+
+    input: Texts
+    labels: Annotated[list[str] | None, Field(description="types of entities to replace; by default all")] = None
+    threshold: Share | None = None
+
+
+class Question(Body):
+    """A question and the text that holds its answer."""
+
+    question: Annotated[str, Field(examples=["Where is the bank?"])]
+    context: Annotated[str, Field(examples=["The bank is by the river."])]
+
+
+class AnswerQuestions(Common):
+    """Answers as slices of their contexts, of any length."""
+
+    input: Question | list[Question]
+    top_k: Count | None = None
+    unit: Literal["codepoint", "utf16", "utf8"] = "codepoint"
+
+
+class ChoiceQuestion(Body):
+    """A context and its possible continuations."""
+
+    context: Annotated[str, Field(examples=["She put the kettle on."])]
+    choices: Annotated[list[str], Field(min_length=2, examples=[["The water boiled.", "The car started."]])]
+
+
+class Choose(Common):
+    """The likeliest of several choices."""
+
+    input: ChoiceQuestion | list[ChoiceQuestion]
+    overflow: Reading = None
+
+
+class FillMask(Common):
+    """Words in the place of masks."""
+
+    input: Annotated[str | list[str], Field(examples=["The [MASK] of the river."])]
+    top_k: Count = 5
+    targets: Annotated[list[str] | None, Field(description="only these words are considered")] = None
+    overflow: Reading = None
+
+
+class Generate(Common):
+    """Text that a BART or T5 writes."""
+
+    input: Texts
+    max_new_tokens: Count | None = None
+    num_beams: Count | None = None
+
+
+class Tokenize(Common):
+    """The pieces of texts."""
+
+    input: Texts
+    add_special_tokens: bool = True
+
+
+class Decode(Common):
+    """Ids of tokens back to text."""
+
+    ids: Ids | list[Ids]
+    skip_special_tokens: bool = True
+
+
+class Analyze(Common):
+    """All heads of a model at once."""
+
+    input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]

@@ -1,0 +1,112 @@
+"""What every exchange with a client has: ASGI's types, a request's head, its body as a dialect reads it, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from bertkit.server.dialects.route import Body, Dialect, Reply, Route
+from bertkit.server.failures import Failure
+from bertkit.system.console import say
+from bertkit.system.validated_settings import explain_validation
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: The routes of one method and path, of which the keys of the body choose.
+Choices = Sequence[tuple[Dialect, Route, frozenset[str]]]
+#: Bodies of more bytes are parsed in a thread, because they would hold up the event loop.
+_LARGE = 100_000
+#: Seconds before its deadline as a client writes them; see :func:`timeout_of`.
+_TIMEOUT = re.compile(rb"(\d+(?:\.\d+)?)\s*(ms|s)?")
+
+
+class ClientLeft(Exception):  # noqa: N818  (nothing went wrong here)
+    """The client closed its connection before the answer."""
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """The value of a header; empty where there is none."""
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def check_media_type(scope: Scope, allowed: Sequence[str]) -> None:
+    """Refuse a body of another type than the allowed ones, of which the first is the usual one."""
+    kind = header(scope, b"content-type").decode("latin-1").partition(";")[0].strip().lower()
+    if kind and kind not in allowed:
+        raise Failure("media_type", f"expected a body of {allowed[0]}, got {kind:.80}")
+
+
+def client_of(scope: Scope) -> str:
+    """Whose turn in the queue a request uses: that of its key, else of its address."""
+    key: str | None = scope.get("bertkit.key")
+    address = scope.get("client")
+    return key if key is not None else address[0] if address else ""
+
+
+def timeout_of(scope: Scope) -> float | None:
+    """Seconds, of ``X-Request-Timeout``: a number of seconds, or with ``ms`` of milliseconds."""
+    said = header(scope, b"x-request-timeout")
+    if not said:
+        return None
+    found = _TIMEOUT.fullmatch(said.strip())
+    seconds = 0.0 if found is None else float(found[1]) / (1000 if found[2] == b"ms" else 1)
+    if not 0 < seconds <= 86_400:
+        raise Failure("invalid", f"X-Request-Timeout must be seconds above 0, got {said.decode('latin-1')!r:.80}")
+    return seconds
+
+
+async def parsed(found: Choices, raw: bytes) -> tuple[Dialect, Route, Body]:
+    """The bytes of a body as the route reads them that they are for.
+
+    Raises:
+        Failure: no JSON, a wrong field, or fields of two routes.
+    """
+    try:
+        values = orjson.loads(raw) if len(raw) < _LARGE else await asyncio.to_thread(orjson.loads, raw)
+    except orjson.JSONDecodeError as error:
+        raise Failure("malformed", f"the body is not JSON: {error}") from None
+    dialect, route, _ = found[0]
+    if len(found) > 1:
+        keys = values.keys() if isinstance(values, dict) else frozenset[str]()
+        fitting = [each for each in found if each[2] & keys]
+        if len(fitting) > 1:
+            both = " and ".join(sorted(each[2] & keys)[0] for each in fitting)
+            raise Failure("invalid", f"the body has {both}, which belong to different requests")
+        dialect, route, _ = fitting[0] if fitting else found[0]
+    try:
+        return dialect, route, validated(route, values)
+    except Failure as failure:
+        failure.dialect = dialect
+        raise
+
+
+def validated(route: Route, values: Any) -> Body:
+    """Parsed JSON as the body that a route reads.
+
+    Raises:
+        Failure: a wrong field.
+    """
+    assert route.body is not None
+    try:
+        return route.body.model_validate(values)
+    except ValidationError as error:
+        place = error.errors(include_url=False, include_input=False)[0]["loc"]
+        said = explain_validation(error, route.body.model_fields)
+        raise Failure("invalid", said, param=str(place[0]) if place else None) from None
+
+
+def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
+    """What a client gets in the place of an answer; of a fault of ours the log has more."""
+    if failure.kind == "fault":
+        shown = "".join(traceback.format_exception(failure.__cause__ or failure))
+        say(f"a fault at {scope['method']} {scope['path']}:\n{shown}")
+    return (failure.dialect or dialect).refusal(failure)
