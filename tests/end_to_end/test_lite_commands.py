@@ -377,9 +377,24 @@ def test_other_commands_say_what_to_install(
 
 def test_every_command_is_spoken_of() -> None:
     """Those that work, those that say what to install, and those that look at files only."""
-    assert {*TRAINING, *(command for command, *_ in USES), "analyze", "compare", "doctor", "inspect", "search"} == set(
-        NAMES
-    )
+    assert {
+        *TRAINING,
+        *(command for command, *_ in USES),
+        "analyze",
+        "compare",
+        "doctor",
+        "inspect",
+        "search",
+        "serve",
+    } == set(NAMES)
+
+
+def test_models_are_served(lite: Lite, folders: dict[str, tuple[Path, Path]]) -> None:
+    done = lite("serve", *(f"{name}={model}" for name, (model, _) in folders.items()), "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    tasks = {each["name"]: each["tasks"][0] for each in map(json.loads, done.stdout.splitlines())}
+    expected = {"masked": "fill-mask", "follows": "next-sentence", "ranks": "rerank", "encoder": "embed"}
+    assert tasks == expected | {"text": "classify", "ner": "tag", "squad": "answer", "swag": "choose"}
 
 
 def test_runs_are_compared(lite: Lite) -> None:

@@ -29,10 +29,13 @@ _CHECK_BYTES = 1 << 20
 _THREADS = 4
 
 
-def read_values(match: Match, tensors: Mapping[str, TensorInfo], kind: str = "F32") -> dict[str, Values]:
+def read_values(
+    match: Match, tensors: Mapping[str, TensorInfo], kind: str = "F32", *, in_memory: bool = False
+) -> dict[str, Values]:
     """Values of a file that matches without problems, in the type ``kind``, a key of :data:`KINDS`.
 
-    Unchanged tensors become private memory maps of the file; those that are stacked or converted are read into place.
+    Unchanged tensors become private memory maps of the file, unless all are to be ``in_memory``, where no change of the
+    file reaches them; those that are stacked or converted are read into place.
 
     Raises:
         CheckpointError: a value that is not finite in the type, or a tied tensor that differs from its original.
@@ -45,7 +48,7 @@ def read_values(match: Match, tensors: Mapping[str, TensorInfo], kind: str = "F3
     rows = sorted(match.of(Status.EXACT), key=place)
     files = {tensors[name].file for row in rows for name in row.theirs}
     with _Reader(files) as reader, ThreadPoolExecutor(_THREADS) as threads:
-        wholes = list(threads.map(lambda row: _values(reader, row, tensors, kind), rows))
+        wholes = list(threads.map(lambda row: _values(reader, row, tensors, kind, in_memory), rows))
     by_name: dict[str, Values] = {}
     for row, whole in zip(rows, wholes, strict=True):
         by_name |= zip(row.theirs, np.split(whole, len(row.theirs)), strict=True)
@@ -85,9 +88,9 @@ def _converted(values: Values, of: str, to: str) -> Values:
         return as_bfloat16(singles) if to == "BF16" else singles.astype(KINDS[to])
 
 
-def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], kind: str) -> Values:
+def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], kind: str, in_memory: bool) -> Values:
     first = tensors[row.theirs[0]]
-    if len(row.theirs) == 1 and first.dtype == kind and (mapped := reader.map(first)) is not None:
+    if not in_memory and len(row.theirs) == 1 and first.dtype == kind and (mapped := reader.map(first)) is not None:
         return mapped
     whole = np.empty(row.shape, KINDS[kind])
     for name, part in zip(row.theirs, np.split(whole, len(row.theirs)), strict=True):

@@ -37,7 +37,9 @@ EVERYDAY = {
 #: Options of the other groups that only ``--help-all`` shows.
 EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
-    --model-class --opset --check --format --engine --beside --held-out --peers-python --id""".split()
+    --model-class --opset --check --format --engine --beside --held-out --peers-python --id --admin-key
+    --api-keys-file --allowed-hosts --allowed-origins --max-batch-tokens --max-queue-tokens --max-requests --max-items
+    --timeout --grace --lazy --memory --keep-alive""".split()
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Output
-from bertkit.errors import CheckpointError, require
+from bertkit.cli.common_options import Common
+from bertkit.errors import CheckpointError, ConfigError, require
 from bertkit.system.console import say
 
 
@@ -21,6 +22,7 @@ def serve(
         Literal["auto", "fp32", "fp16", "bf16", "int8"] | None, Parameter(help="Arithmetic of the models.")
     ] = None,
     threads: Annotated[int | None, Parameter(help="CPU threads of a computation; default: one per core.")] = None,
+    workers: Annotated[int | None, Parameter(help="Processes, which share the weights; default 1.")] = None,
     api_key: Annotated[str | None, Parameter(help="Clients must send this key.")] = None,
     api_keys_file: Annotated[Path | None, Parameter(help="Clients must send one of these keys, one per line.")] = None,
     admin_key: Annotated[str | None, Parameter(help="Allow /admin/reload with this key.")] = None,
@@ -43,7 +45,7 @@ def serve(
         Literal["text", "json", "none"] | None, Parameter(help="Log failures, or each request as JSON.")
     ] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
-    output: Output = Output(),
+    common: Common = Common(),
 ) -> None:
     """Serve models over HTTP.
 
@@ -66,12 +68,14 @@ def serve(
     from bertkit.server.settings import read_serve_settings
     from bertkit.system.console import set_quiet
 
-    set_quiet(output.quiet)
+    set_quiet(common.quiet)
     given: dict[str, Any] = {
         "host": host,
         "port": port,
         "precision": precision,
+        "device": common.device,
         "threads": threads,
+        "workers": workers,
         "api_key": api_key,
         "api_keys_file": api_keys_file,
         "admin_key": admin_key,
@@ -90,31 +94,31 @@ def serve(
         "models": models or None,
     }
     settings = read_serve_settings({name: value for name, value in given.items() if value is not None}, config)
-    app = ServerApp(settings)
-    service = app.service
     if check:
+        service = ServerApp(settings).service
         for slot in service.models.slots.values():
             if not service.models.load(slot):
                 raise CheckpointError(f"the model {slot.name} cannot be served: {slot.facts.error}")
-            output.show(_facts(slot.facts), _line(slot.facts))
-        service.models.stop(0)
+            common.show(asdict(slot.facts), _line(slot.facts))
         return
+    if not settings.models:
+        raise ConfigError("name a model to serve, for example: bertkit serve bertkit-tiny-en")
+    app = ServerApp(settings)
     listening = listen(settings.host, settings.port)
     say(f"listening on {address(listening)}; Ctrl-C stops")
 
-    def ready() -> None:
-        for facts in service.models.facts():
+    def ready(app: ServerApp = app) -> None:
+        for facts in app.service.models.facts():
             if facts.state == "ready":
                 say(f"\n{_line(facts)}\n  {curl(address(listening), facts)}")
 
-    run(app, listening, ready)
+    if settings.workers > 1:
+        from bertkit.server.workers import Supervisor
+
+        Supervisor(lambda: ServerApp(settings), listening).run(ready)
+    else:
+        run(app, listening, ready)
 
 
 def _line(facts: Any) -> str:
     return f"{facts.name}: {', '.join(facts.tasks)}; {facts.model_class} by {facts.engine}, {facts.precision}"
-
-
-def _facts(facts: Any) -> Any:
-    from dataclasses import asdict
-
-    return asdict(facts)

@@ -86,8 +86,12 @@ class InferenceEngine:
         dtype: Any = None,
         precision: Precision = "auto",
         threads: int | None = None,
+        in_memory: bool = False,
     ) -> InferenceEngine:
-        """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors."""
+        """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors.
+
+        in_memory: where the C library computes, nothing of a float checkpoint stays mapped, so that it may change.
+        """
         if (found := static_folder(path)) is not None:
             from bertkit.engine.static.static_backend import StaticBackend  # few need it
 
@@ -99,7 +103,7 @@ class InferenceEngine:
         path, chosen = path.absolute(), counterpart(model_class, config_path(path))
         reason = why_not_native(path, chosen, device)
         if reason is None and str(dtype) in ("None", "float32", "torch.float32"):
-            return cls(NativeBackend(path, chosen, precision, threads))
+            return cls(NativeBackend(path, chosen, precision, threads, in_memory=in_memory))
         with needs_bertkit(f"{path}, which the compiled encoder does not compute ({reason}),"):
             from bertkit.engine.torch_backend import TorchBackend
 

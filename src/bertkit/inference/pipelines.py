@@ -144,7 +144,7 @@ def pipeline(
     if isinstance(model, str | Path):
         check_device(device)
         words = None if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        made = _open(place(), pipeline_class, wanted.model_class, words, computing)
+        made = open_checkpoint(place(), pipeline_class, wanted.model_class, words, computing)
     else:
         _check_class(name, wanted.model_class, model)
         if tokenizer is None:
@@ -167,13 +167,14 @@ def _place_of(model: str | Path | Network, revision: str | None) -> Path | Netwo
     return resolve(model, revision=revision) if isinstance(model, str | Path) else model
 
 
-def _open(
+def open_checkpoint(
     path: Path,
     pipeline_class: type[Pipeline],
     model_class: str,
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
+    """The pipeline of a checkpoint; ``computing`` is for :meth:`InferenceEngine.load`."""
     static = static_folder(path)
     folder = path if static else checkpoint_folder(path)
     words = tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))

@@ -75,10 +75,9 @@ class Batcher:
         self.last_finished: float | None = None
         self.counts = Counts()
         self._tokens_per_character = 0.3
-        names = (f"bertkit-batcher-{number}" for number in range(workers))
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
-        for thread in self._threads:
-            thread.start()
+        self._num_workers = workers
+        #: Started by the first request, so that a process may fork before.
+        self._threads: list[threading.Thread] = []
 
     def tokens_in(self, call: Call, characters: int) -> int:
         """About how many tokens a call has."""
@@ -101,7 +100,15 @@ class Batcher:
                     f"try again in {seconds:.1f} seconds",
                     retry_after=seconds,
                 )
+            if not self._threads:
+                self._start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        for number in range(self._num_workers):
+            thread = threading.Thread(target=self._work, name=f"bertkit-batcher-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def running_seconds(self) -> float:
         """How long the oldest running batch has taken so far; 0: none is running."""

@@ -56,7 +56,8 @@ class Call:
 
     items: at least one; in the place of a text may stand the ids of its tokens.
     model: a name; None: the first model that does this task.
-    options: keywords of the task's pipeline.
+    options: keywords of the task's pipeline; and of tasks that make vectors ``prompts``, names of prompts of which the
+        first that the model has is its ``prompt_name``, and which change nothing where it has none of them.
     timeout: seconds after which nobody waits for the answer.
     bulk: answered behind requests that somebody waits for.
     """

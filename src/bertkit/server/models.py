@@ -67,13 +67,13 @@ class Models:
         self._guard = threading.Lock()
 
     def begin(self) -> None:
-        """Start loading what is not loaded on demand."""
-        if not self._settings.lazy:
-            threading.Thread(target=self._load_all, name="bertkit-loader", daemon=True).start()
+        """Start loading what is not loaded on demand, nor loaded already."""
+        if not self._settings.lazy and not self.settled:
+            threading.Thread(target=self.load_all, name="bertkit-loader", daemon=True).start()
 
-    def _load_all(self) -> None:
-        for slot in self.slots.values():
-            self.load(slot)
+    def load_all(self) -> bool:
+        """Load all models in this thread; whether all of them answer."""
+        return all([self.load(slot) for slot in self.slots.values()])
 
     @property
     def settled(self) -> bool:
@@ -140,7 +140,12 @@ class Models:
             if before is None:
                 slot.facts = replace(slot.facts, state="loading", error=None)
             try:
-                model = OpenModel(slot.source, precision=self._settings.precision, threads=self._settings.threads)
+                model = OpenModel(
+                    slot.source,
+                    device=self._settings.device,
+                    precision=self._settings.precision,
+                    threads=self._settings.threads,
+                )
                 facts = _facts_of(slot, model)
                 model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
             except (BertkitError, OSError, MemoryError) as error:

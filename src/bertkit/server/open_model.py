@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
 from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, pipeline
+from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.system.atomic_files import sha256_file
+from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -104,7 +105,14 @@ class _SharedEngine(InferenceEngine):
 class OpenModel:
     """A loaded model. Any number of threads may ask it; its encoder computes one batch at a time."""
 
-    def __init__(self, source: str | Path, *, precision: Precision = "auto", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        device: Device = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+    ) -> None:
         self.path = path = resolve(source)
         self._lock, self._notes = threading.Lock(), threading.local()
         self._pipes: dict[str, Any] = {}
@@ -112,21 +120,25 @@ class OpenModel:
         self.analyzer: Analyzer | None = None
         self.tokenizer: PreTrainedTokenizer
         if heads_in(path):
-            self.analyzer = Analyzer.open(path, precision=precision, threads=threads)
+            self.analyzer = Analyzer.open(path, device=device, precision=precision, threads=threads)
             self.head = "analyze"
             first = next(iter(self.analyzer.heads.values())).pipe
             self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
-            self._pipes = {}
             return
         self.head = "sparse-encoding" if is_sparse_folder(path) else infer_task(path)
-        pipe = pipeline(self.head, model=path, precision=precision, threads=threads)
+        if self.head == "text2text-generation":
+            pipe = pipeline(self.head, model=path, device=device)
+            self._pipes[self.head], self.tokenizer = pipe, pipe.tokenizer
+            return
+        entry = TASKS[self.head]
+        # Nothing stays mapped, because files may change meanwhile.
+        self._computing: dict[str, Any] = {
+            "device": device, "precision": precision, "threads": threads, "in_memory": True,
+        }  # fmt: skip
+        pipe = open_checkpoint(path, entry.load(), entry.model_class, None, self._computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"
-        self.tokenizer = pipe.tokenizer
-        if self.head == "text2text-generation":
-            self._pipes[self.head] = pipe
-            return
-        self.engine = _SharedEngine(pipe.engine, self._lock, self._notes)
+        self.tokenizer, self.engine = pipe.tokenizer, _SharedEngine(pipe.engine, self._lock, self._notes)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -234,11 +246,7 @@ class OpenModel:
             return self.engine
         if TASKS[self.head].model_class == model_class:
             return self.engine
-        backend = self.engine.backend
-        precision = cast(Precision, getattr(backend, "precision", "auto"))
-        made = InferenceEngine.load(
-            self.path, model_class, precision=precision, threads=getattr(backend, "threads", None)
-        )
+        made = InferenceEngine.load(self.path, model_class, **self._computing)
         return _SharedEngine(made, self._lock, self._notes)
 
     def tokenize(self, task: Task, items: Sequence[Any], options: Mapping[str, Any]) -> Results:
@@ -280,6 +288,9 @@ class OpenModel:
         name, usual = _PIPELINES[task]
         pipe = self._pipe(name)
         keywords = {**usual, **_reading(task, overflow), **options}
+        wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
+        if wished:
+            keywords["prompt_name"] = wished[0]
         if task == "similarity":
             return self._with_lengths(_similarities(pipe, items, keywords), items, task, options)
         if task == "redact":
@@ -287,7 +298,10 @@ class OpenModel:
             tagged = pipe(items, progress=False, **keywords)
             values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
             return self._with_lengths(values, items, task, options)
-        return self._with_lengths(list(pipe(items, progress=False, **keywords)), items, task, options)
+        values = list(pipe(items, progress=False, **keywords))
+        if task == "embed-tokens":
+            values = [found[0] for found in values]
+        return self._with_lengths(values, items, task, options)
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""

@@ -53,10 +53,12 @@ def uvicorn_server(app: ServerApp) -> Any:
         server_header=False,
         h11_max_incomplete_event_size=65_536,
     )
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # which would end the process by the signal in the end
+    return server
 
 
-def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None]) -> None:
+def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
 
     ready: called once, when all models are loaded, or could not be.
@@ -66,17 +68,19 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None]) -> 
     async def serve() -> None:
         telling = asyncio.ensure_future(_tell(app, ready))
         loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
         if hasattr(signal, "SIGHUP"):
-            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
+            if app.settings.workers == 1:
+                loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
+            else:  # the supervisor reloads
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             await server.serve(sockets=[listening])
         finally:
             telling.cancel()
 
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner,
-    ):
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(serve())
 
 
@@ -97,7 +101,6 @@ def in_thread(app: ServerApp) -> Iterator[str]:
     """The server in a thread of this process, with its models loaded; yields its address. For tests and notebooks."""
     listening = listen(app.settings.host, app.settings.port)
     server = uvicorn_server(app)
-    server.install_signal_handlers = lambda: None
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

@@ -38,7 +38,9 @@ class ServeSettings(Settings):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0: any that is free")
     precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = "auto"
+    device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
     threads: int | None = Field(None, ge=1, le=1024, description="of a model's computation; None: one a core")
+    workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="tokens that are computed together")
     max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="tokens that may wait for a model")
     max_requests: int = Field(1024, ge=1, le=1 << 20, description="requests that may wait for a model")

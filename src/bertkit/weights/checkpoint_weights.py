@@ -39,8 +39,10 @@ class ModelWeights:
         return cls(model_class, config, encoder, head_of(model_class, config, arrays), facts)
 
     @classmethod
-    def from_checkpoint(cls, path: Path, model_class: str) -> ModelWeights:
+    def from_checkpoint(cls, path: Path, model_class: str, *, in_memory: bool = False) -> ModelWeights:
         """Of a folder, a ``.safetensors`` file or an ``.index.json``, for a class of ours.
+
+        in_memory: read float weights at once, in place of mapping the file, so that it may change afterwards.
 
         Raises:
             CheckpointError: a missing, damaged, unsafe or unsuitable checkpoint; lists every tensor that differs.
@@ -49,7 +51,7 @@ class ModelWeights:
         if is_int8(path):
             return cls.of(model_class, *read_byte_weights(path, model_class))
         fitted = fit_checkpoint(path, model_class, {})
-        arrays = read_values(fitted.match, fitted.weights.tensors)
+        arrays = read_values(fitted.match, fitted.weights.tensors, in_memory=in_memory)
         arrays |= {row.ours: np.zeros(row.shape, np.float32) for row in fitted.match.of(Status.ZERO)}
         return cls.of(model_class, fitted.config, arrays)
 

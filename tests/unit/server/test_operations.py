@@ -114,7 +114,7 @@ def test_info_says_what_answers(server: Any) -> None:
 def test_the_description_has_every_route(server: Any) -> None:
     document = ask(server.address, "/openapi.json").body
     assert document["openapi"] == "3.1.0"
-    body = document["paths"]["/v1/embed"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    body = document["paths"]["/v1/tag"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     name = body["$ref"].rpartition("/")[2]
     assert set(document["components"]["schemas"][name]["required"]) == {"input"}
 

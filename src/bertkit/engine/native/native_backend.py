@@ -58,6 +58,7 @@ class NativeBackend:
     precision, threads: as in :meth:`bertkit.engine.inference_engine.InferenceEngine.of`; threads None: as many as torch
         uses where it is imported, as OMP_NUM_THREADS says, or as there are cores.
     beside: further classifiers on the same encoder, for :meth:`say`: name -> checkpoint and class of its model.
+    in_memory: nothing of a float checkpoint stays mapped.
     """
 
     place = "cpu"
@@ -71,6 +72,8 @@ class NativeBackend:
         precision: Precision,
         threads: int | None,
         beside: Mapping[str, tuple[Path, str]] | None = None,
+        *,
+        in_memory: bool = False,
     ) -> None:
         check_options(precision, threads)
         self.path, self.model_class, self.precision, self.threads = path, model_class, precision, threads
@@ -78,7 +81,7 @@ class NativeBackend:
         library = native_library()
         if library is None:
             raise ConfigError(f"the compiled encoder is not available: {why_not()}")
-        weights = ModelWeights.from_checkpoint(path, model_class)
+        weights = ModelWeights.from_checkpoint(path, model_class, in_memory=in_memory)
         self._library = library
         check_int8(precision, in_bytes=weights.facts is not None)
         check_bf16(precision, library)

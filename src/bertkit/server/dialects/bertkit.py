@@ -389,17 +389,17 @@ def _error(failure: Failure, status: int) -> Any:
     return {"error": said}
 
 
-def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body]) -> Route:
-    return Route("POST", f"/v1/{name}", plan, (body.__doc__ or "").partition("\n")[0], body)
+def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body], *keys: str) -> Route:
+    return Route("POST", f"/v1/{name}", plan, (body.__doc__ or "").partition("\n")[0], body, keys=frozenset(keys))
 
 
 DIALECT = Dialect(
     "bertkit",
     (
-        _post("embed", _embed, Embed),
+        _post("embed", _embed, Embed, "input"),
         _post("sparse", _sparse, Sparse),
         _post("similarity", _similarity, Similarity),
-        _post("classify", _classify, Classify),
+        _post("classify", _classify, Classify, "input"),
         _post("next-sentence", _next_sentence, NextSentence),
         _post("zero-shot", _zero_shot, ZeroShot),
         _post("tag", _tag, Tag),

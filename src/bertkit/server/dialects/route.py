@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, Overflow, ServerFacts, Task
 from bertkit.server.failures import Failure, Kind
 
 JSON = "application/json"
@@ -53,7 +55,8 @@ class Reply:
 class Asked:
     """A request: its body (of the route's class; None without one), and the name of the model in its path.
 
-    facts: of that model, or of the first, for a route that needs them.
+    facts: for a route that needs them: of the model in the path, else of the one that the body's ``model`` names, else
+        of the first model.
     """
 
     body: Any
@@ -74,10 +77,11 @@ class Route:
     """One path of a dialect.
 
     path: ``{model}`` in it stands for the name of a model, which may have slashes.
-    body: the class of its body; None: it has none. several: classes of which a key decides; see :func:`by_key`.
+    body: the class of its body; None: it has none.
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
-    needs_facts: its task is that of the model.
+    needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
+    keys: where several dialects have this method and path, this route is meant if the body has one of these.
     """
 
     method: Literal["GET", "POST"]
@@ -87,6 +91,7 @@ class Route:
     body: type[Body] | None = None
     answer: Any = None
     needs_facts: bool = False
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,62 @@ def listed(given: Any) -> tuple[list[Any], bool]:
     return ([given] if alone else list(given)), alone
 
 
-def facts_of(found: ServerFacts) -> Any:
+def facts_of(found: ServerFacts) -> ModelFacts:
     """The one model that was asked for."""
     return found.models[0]
+
+
+_Read = TypeVar("_Read", bound=Body)
+
+
+def read(kind: type[_Read], given: Any) -> _Read:
+    """A body from parsed JSON; Failure says which field is wrong."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        field = next((str(part) for part in found[0]["loc"]), None)
+        causes = dict.fromkeys(one["msg"] for one in found if field is None or str(one["loc"][0]) == field)
+        said = "; or ".join(list(causes)[:3])
+        raise Failure("invalid", said if field is None else f"`{field}`: {said}", param=field) from None
+
+
+def call_of(
+    task: Task, items: Sequence[Any], model: str | None = None, overflow: Overflow | None = None, **options: Any
+) -> Call:
+    """A call without the options that are None."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return Call(task=task, items=items, model=model, options=given, overflow=overflow)
+
+
+def some(items: Collection[Any], name: str) -> None:
+    """Failure if a list is empty."""
+    if not items:
+        raise Failure("empty", f"`{name}` cannot be empty", param=name)
+
+
+def new_id(prefix: str) -> str:
+    """A name for an answer that no other has."""
+    return prefix + uuid.uuid4().hex
+
+
+def now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())
+
+
+def usage_of(answer: Answer) -> dict[str, int]:
+    """Tokens, as OpenAI and those after it say them."""
+    tokens = sum(answer.tokens)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+class TextObject(LenientBody):
+    """A text in an object, as some clients send it."""
+
+    text: Text
+
+
+def text_of(given: str | TextObject) -> str:
+    """The text alone."""
+    return given if isinstance(given, str) else given.text

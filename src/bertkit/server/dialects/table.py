@@ -4,12 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bertkit.server.dialects import bertkit
+from bertkit.server.dialects import (
+    bertkit,
+    cohere,
+    huggingface,
+    infinity,
+    jina,
+    lemonade,
+    ollama,
+    openai,
+    sagemaker,
+    tei,
+    vertex,
+    vllm,
+)
 from bertkit.server.dialects.route import Dialect, Route
 
-ALL: Sequence[Dialect] = (bertkit.DIALECT,)
+ALL: Sequence[Dialect] = tuple(
+    module.DIALECT
+    for module in (
+        bertkit,
+        openai,
+        tei,
+        huggingface,
+        cohere,
+        jina,
+        vllm,
+        infinity,
+        lemonade,
+        ollama,
+        sagemaker,
+        vertex,
+    )
+)
 
 
 def routes() -> Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, frozenset[str]]]]:
-    """By method and path: the routes, and the keys of a body that choose among several."""
-    return {(route.method, route.path): [(each, route, frozenset())] for each in ALL for route in each.routes}
+    """By method and path: the routes, and the keys of a body that choose among several.
+
+    A body that has none of those keys belongs to the first; one with keys of two routes to neither.
+    """
+    found: dict[tuple[str, str], list[tuple[Dialect, Route, frozenset[str]]]] = {}
+    for dialect in ALL:
+        for route in dialect.routes:
+            found.setdefault((route.method, route.path), []).append((dialect, route, route.keys))
+    return found

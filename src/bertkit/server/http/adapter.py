@@ -148,7 +148,8 @@ class Adapter:
 
     async def _reply(self, dialect: Dialect, route: Route, asked: Asked, scope: Scope, receive: Receive) -> Reply:
         if route.needs_facts:
-            asked = replace(asked, facts=self._service.look(Look(model=asked.model)).models[0])
+            name = asked.model or getattr(asked.body, "model", None)
+            asked = replace(asked, facts=self._service.look(Look(model=name)).models[0])
         planned = route.plan(asked)
         call = planned.call
         if isinstance(call, Look):

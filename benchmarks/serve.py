@@ -1,0 +1,283 @@
+"""How many requests a second does a server answer? bertkit's beside others, with many clients on the same cores.
+
+    python benchmarks/serve.py --data ../shared/data --infinity ENV/bin/infinity_emb --out benchmarks/results/serve.md
+
+Vectors of MiniLM-L6 with its real weights, one text a request, in base64 as OpenAI's client asks for them, closed loop
+and keep-alive; texts are tweets, or paragraphs of Wikipedia of at most 700 characters. The client is ``wrk`` for all
+servers, in this machine, so that it takes its share of the cores. Beside bertkit stand ``infinity-emb`` as it is
+shipped (its torch engine; ``--infinity``), and FastAPI around sentence-transformers and ONNX Runtime with a batcher
+that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits. Servers
+take turns within each round; medians of rounds are reported. Before anything is timed, vectors must agree to 1e-3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import json
+import lzma
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit import pipeline
+from cpu_engine import Target, table
+from machine import about, block, minilm_folder, publish, version_of
+
+HERE = Path(__file__).parent
+MOST_DIFFERENCE = 1e-3
+NUM_BODIES = 4000
+#: Characters of a paragraph, so that hardly any has more than 256 tokens.
+LEAST_CHARACTERS, MOST_CHARACTERS = 200, 700
+#: Batch sizes and milliseconds of waiting that the batchers of FastAPI are tried with.
+TRIED = ((16, 2.0), (32, 5.0), (64, 10.0))
+#: Clients, and times the best server as shipped and the best batcher of our own, that are aimed at.
+AIMED_CLIENTS, BESIDE_SHIPPED, BESIDE_OWN = 64, 2.0, 1.4
+#: Milliseconds of one client's request beyond the bare pipeline.
+MOST_OVERHEAD = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs: its port, and the path and model that it takes."""
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    path: str
+    model: str
+
+    def body(self, text: str) -> str:
+        """A request for the vector of a text."""
+        return json.dumps({"model": self.model, "input": text, "encoding_format": "base64"})
+
+    def vector(self, text: str) -> np.ndarray:
+        """The vector of a text."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", self.path, self.body(text), {"content-type": "application/json"})
+        content = connection.getresponse().read()
+        connection.close()
+        return np.frombuffer(base64.b64decode(json.loads(content)["data"][0]["embedding"]), "<f4")
+
+    def memory(self) -> float:
+        """Resident memory in million bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+
+class Load(NamedTuple):
+    """What wrk measured: requests a second, failures, milliseconds, and its own share of one core."""
+
+    rate: float
+    failed: int
+    p50: float
+    p99: float
+    client: float
+
+
+@contextmanager
+def running(name: str, command: Sequence[str | Path], port: int, path: str, model: str) -> Iterator[Server]:
+    """A server, from its first answer on."""
+    quiet = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+    process = subprocess.Popen(
+        list(map(str, command)), env={**os.environ, **quiet}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    server = Server(name, port, process, path, model)
+    try:
+        end = time.monotonic() + 120
+        while True:
+            try:
+                server.vector("Are you there?")
+                break
+            except (OSError, ValueError, KeyError):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"{name} did not start: {' '.join(map(str, command))}") from None
+                time.sleep(0.1)
+        yield server
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def measure(server: Server, texts: Sequence[str], clients: int, seconds: float, scratch: Path) -> Load:
+    """A closed loop of so many clients."""
+    bodies = scratch / f"{server.port}.txt"
+    bodies.write_text("\n".join(map(server.body, texts)) + "\n", encoding="utf-8")
+    environment = {**os.environ, "BODIES": str(bodies), "TARGET": server.path}
+    script = str(HERE / "serving" / "requests.lua")
+    command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds:g}s", "--timeout", "30s", "-s", script]
+    begun = os.times()
+    done = subprocess.run(
+        [*command, f"http://127.0.0.1:{server.port}"], env=environment, capture_output=True, text=True, check=True
+    )
+    ended = os.times()
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
+    requests, failed, duration, p50, p99 = map(float, line.split()[1:])
+    used = ended.children_user + ended.children_system - begun.children_user - begun.children_system
+    return Load(requests / duration * 1e6, int(failed), p50 / 1000, p99 / 1000, used / (duration / 1e6))
+
+
+def tweets(data: Path) -> list[str]:
+    """Tweets as they are."""
+    with lzma.open(data / "tweet_sentiment" / "dev.csv.xz", "rt", encoding="utf-8", newline="") as file:
+        return [row["text"].strip() for row in csv.DictReader(file) if row["text"].strip()]
+
+
+def paragraphs(data: Path) -> list[str]:
+    """Paragraphs of Wikipedia, of which long ones are cut."""
+    with lzma.open(data / "pretrain_text" / "wikipedia_en.valid.txt.xz", "rt", encoding="utf-8") as file:
+        lines = [line.strip() for line in file]
+    return [line[:MOST_CHARACTERS] for line in lines if len(line) >= LEAST_CHARACTERS]
+
+
+TEXTS: dict[str, Callable[[Path], list[str]]] = {"tweets": tweets, "Wikipedia": paragraphs}
+
+
+def best_batcher(engine: str, folder: Path, texts: Sequence[str], scratch: Path) -> tuple[list[str | Path], str]:
+    """The command of a server of FastAPI with the best of the sizes and waits, and these in words."""
+    found: dict[tuple[int, float], float] = {}
+    script = HERE / "serving" / "peer_server.py"
+    for number, (size, wait) in enumerate(TRIED):
+        own = [sys.executable, script, engine, folder, "--batch", str(size), "--wait", str(wait)]
+        port = 8870 + number
+        with running(engine, [*own, "--port", str(port)], port, "/v1/embeddings", "m") as server:
+            measure(server, texts, AIMED_CLIENTS, 1, scratch)
+            found[size, wait] = measure(server, texts, AIMED_CLIENTS, 3, scratch).rate
+    size, wait = max(found, key=lambda each: found[each])
+    command = [sys.executable, script, engine, folder, "--batch", str(size), "--wait", str(wait)]
+    return command, f"batches of {size}, {wait:g} ms"
+
+
+def bare_seconds(folder: Path, texts: Sequence[str]) -> float:
+    """Median time of a call of the pipeline with one text."""
+    pipe = pipeline("feature-extraction", model=folder, pooling="model")
+    times = []
+    for text in texts[:300]:
+        begun = time.perf_counter()
+        pipe(text, truncation=True)
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[50:])
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--infinity", type=Path, help="the command infinity_emb of an environment of its own")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64, 256])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if shutil.which("wrk") is None:
+        raise SystemExit("this benchmark needs wrk: apt-get install wrk")
+    random.seed(0)
+    model = minilm_folder()
+    texts = {
+        name: random.sample(found := read(given.data), min(len(found), NUM_BODIES)) for name, read in TEXTS.items()
+    }
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = scratch / "model"
+        shutil.copytree(model, folder)
+        export = [sys.executable, "-m", "bertkit", "export", model, "--out", scratch / "onnx", "--variant", "padded"]
+        subprocess.run(list(map(str, [*export, "--quiet"])), check=True, stdout=subprocess.DEVNULL)
+        for file in (scratch / "onnx").glob("model.onnx*"):
+            shutil.copy(file, folder)
+        commands: dict[str, tuple[list[str | Path], str, str]] = {
+            "bertkit": (
+                [sys.executable, "-m", "bertkit", "serve", f"m={model}", "--log", "none"],
+                "/v1/embeddings",
+                "m",
+            )
+        }
+        notes = []
+        for engine in ("sentence-transformers", "onnxruntime"):
+            command, words = best_batcher(engine, folder, texts["tweets"], scratch)
+            commands[f"FastAPI, {engine}"] = (command, "/v1/embeddings", "m")
+            notes.append(f"FastAPI with {engine} {version_of(engine)}: {words} were best of {TRIED}.")
+        if given.infinity is not None:
+            own = [given.infinity, "v2", "--engine", "torch", "--device", "cpu", "--no-bettertransformer"]
+            commands["infinity"] = ([*own, "--model-id", model], "/embeddings", "/".join(model.parts[-2:]))
+        servers = {
+            name: stack.enter_context(running(name, [*command, "--port", str(8880 + number)], 8880 + number, *place))
+            for number, (name, (command, *place)) in enumerate(commands.items())
+        }
+        expected = pipeline("feature-extraction", model=model, pooling="model", precision="fp32")
+        for server in servers.values():
+            for text in texts["tweets"][:64]:
+                far = float(np.abs(server.vector(text) - np.asarray(expected(text, truncation=True))).max())
+                if far > MOST_DIFFERENCE:
+                    raise SystemExit(f"{server.name} differs by {far:.1e} at {text!r}")
+        found: dict[tuple[str, int, str], list[Load]] = {}
+        for _ in range(given.rounds):
+            for kind, own_texts in texts.items():
+                for clients in given.clients:
+                    for name, server in servers.items():
+                        load = measure(server, own_texts, clients, given.seconds, scratch)
+                        found.setdefault((kind, clients, name), []).append(load)
+        memory = {name: server.memory() for name, server in servers.items()}
+    report(given, found, memory, notes, bare_seconds(model, texts["tweets"]))
+
+
+def report(
+    given: argparse.Namespace,
+    found: dict[tuple[str, int, str], list[Load]],
+    memory: dict[str, float],
+    notes: Sequence[str],
+    bare: float,
+) -> None:
+    """Publish medians, and what was aimed at."""
+    medians = {key: Load(*map(statistics.median, zip(*loads, strict=True))) for key, loads in found.items()}
+    names = list(memory)
+    targets = []
+    for kind in TEXTS:
+        if AIMED_CLIENTS not in given.clients:
+            break
+        rate = {name: medians[kind, AIMED_CLIENTS, name].rate for name in names}
+        for others, factor in ((["infinity"], BESIDE_SHIPPED), (names[1:3], BESIDE_OWN)):
+            known = [name for name in others if name in rate]
+            if known:
+                best = max(known, key=lambda name: rate[name])
+                what = f"requests a second, {kind}, {AIMED_CLIENTS} clients, times"
+                targets.append(Target(what, rate["bertkit"] / rate[best], factor, at_most=False, beside=best))
+    if 1 in given.clients:
+        overhead = medians["tweets", 1, "bertkit"].p50 - bare * 1000
+        targets.append(
+            Target("milliseconds beyond the bare pipeline, one client", overhead, MOST_OVERHEAD, at_most=True)
+        )
+    lines = ["# Serving vectors over HTTP", "", *block(about(os.cpu_count() or 1))]
+    lines += table(targets)
+    for kind in TEXTS:
+        lines += ["", f"## {kind}: requests a second (median and 99th percentile in milliseconds)", ""]
+        lines += ["| clients | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
+        for clients in given.clients:
+            loads = [medians[kind, clients, name] for name in names]
+            cells = [f"{load.rate:,.0f} ({load.p50:.1f}, {load.p99:.1f})" for load in loads]
+            lines.append(f"| {clients} | " + " | ".join(cells) + " |")
+    client = statistics.median(load.client for load in medians.values())
+    failed = sum(load.failed for loads in found.values() for load in loads)
+    lines += ["", *(f"- {note}" for note in notes)]
+    lines.append(f"- wrk used {client:.2f} of a core in the median; {failed} requests failed.")
+    lines.append("- Memory at the end, million bytes: " + ", ".join(f"{n} {m:.0f}" for n, m in memory.items()) + ".")
+    plain = [[*key, *load] for key, load in medians.items()]
+    publish(lines, {"medians": plain, "memory": memory}, given.out)
+
+
+if __name__ == "__main__":
+    main()

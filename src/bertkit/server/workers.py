@@ -1,0 +1,140 @@
+"""Several processes behind one address: models are loaded once, and the workers, forked afterwards, share the weights.
+
+The supervisor computes nothing and answers nobody. It starts a worker anew if it dies, ends all of them on SIGTERM, and
+on SIGHUP loads the models again: the old workers answer until those with the new models have been forked.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from bertkit.errors import CheckpointError
+from bertkit.server.app import ServerApp
+from bertkit.server.running import run
+from bertkit.system.console import say
+
+#: Seconds in which a worker may not die twice, or the supervisor waits before it starts another.
+_PAUSE = 1.0
+
+
+class Supervisor:
+    """See the module.
+
+    make: an application whose models are not loaded yet.
+    """
+
+    def __init__(self, make: Callable[[], ServerApp], listening: socket.socket) -> None:
+        self._make, self._listening = make, listening
+        self._app = self._loaded()
+        self._workers: dict[int, float] = {}
+        #: Workers that were told to end.
+        self._leaving: dict[int, float] = {}
+        self._stopping = self._reloading = False
+
+    def _loaded(self) -> ServerApp:
+        app = self._make()
+        if not app.service.models.load_all():
+            failed = [facts for facts in app.service.models.facts() if facts.state == "failed"]
+            raise CheckpointError("; ".join(f"{facts.name}: {facts.error}" for facts in failed))
+        return app
+
+    def run(self, ready: Callable[[ServerApp], None]) -> None:
+        """Until SIGTERM or SIGINT, and until all workers have ended."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._ask_reload)
+        self._start_all()
+        ready(self._app)
+        while self._workers or self._leaving:
+            self._wait()
+            if self._reloading and not self._stopping:
+                self._reload()
+            self._end_late()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        self._dismiss(list(self._workers))
+
+    def _ask_reload(self, number: int, frame: FrameType | None) -> None:
+        self._reloading = True
+
+    def _dismiss(self, workers: list[int]) -> None:
+        end = time.monotonic() + self._app.settings.grace + _PAUSE
+        for worker in workers:
+            self._workers.pop(worker, None)
+            self._leaving[worker] = end
+            try:
+                os.kill(worker, signal.SIGTERM)
+            except ProcessLookupError:
+                self._leaving.pop(worker)
+
+    def _end_late(self) -> None:
+        """Kill workers that do not end by themselves."""
+        for worker, end in list(self._leaving.items()):
+            if time.monotonic() > end:
+                os.kill(worker, signal.SIGKILL)
+                self._leaving[worker] = end + 3600
+
+    def _wait(self) -> None:
+        """Note what workers have ended; start others for those that should not have."""
+        worker, status = os.waitpid(-1, os.WNOHANG)
+        if not worker:
+            time.sleep(0.05)
+            return
+        if self._leaving.pop(worker, None) is not None or self._stopping:
+            self._workers.pop(worker, None)
+            return
+        begun = self._workers.pop(worker, 0.0)
+        say(f"worker {worker} ended ({_ending(status)}); another one is started")
+        if time.monotonic() - begun < _PAUSE:
+            time.sleep(_PAUSE)
+        if not self._stopping:
+            self._start()
+
+    def _reload(self) -> None:
+        self._reloading = False
+        try:
+            self._app = self._loaded()
+        except CheckpointError as error:
+            say(f"not reloaded: {error}")
+            return
+        old = list(self._workers)
+        self._start_all()
+        self._dismiss(old)
+        say("reloaded")
+
+    def _start_all(self) -> None:
+        gc.collect()
+        gc.freeze()  # or the collector would write on, and so copy, pages that workers share
+        for _ in range(self._app.settings.workers):
+            self._start()
+
+    def _start(self) -> None:
+        sys.stderr.flush()
+        sys.stdout.flush()
+        worker = os.fork()
+        if worker:
+            self._workers[worker] = time.monotonic()
+            return
+        code = 1
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            run(self._app, self._listening)
+            code = 0
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+
+def _ending(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return f"status {os.WEXITSTATUS(status)}"

@@ -1,0 +1,185 @@
+"""``bertkit serve`` as a process: its words, signals, workers that die, files that change under it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pipeline_helpers import save_tiny
+from server_helpers import Reply, ask, save_models
+
+FILM = {"input": "a good film"}
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+
+class Process(NamedTuple):
+    """A running server, and what it has said so far."""
+
+    process: subprocess.Popen[str]
+    address: str
+    said: list[str]
+
+    @property
+    def workers(self) -> list[int]:
+        """Its child processes."""
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
+        return [int(number) for number in found.stdout.split()]
+
+    def wait_for(self, words: str) -> None:
+        """Until it has said so."""
+        deadline = time.monotonic() + 60
+        while not any(words in line for line in self.said):
+            assert time.monotonic() < deadline, self.said
+            assert self.process.poll() is None, self.said
+            time.sleep(0.02)
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[Process]:
+    command = [sys.executable, "-m", "bertkit", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    said: list[str] = []
+
+    def listen() -> None:
+        assert process.stderr is not None
+        said.extend(process.stderr)  # line by line, as they come
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    found = Process(process, "", said)
+    try:
+        found.wait_for("listening on")
+        match = re.search(r"http://\S+", "".join(said))
+        assert match is not None
+        found = found._replace(address=match[0].rstrip(";"))
+        found.wait_for("curl")
+        yield found
+    finally:
+        workers = found.workers
+        process.kill()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        process.wait()
+        thread.join()
+
+
+def answered(address: str) -> Reply | None:
+    """None where the connection broke."""
+    try:
+        return ask(address, "/v1/embed", FILM)
+    except (ConnectionError, OSError):
+        return None
+
+
+def test_it_says_where_it_listens_and_how_to_ask_and_stops_when_told(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("labels", "vectors"))) as server:
+        lines = [line for line in server.said if "curl" in line]
+        assert len(lines) == 2
+        command = lines[0].strip()
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        assert '"results":[[{"label"' in done.stdout
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+
+
+def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("vectors",))) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) in (0, 130)
+    assert not any("Traceback" in line for line in server.said)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str) -> None:
+    with served(*save_models(tmp_path, ("vectors",)), "--workers", workers) as server:
+        before = ask(server.address, "/v1/embed", FILM).results
+        weights = tmp_path / "vectors" / "model.safetensors"
+        size = weights.stat().st_size
+        with weights.open("r+b") as file:
+            file.write(os.urandom(size))
+            file.flush()
+            assert ask(server.address, "/v1/embed", FILM).results == before
+            file.truncate(0)
+        for _ in range(4):
+            assert ask(server.address, "/v1/embed", FILM).results == before
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        expected = ask(server.address, "/v1/embed", FILM).results
+        assert len(server.workers) == 2
+        replies: list[Reply | None] = []
+        with ThreadPoolExecutor(8) as pool:
+            futures = [pool.submit(answered, server.address) for _ in range(200)]
+            os.kill(server.workers[0], signal.SIGKILL)
+            replies = [future.result() for future in futures]
+        good = [reply for reply in replies if reply is not None]
+        assert len(good) >= 180
+        assert all(reply.status == 200 and reply.results == expected for reply in good)
+        deadline = time.monotonic() + 20
+        while len(server.workers) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(server.workers) == 2
+        assert ask(server.address, "/v1/embed", FILM).results == expected
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+
+
+def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        before = ask(server.address, "/v1/embed", FILM).results
+        weights = tmp_path / "vectors" / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:999])
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("not reloaded")
+        assert ask(server.address, "/v1/embed", FILM).results == before
+        save_tiny(tmp_path / "vectors", initializer_range=0.2)
+        server.process.send_signal(signal.SIGHUP)
+        statuses = set()
+        while not any(line.startswith("reloaded") for line in server.said):
+            reply = answered(server.address)
+            statuses.add(None if reply is None else reply.status)
+        assert statuses <= {200}
+        deadline = time.monotonic() + 20
+        while ask(server.address, "/v1/embed", FILM).results == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert ask(server.address, "/v1/embed", FILM).results != before
+
+
+def test_check_asks_each_model_and_stops(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("labels", "tags", "answers", "choices", "masks", "next", "ranks"))
+    command = [sys.executable, "-m", "bertkit", "serve", "--check"]
+    done = subprocess.run([*command, *models], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 7)
+    (tmp_path / "tags" / "model.safetensors").write_bytes(b"no")
+    done = subprocess.run([*command, *models], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "the model tags cannot be served" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "name a model"),
+        (["/nowhere/model"], 4, "/nowhere/model"),
+        (["bertkit-tiny-en", "--port", "99999"], 2, "port"),
+        (["bertkit-tiny-en", "--host", "192.0.2.1"], 5, "cannot listen"),
+        (["bertkit-tiny-en", "--max-items", "0"], 2, "max-items"),
+    ],
+)
+def test_what_cannot_be_served(arguments: list[str], code: int, said: str) -> None:
+    command = [sys.executable, "-m", "bertkit", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
