@@ -86,7 +86,7 @@ class ExplainedText:
         shares_1C = np.asarray(decision.probabilities(logits_1C, several=several), np.float32)
         chosen = None if several else decision
         best = 0 if is_number else next(ranked_labels(logits_1C, shares_1C, len(labels), chosen, several=several))[0][0]
-        number = best if label is None else number_of(label, self.pipe.config.id2label)
+        number = best if label is None else number_of(label, labels)
         share = None if is_number else float(shares_1C[0, number])
         return Target(lambda out, layout: _logits(out)[:, number], labels[number], labels[best], share)
 
@@ -102,7 +102,8 @@ class ExplainedText:
         else:
             place = self._place_of(word)
         best = int(best_W[place])
-        number, token = best if label is None else number_of(label, self.pipe.config.id2label), self.words[place].tokens[0]
+        number = best if label is None else number_of(label, labels)
+        token = self.words[place].tokens[0]
 
         def score(out: ModelOutput, layout: Layout) -> Tensor:
             logits = _logits(out)

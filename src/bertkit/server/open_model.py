@@ -29,6 +29,7 @@ from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
+from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
@@ -41,23 +42,25 @@ OF_HEADS: Mapping[str, tuple[Task, ...]] = {
     "sparse-encoding": ("sparse", "fill-mask"),
     "fill-mask": ("fill-mask",),
     "next-sentence": ("next-sentence",),
-    "text-classification": ("classify",),
-    "text-ranking": ("rerank", "classify"),
+    "text-classification": ("classify", "explain"),
+    "text-ranking": ("rerank", "classify", "explain"),
     "token-classification": ("tag", "redact"),
     "question-answering": ("answer",),
     "multiple-choice": ("choose",),
     "text2text-generation": ("generate",),
 }
-OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "embed-tokens")
+OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "map", "embed-tokens")
 OF_TOKENIZERS: tuple[Task, ...] = ("tokenize", "decode")
 #: The pipeline of a task, and its keywords.
 _PIPELINES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {
     "embed": ("feature-extraction", {"pooling": "model"}),
     "embed-tokens": ("feature-extraction", {}),
     "similarity": ("feature-extraction", {"pooling": "model"}),
+    "map": ("feature-extraction", {"pooling": "model"}),
     "sparse": ("sparse-encoding", {}),
     "rerank": ("text-ranking", {}),
     "classify": ("text-classification", {"top_k": None}),
+    "explain": ("text-classification", {}),
     "next-sentence": ("next-sentence", {}),
     "zero-shot": ("zero-shot-classification", {}),
     "tag": ("token-classification", {"aggregation_strategy": "simple"}),
@@ -154,7 +157,18 @@ class OpenModel:
             tasks += OF_ENCODERS
         if self._zero_shot is not None:
             tasks += ("zero-shot",)
-        return (*dict.fromkeys(tasks + OF_ENCODERS), *OF_TOKENIZERS)
+        tasks += OF_ENCODERS
+        return (*dict.fromkeys(tasks), *(() if self.lacks else ("attention",)), *OF_TOKENIZERS)
+
+    @cached_property
+    def lacks(self) -> Mapping[Task, str]:
+        """Tasks of encoders that it does not do, and why."""
+        reason = None if self.analyzer is not None or self.head == "text2text-generation" else self._attention.why_not
+        return {} if reason is None else {"attention": reason}
+
+    @cached_property
+    def _attention(self) -> Attention:
+        return Attention(self.path, self.engine.model_class, self.config, self.tokenizer)
 
     @property
     def config(self) -> Any:
@@ -256,16 +270,7 @@ class OpenModel:
             if task == "decode":
                 values.append(self.tokenizer.decode(item, **options))
                 continue
-            found = self.tokenizer(item, return_offsets_mapping=True, return_special_tokens_mask=True, **options)
-            words = self.tokenizer.convert_ids_to_tokens(found["input_ids"])
-            columns = (found["input_ids"], words, found["special_tokens_mask"], found["offset_mapping"])
-            values.append(
-                [
-                    {"id": number, "text": word, "special": bool(special)}
-                    | ({"start": None, "stop": None} if special else {"start": place[0], "stop": place[1]})
-                    for number, word, special, place in zip(*columns, strict=True)
-                ]
-            )
+            values.append(pieces_of(self.tokenizer, item, **options))
         return Results(values, list(map(len, values if task == "tokenize" else items)), [False] * len(items))
 
     def answer(
@@ -285,12 +290,23 @@ class OpenModel:
         if task == "generate":
             with self._lock:
                 return self._with_lengths(list(self._pipes[self.head](items, **options)), items, task, options)
+        if task == "attention":
+            cut = overflow == "truncate"
+            values = [self._attention.of(item, self.max_length, cut=cut, **options) for item in items]
+            self._notes.lengths += [len(value["pieces"]) for value in values]
+            return self._with_lengths(values, items, task, options)
         name, usual = _PIPELINES[task]
         pipe = self._pipe(name)
         keywords = {**usual, **_reading(task, overflow), **options}
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
         if wished:
             keywords["prompt_name"] = wished[0]
+        if task == "explain":
+            values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
+            return self._with_lengths(values, items, task, options)
+        if task == "map":
+            method = keywords.pop("method")
+            return self._with_lengths([text_map(pipe, item, keywords, method) for item in items], items, task, options)
         if task == "similarity":
             return self._with_lengths(_similarities(pipe, items, keywords), items, task, options)
         if task == "redact":
@@ -334,6 +350,8 @@ def num_characters(item: Any) -> int:
         return sum(map(num_characters, item.values()))
     if isinstance(item, int):
         return 4
+    if item is None:
+        return 0
     return sum(map(num_characters, item))
 
 
@@ -368,6 +386,8 @@ def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keyword
 
 def _num_rows(item: Any, task: Task, options: Mapping[str, Any]) -> int:
     """Rows of tokens of an item that fits: one, or one for each part that is read by itself."""
+    if task == "map":
+        return len(item["texts"])
     if task == "similarity":
         return 1 + len(item["sentences"])
     if task == "rerank":

@@ -1,6 +1,7 @@
 """The attention of one layer, by a forward pass in plain numpy that can be read from top to bottom; no torch, no C.
 
-It is for looking, one text at a time. Letters of the array shapes: S tokens, D width, N heads, H = D / N, F inner width.
+It is for looking at, one text at a time. Letters of the array shapes: S tokens, D width, N heads, H = D / N, F the
+inner width.
 """
 
 from __future__ import annotations

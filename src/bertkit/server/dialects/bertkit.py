@@ -225,6 +225,31 @@ class Analyze(Common):
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
 
 
+class Attention(Common):
+    """How much each piece of a text attends to each other one, in one layer."""
+
+    input: Annotated[str | Pair, Field(examples=["The bank of the river."])]
+    layer: Annotated[Count | None, Field(description="from 1 on; by default the top one")] = None
+    head: Annotated[Count | None, Field(description="from 1 on; by default all")] = None
+    overflow: Reading = None
+
+
+class Explain(Common):
+    """Which words moved a label: how much its probability drops without each of them."""
+
+    input: Annotated[str | Pair, Field(examples=["A film to remember."])]
+    label: Annotated[str | None, Field(description="by default the most probable one")] = None
+    overflow: Reading = None
+
+
+class Map(Common):
+    """Texts as points in a plane, similar ones near each other."""
+
+    input: Annotated[list[str], Field(min_length=3, max_length=1000, examples=[["A river.", "A lake.", "A loan."]])]
+    method: Annotated[Literal["pca", "tsne"], Field(description="t-SNE needs scikit-learn")] = "pca"
+    overflow: Reading = None
+
+
 def _paired(given: Any) -> Sequence[Any]:
     items, _ = listed(given)
     return [tuple(item) if isinstance(item, list) else item for item in items]
@@ -375,6 +400,28 @@ def _analyze(asked: Asked) -> Planned:
     return Planned(body.call("analyze", _paired(body.input)), lambda answer: body.reply(answer, answer.results))
 
 
+def _one(given: str | list[str]) -> tuple[str, str | None]:
+    return (given, None) if isinstance(given, str) else (given[0], given[1])
+
+
+def _attention(asked: Asked) -> Planned:
+    body: Attention = asked.body
+    call = body.call("attention", [_one(body.input)], body.overflow, layer=body.layer, head=body.head)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _explain(asked: Asked) -> Planned:
+    body: Explain = asked.body
+    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _map(asked: Asked) -> Planned:
+    body: Map = asked.body
+    call = body.call("map", [{"texts": body.input}], body.overflow, method=body.method)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
 def _info(asked: Asked) -> Planned:
     def render(found: ServerFacts) -> Reply:
         return json_reply({"version": found.version, "limits": found.limits, "models": found.models})
@@ -411,6 +458,9 @@ DIALECT = Dialect(
         _post("tokenize", _tokenize, Tokenize),
         _post("decode", _decode, Decode),
         _post("analyze", _analyze, Analyze),
+        _post("attention", _attention, Attention),
+        _post("explain", _explain, Explain),
+        _post("map", _map, Map),
         Route("GET", "/v1/info", _info, "The server, its limits and its models."),
     ),
     _error,
