@@ -44,6 +44,9 @@ def serve(
     log: Annotated[
         Literal["text", "json", "none"] | None, Parameter(help="Log failures, or each request as JSON.")
     ] = None,
+    playground: Annotated[
+        bool | None, Parameter(negative=(), help="Also serve a page at /playground on which to try the models.")
+    ] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
     common: Common = Common(),
 ) -> None:
@@ -91,6 +94,7 @@ def serve(
         "memory": memory,
         "keep_alive": keep_alive,
         "log": log,
+        "playground": playground,
         "models": models or None,
     }
     settings = read_serve_settings({name: value for name, value in given.items() if value is not None}, config)
@@ -111,6 +115,8 @@ def serve(
         for facts in app.service.models.facts():
             if facts.state == "ready":
                 say(f"\n{_line(facts)}\n  {curl(address(listening), facts)}")
+        if settings.playground:
+            say(f"\nto try them in a browser: {address(listening)}/playground")
 
     if settings.workers > 1:
         from bertkit.server.workers import Supervisor

@@ -92,7 +92,7 @@ class ModelFacts:
     lacks: tasks of other models of its kind that it does not do -> why, in words that follow "because".
     revision: SHA-256 of its weights and tokenizer; empty while they are not loaded.
     engine: what computes it, with its instruction set.
-    labels: names by number; None where it has none.
+    labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
     dev_scores: of the run that trained it, by metric.
     """
@@ -115,6 +115,7 @@ class ModelFacts:
     pooling: str | None = None
     dimensions: tuple[int, ...] = ()
     labels: tuple[str, ...] | None = None
+    mask: str | None = None
     temperature: float | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0

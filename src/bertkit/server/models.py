@@ -230,6 +230,7 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         vocabulary=len(model.tokenizer),
         pooling=model.pooling,
         labels=model.labels,
+        mask=model.tokenizer.mask_token,
         temperature=temperature if isinstance(temperature, float) else None,
         dev_scores=read_scores(folder) or None,
         num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),

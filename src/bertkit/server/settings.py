@@ -58,6 +58,7 @@ class ServeSettings(Settings):
     admin_key: str | None = Field(None, min_length=8, description="for /admin; without one there is no /admin")
     allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
     allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
+    playground: bool = Field(False, description="a page at /playground on which each model can be tried")
     cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept; 0: none")
     log: Literal["text", "json", "none"] = "text"
     log_requests: bool = Field(False, description="in a text log, also requests that were answered")
