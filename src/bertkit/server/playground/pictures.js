@@ -42,16 +42,20 @@ export function map(lines, found) {
   const scale = (size - 2 * edge) / (Math.max(...spans.map(([low, high]) => high - low)) || 1);
   const [width, height] = spans.map(([low, high]) => Math.max(120, (high - low) * scale + 2 * edge));
   const at = ([x, y]) => [edge + (x - spans[0][0]) * scale, height - edge - (y - spans[1][0]) * scale];
+  const taken = [];
   const points = found.places.map((place, number) => {
     const [x, y] = at(place);
     const right = x > width * 0.6;
+    let line = y + 5; // of the label, which moves down until no other is there
+    while (taken.some(([side, left, height]) => side === right && Math.abs(left - x) < 180 && Math.abs(height - line) < 15)) line += 15;
+    taken.push([right, x, line]);
     const label = lines.length <= 25 ? `${number + 1} ${shortened(lines[number], 22)}` : `${number + 1}`;
     return drawn(
       "g",
       { class: "point" },
       drawn("title", {}, lines[number]),
       drawn("circle", { cx: x, cy: y, r: 6 }),
-      drawn("text", { x: right ? x - 10 : x + 10, y: y + 5, "text-anchor": right ? "end" : "start" }, label),
+      drawn("text", { x: right ? x - 10 : x + 10, y: line, "text-anchor": right ? "end" : "start" }, label),
     );
   });
   const said = `${plural(lines.length, "text")} on a plane: ${found.axes.join(", ")}`;

@@ -49,7 +49,7 @@ function fieldOf({ name, label, kind, hint, optional, value, least, most, choice
   const note = hint ? element("small", { id: `${id}-hint`, class: "quiet" }, hint) : null;
   const said = element("label", { for: id }, label, optional ? element("span", { class: "quiet" }, " (optional)") : null);
   const wide = ["text", "lines", "line"].includes(kind);
-  return element("div", { class: `field ${kind}${wide ? " wide" : ""}` }, ...(kind === "flag" ? [input, said] : [said, input]), note);
+  return element("div", { class: `field ask-${kind}${wide ? " wide" : ""}` }, ...(kind === "flag" ? [input, said] : [said, input]), note);
 }
 
 function valuesOf(form, fields) {

@@ -50,8 +50,8 @@ export function withThreshold(labels) {
   const id = newId();
   const said = element("p", { role: "status", class: "quiet" });
   const shown = bars("Labels by probability", "Label", labels.map(({ label, score }) => [label, score]));
-  const value = element("output", { for: id }, "0.50");
-  const slider = element("input", { id, type: "range", min: 0, max: 1, step: 0.01, value: 0.5, input: apply });
+  const value = element("output", { for: id }, "0.00");
+  const slider = element("input", { id, type: "range", min: 0, max: 1, step: 0.01, value: 0, input: apply });
   function apply() {
     const least = Number(slider.value);
     value.textContent = least.toFixed(2);
@@ -155,7 +155,7 @@ export function explanation(texts, found) {
     element("p", {}, element("b", {}, found.label), ` has the score ${share(found.score)}. Each word was ${how} in turn.`),
     ...moved(texts, found),
     element("p", { class: "quiet" }, "Blue, solid line: the score drops without the word. Orange, dashed line: it rises."),
-    table("Words, the strongest first", ["Word", "", "Drop", "Score without it"], rows),
+    table("Words, the strongest first", ["Word", "", "Drop of the score", "Score without it"], rows),
   ];
 }
 
