@@ -74,7 +74,7 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         if width is not None:
-            size = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+            size = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 600}
             self.send("Emulation.setDeviceMetricsOverride", **size)
         self.send("Page.navigate", url=address)
         self.wait(f"document.readyState === 'complete' && location.protocol === '{address.partition('//')[0]}'")

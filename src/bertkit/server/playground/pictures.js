@@ -32,8 +32,9 @@ export function similarities(lines, vectors) {
 
 /** Texts as numbered points; the list under the picture says which is which. */
 export function map(lines, found) {
-  const size = 600;
+  const size = Math.min(600, document.documentElement.clientWidth - 60);
   const edge = 40;
+  const named = size >= 450 && lines.length <= 25; // else the list under the picture names them
   const spans = [0, 1].map((axis) => {
     const values = found.places.map((place) => place[axis]);
     return [Math.min(...values), Math.max(...values)];
@@ -47,9 +48,9 @@ export function map(lines, found) {
     const [x, y] = at(place);
     const right = x > width * 0.6;
     let line = y + 5; // of the label, which moves down until no other is there
-    while (taken.some(([side, left, height]) => side === right && Math.abs(left - x) < 180 && Math.abs(height - line) < 15)) line += 15;
+    while (taken.some(([side, left, height]) => side === right && Math.abs(left - x) < (named ? 180 : 30) && Math.abs(height - line) < 15)) line += 15;
     taken.push([right, x, line]);
-    const label = lines.length <= 25 ? `${number + 1} ${shortened(lines[number], 22)}` : `${number + 1}`;
+    const label = named ? `${number + 1} ${shortened(lines[number], 22)}` : `${number + 1}`;
     return drawn(
       "g",
       { class: "point" },
@@ -90,10 +91,10 @@ export function attention(found) {
   const select = (label, options) => {
     const id = newId();
     const made = element("select", { id, change: draw }, options.map(([value, name]) => element("option", { value }, name)));
-    return [element("label", { for: id }, label), made];
+    return [element("span", { class: "pair" }, element("label", { for: id }, label), made), made];
   };
-  const [headLabel, head] = select("Head", [["mean", "mean of all heads"], ...heads]);
-  const [viewLabel, view] = select("View", [["lines", "lines"], ["matrix", "matrix"]]);
+  const [headField, head] = select("Head", [["mean", "mean of all heads"], ...heads]);
+  const [viewField, view] = select("View", [["lines", "lines"], ["matrix", "matrix"]]);
   function weights() {
     if (head.value !== "mean") return attentions[Number(head.value)];
     return pieces.map((_, row) =>
@@ -107,7 +108,7 @@ export function attention(found) {
   draw();
   return [
     element("p", {}, `Layer ${layer} of ${layers}, ${plural(attentions.length, "head")}, ${plural(pieces.length, "piece")}.`),
-    element("div", { class: "row" }, headLabel, head, viewLabel, view),
+    element("div", { class: "row" }, headField, viewField),
     said,
     place,
   ];

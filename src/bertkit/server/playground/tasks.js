@@ -140,7 +140,7 @@ export const TASKS = {
     about: () => "Replaces entities by placeholders, the same entity by the same one.",
     fields: (model) => [
       text(),
-      { name: "labels", label: "Types to replace", kind: "line", optional: true, hint: `All, if empty. The model's tags: ${(model.labels ?? []).join(", ")}.` },
+      { name: "labels", label: "Types to replace", kind: "line", optional: true, hint: `All, if empty. The model knows: ${typesOf(model).join(", ")}.` },
     ],
     examples: () => [{ input: "Ada Lovelace wrote to Charles Babbage. Ada Lovelace lived in London.", labels: "" }],
     body: (values) => ({ input: values.input, ...(values.labels ? { labels: split(values.labels) } : {}) }),
@@ -354,6 +354,12 @@ export const TASKS = {
     show: ([found]) => views.pieces(found),
   },
 };
+
+/** Types of entities, of tags such as B-PER. */
+function typesOf(model) {
+  const tags = (model.labels ?? []).filter((tag) => tag !== "O");
+  return [...new Set(tags.map((tag) => tag.replace(/^[BIES]-/, "")))];
+}
 
 function split(words) {
   return words.split(",").map((word) => word.trim()).filter(Boolean);

@@ -9,8 +9,8 @@ const bar = (part, className = "") => {
 
 /** A table; the first row has the names of the columns. Numbers are aligned to the right. */
 export function table(caption, names, rows) {
-  const cell = (value) =>
-    typeof value === "number" ? element("td", { class: "number" }, String(value)) : element("td", {}, value ?? "");
+  const isNumber = (value) => typeof value === "number" || /^[−+]?\d[\d.]*(–\d+)?$/.test(value);
+  const cell = (value) => element("td", { class: isNumber(value) ? "number" : null }, value instanceof Node ? value : String(value));
   return element(
     "div",
     { class: "scroll" },
