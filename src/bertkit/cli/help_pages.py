@@ -32,14 +32,13 @@ EVERYDAY = {
         --seeds --freeze-encoder --lora --patience --metric-for-best --keep --max-train-rows --on-error --precision
         --few-shot --few-shot-method""".split()
     ),
+    "Server": set("--host --port --precision --threads --workers --api-key --playground --mcp --timeout --log".split()),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }
 #: Options of the other groups that only ``--help-all`` shows.
 EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
-    --model-class --opset --check --format --engine --beside --held-out --peers-python --id --admin-key
-    --api-keys-file --allowed-hosts --allowed-origins --max-batch-tokens --max-queue-tokens --max-requests --max-items
-    --timeout --grace --lazy --memory --keep-alive""".split()
+    --model-class --opset --check --format --engine --beside --held-out --peers-python --id""".split()
 )
 
 

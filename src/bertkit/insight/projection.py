@@ -117,12 +117,9 @@ def project(
     count = len(vectors_ND)
     check_count(count, method, perplexity, what)
     x = unit_vectors(np.asarray(vectors_ND, np.float64))
-    from sklearn.decomposition import PCA
-
     if np.ptp(x, axis=0).max() < 1e-6:
         raise InputError(f"the vectors of all {count:,} {what}s are the same, so there is nothing to draw")
-    fitted = PCA(min(COMPONENTS, *x.shape), svd_solver="full").fit(x)
-    components = fitted.transform(x)[:, :2]
+    components, variance = _principal(x)
     notes: list[str] = []
     settings: dict[str, float] = {}
     if method == "pca":
@@ -137,12 +134,23 @@ def project(
     return Projection(
         method,
         np.asarray(places, np.float64),
-        fitted.explained_variance_ratio_.tolist(),
+        variance,
         trustworthiness(x, places, trusted),
         trusted,
         settings,
         notes,
     )
+
+
+def _principal(x_ND: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], list[float]]:
+    """Places along the first two principal components, and the shares of the first :data:`COMPONENTS` in the variance.
+
+    As ``PCA`` of scikit-learn gives them: the largest entry of each component is positive.
+    """
+    left, sizes, axes = np.linalg.svd(x_ND - x_ND.mean(axis=0), full_matrices=False)
+    rows = np.arange(len(axes))
+    places = left * sizes * np.sign(axes[rows, np.abs(axes).argmax(axis=1)])
+    return places[:, :2], (sizes**2 / (sizes**2).sum())[:COMPONENTS].tolist()
 
 
 def _perplexity(given: float | None, count: int, what: str, notes: list[str]) -> float:

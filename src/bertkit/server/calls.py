@@ -26,6 +26,9 @@ from typing import Any, Literal
 #: tokenize      text                               [{id, text, special, start, stop}]
 #: decode        [id]                               text
 #: analyze       text, or (text, text_pair)         {head: what its task says}
+#: attention     (text, text_pair or None)          {layer, pieces, attentions (N, S, S)}, see bertkit.server.inside
+#: explain       (text, text_pair or None)          {label, score, words}, see bertkit.insight.occlusion
+#: map           {texts}                            {places (N, 2), variance}, see bertkit.insight.projection
 Task = Literal[
     "embed",
     "embed-tokens",
@@ -44,6 +47,9 @@ Task = Literal[
     "tokenize",
     "decode",
     "analyze",
+    "attention",
+    "explain",
+    "map",
 ]
 #: What becomes of a text of more tokens than the model reads: refused, cut, or read in windows. None: as the model was
 #: trained to read, otherwise refused.
@@ -83,9 +89,10 @@ class ModelFacts:
     """What is known of a model.
 
     tasks: what it can be asked, its own first.
+    lacks: tasks of other models of its kind that it does not do -> why, in words that follow "because".
     revision: SHA-256 of its weights and tokenizer; empty while they are not loaded.
     engine: what computes it, with its instruction set.
-    labels: names by number; None where it has none.
+    labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
     dev_scores: of the run that trained it, by metric.
     """
@@ -95,6 +102,7 @@ class ModelFacts:
     tasks: tuple[Task, ...]
     source: str
     created: int
+    lacks: Mapping[Task, str] = field(default_factory=dict)
     error: str | None = None
     revision: str = ""
     engine: str = ""
@@ -107,6 +115,7 @@ class ModelFacts:
     pooling: str | None = None
     dimensions: tuple[int, ...] = ()
     labels: tuple[str, ...] | None = None
+    mask: str | None = None
     temperature: float | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0

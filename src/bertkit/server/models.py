@@ -110,10 +110,11 @@ class Models:
                 threading.Thread(target=self.load, args=(slot,), daemon=True).start()
             raise Failure("not_ready", f"the model {slot.name} is being loaded", retry_after=1.0)
         if call.task not in slot.facts.tasks:
+            reason = slot.facts.lacks.get(call.task)
             raise Failure(
                 "wrong_task",
-                f"the model {slot.name} is a {slot.facts.model_class}, which does not do {call.task!r}; it does "
-                f"{', '.join(slot.facts.tasks)}",
+                f"the model {slot.name} is a {slot.facts.model_class}, which does not do {call.task!r}"
+                f"{'' if reason is None else f' because {reason}'}; it does {', '.join(slot.facts.tasks)}",
                 param="model",
             )
         slot.last_used = self._clock()
@@ -220,6 +221,7 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         state="ready",
         error=None,
         tasks=model.tasks,
+        lacks=model.lacks,
         engine=model.engine_name,
         model_class=model.model_class,
         precision=model.precision,
@@ -229,6 +231,7 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         vocabulary=len(model.tokenizer),
         pooling=model.pooling,
         labels=model.labels,
+        mask=model.tokenizer.mask_token,
         temperature=temperature if isinstance(temperature, float) else None,
         dev_scores=read_scores(folder) or None,
         num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),

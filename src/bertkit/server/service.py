@@ -11,8 +11,9 @@ from bertkit import __version__
 from bertkit.server.batcher import Outcome, Work
 from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
 from bertkit.server.failures import Failure
+from bertkit.server.items import num_characters
 from bertkit.server.models import Models
-from bertkit.server.open_model import OF_TOKENIZERS, num_characters
+from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
 

@@ -451,7 +451,6 @@ COUNTS = {
     "search query i q": "top_k",
     "evaluate csv --data d --model m": "min_rows",
     "export m --out o": "opset",
-    "serve m": "threads workers max_batch_tokens max_queue_tokens max_requests max_items memory",
     "shrink m --out o": "min_count",
     "similarity t u --model m": "top_k",
     "tag t --model m": "stride-",

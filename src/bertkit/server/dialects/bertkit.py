@@ -10,12 +10,15 @@ from bertkit.server.calls import Answer, Look, ServerFacts
 from bertkit.server.dialects.bertkit_bodies import (
     Analyze,
     AnswerQuestions,
+    Attention,
     Choose,
     Classify,
     Decode,
     Embed,
+    Explain,
     FillMask,
     Generate,
+    Map,
     NextSentence,
     Redact,
     Similarity,
@@ -177,6 +180,28 @@ def _analyze(asked: Asked) -> Planned:
     return Planned(body.call("analyze", _paired(body.input)), lambda answer: body.reply(answer, answer.results))
 
 
+def _one(given: str | list[str]) -> tuple[str, str | None]:
+    return (given, None) if isinstance(given, str) else (given[0], given[1])
+
+
+def _attention(asked: Asked) -> Planned:
+    body: Attention = asked.body
+    call = body.call("attention", [_one(body.input)], body.overflow, layer=body.layer, head=body.head)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _explain(asked: Asked) -> Planned:
+    body: Explain = asked.body
+    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _map(asked: Asked) -> Planned:
+    body: Map = asked.body
+    call = body.call("map", [{"texts": body.input}], body.overflow, method=body.method)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
 def _info(asked: Asked) -> Planned:
     def render(found: ServerFacts) -> Reply:
         return json_reply({"version": found.version, "limits": found.limits, "models": found.models})
@@ -229,6 +254,9 @@ DIALECT = Dialect(
     (
         *_TASKS,
         *map(_in_lines, _TASKS),
+        _post("attention", _attention, Attention),
+        _post("explain", _explain, Explain),
+        _post("map", _map, Map),
         Route("GET", "/v1/info", _info, "The server, its limits and its models."),
     ),
     _error,

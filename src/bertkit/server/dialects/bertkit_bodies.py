@@ -199,3 +199,28 @@ class Analyze(Common):
     """All heads of a model at once."""
 
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
+
+
+class Attention(Common):
+    """How much each piece of a text attends to each other one, in one layer."""
+
+    input: Annotated[str | Pair, Field(examples=["The bank of the river."])]
+    layer: Annotated[Count | None, Field(description="from 1 on; by default the top one")] = None
+    head: Annotated[Count | None, Field(description="from 1 on; by default all")] = None
+    overflow: Reading = None
+
+
+class Explain(Common):
+    """Which words moved a label: how much its probability drops without each of them."""
+
+    input: Annotated[str | Pair, Field(examples=["A film to remember."])]
+    label: Annotated[str | None, Field(description="by default the most probable one")] = None
+    overflow: Reading = None
+
+
+class Map(Common):
+    """Texts as points in a plane, similar ones near each other."""
+
+    input: Annotated[list[str], Field(min_length=3, max_length=1000, examples=[["A river.", "A lake.", "A loan."]])]
+    method: Annotated[Literal["pca", "tsne"], Field(description="t-SNE needs scikit-learn")] = "pca"
+    overflow: Reading = None
