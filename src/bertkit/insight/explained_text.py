@@ -18,7 +18,7 @@ from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean,
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
-from bertkit.insight.read_text import ReadText, number_of
+from bertkit.insight.read_text import Cut, ReadText, number_of
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.model.int8_model import has_bytes
@@ -59,7 +59,8 @@ class ExplainedText:
         self.pipe: Any = pipe
         self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
         _check_texts(pipe.task, text, second)
-        limit, cut = _limit_of(pipe, max_length), "only_second" if pipe.task == ANSWERS else "longest_first"
+        limit = _limit_of(pipe, max_length)
+        cut: Cut = "only_second" if pipe.task == ANSWERS else "longest_first"
         self.tokens = ReadText.of(pipe.tokenizer, text, second, limit, cut if truncation else None)
         self.words, self.truncated = self.tokens.words, self.tokens.truncated
 

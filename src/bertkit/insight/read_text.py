@@ -13,6 +13,9 @@ from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import stripped
 from bertkit.tokenization import PreTrainedTokenizer
 
+#: Which text of a pair is cut.
+Cut = Literal["longest_first", "only_second"]
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -53,7 +56,7 @@ class ReadText:
         text: str,
         second: str | None,
         limit: int,
-        cut: Literal["longest_first", "only_second"] | None,
+        cut: Cut | None,
     ) -> ReadText:
         """Read a text.
 

@@ -103,7 +103,7 @@ def explanation(pipe: Any, item: Sequence[str | None], *, cut: bool, label: str 
 
 def text_map(pipe: FeatureExtractionPipeline, item: Mapping[str, Any], keywords: Mapping[str, Any], method: Any) -> Any:
     """Places of texts in a plane, by their vectors."""
-    vectors = pipe(item["texts"], progress=False, **keywords)
+    vectors: Any = pipe(item["texts"], progress=False, **keywords)
     with needs_bertkit(f"a map by {method}"):
         found = project(np.stack(vectors), method)
     return {"places": np.ascontiguousarray(found.places), "axes": found.axes, "notes": found.notes} | found.to_dict()

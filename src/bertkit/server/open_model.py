@@ -210,6 +210,8 @@ class OpenModel:
         if self.analyzer is not None:
             return max(head.pipe.max_length for head in self.analyzer.heads.values())
         pipe = self._pipes.get(self.head) or self._pipe(self.head)
+        if isinstance(pipe, FeatureExtractionPipeline) and (said := pipe.sentence.config.max_length):
+            return min(said, pipe.max_length)
         return int(pipe.max_length)
 
     @cached_property

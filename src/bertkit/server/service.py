@@ -11,7 +11,7 @@ from bertkit import __version__
 from bertkit.server.batcher import Outcome, Work
 from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
 from bertkit.server.failures import Failure
-from bertkit.server.items import num_characters
+from bertkit.server.items import num_characters, num_rows
 from bertkit.server.models import Models
 from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
@@ -98,11 +98,12 @@ class Service:
     def _check(self, call: Call) -> None:
         if not call.items:
             raise Failure("empty", "there is nothing to compute: the input is empty")
-        if len(call.items) > self.settings.max_items:
+        count = sum(num_rows(item, call.task, call.options) for item in call.items)
+        if count > self.settings.max_items:
             raise Failure(
                 "too_many",
-                f"{len(call.items):,} inputs, and one request may have {self.settings.max_items:,}: send several",
-                details={"num_items": len(call.items), "limit": self.settings.max_items},
+                f"{count:,} inputs, and one request may have {self.settings.max_items:,}: send several",
+                details={"num_items": count, "limit": self.settings.max_items},
             )
         if call.task in OF_TOKENIZERS:
             return

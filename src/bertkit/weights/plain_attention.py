@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.metrics.probabilities import softmax
@@ -48,21 +50,21 @@ def attention_of(weights: EncoderWeights, ids_S: Ids, segments_S: Segments, dept
 def _embedded(weights: EncoderWeights, ids_S: Ids, segments_S: Segments) -> Floats:
     """The sum of the embeddings, normalized, as wide as the layers."""
     config = weights.config
-    rows = {
+    rows: dict[str, NDArray[Any]] = {
         "input_ids": ids_S,
         "position_ids": np.arange(len(ids_S)) + config.first_position,
         "token_type_ids": segments_S,
     }
-    x_SD = sum((_rows_of(table, rows[name]) for name, table in weights.tables.items()), np.float32(0))
-    x_SD = normalized(x_SD, weights.embedding_norm, config.layer_norm_eps)
+    found = [_rows_of(table, rows[name]) for name, table in weights.tables.items()]
+    x_SD = normalized(np.sum(found, axis=0), weights.embedding_norm, config.layer_norm_eps)
     name = "embeddings.projection"
     return linear(weights.arrays, name, x_SD) if f"{name}.weight" in weights.arrays else x_SD
 
 
-def _rows_of(table: Table, numbers: np.ndarray) -> Floats:
-    if isinstance(table, ByteTable):
-        return table.rows[numbers] * table.row_scale[numbers, None] * table.column_scale
-    return table[numbers]
+def _rows_of(table: Table, numbers: NDArray[Any]) -> Floats:
+    if not isinstance(table, ByteTable):
+        return np.asarray(table[numbers])
+    return np.asarray(table.rows[numbers] * table.row_scale[numbers, None] * table.column_scale)
 
 
 def _bias(weights: EncoderWeights, size: int) -> Floats | None:
@@ -113,7 +115,8 @@ def _gelu(x: Floats) -> Floats:
 
 
 def _gelu_new(x: Floats) -> Floats:
-    return np.float32(0.5) * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)))
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+    return np.asarray(np.float32(0.5) * x * (1 + np.tanh(inner)))
 
 
 def _erf(x: Floats) -> Floats:

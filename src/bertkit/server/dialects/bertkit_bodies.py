@@ -17,7 +17,7 @@ class Common(Body):
 
     model: Annotated[str | None, Field(description="name of a model; by default the first that does the task")] = None
     timeout: Annotated[
-        float | None, Field(gt=0, le=3600, description="seconds after which the answer is not wanted any more")
+        float | None, Field(ge=0.001, le=3600, description="seconds after which the answer is not wanted any more")
     ] = None
     priority: Annotated[
         Literal["interactive", "bulk"], Field(description="bulk work waits behind interactive requests")
