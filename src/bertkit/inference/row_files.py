@@ -375,7 +375,13 @@ def table_of(rows: Sequence[Row], taken: Collection[str] = ()) -> Table:
 def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float | None, ...]]:
     """One prediction as the cells of a table row; a tuple has the probabilities of several labels."""
     last = shared, cut, blank = [own_name(field, taken) for field in ("probabilities", "truncated", "empty")]
-    cells: dict[str, Json | tuple[float | None, ...]] = {key: value for key, value in row.items() if key not in last}
+    cells: dict[str, Json | tuple[float | None, ...]] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and "label" in value and key not in taken:  # what a head says of a text
+            facts = {own_name(f"{key}_{name}", taken): fact for name, fact in value.items() if name != "label"}
+            cells |= {key: value["label"], **facts}
+        elif key not in last:
+            cells[key] = value
     shares = row.get(shared)
     if isinstance(shares, dict):
         predicted = row[own_name("predicted", taken)]
