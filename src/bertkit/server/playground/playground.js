@@ -92,7 +92,8 @@ function taskPanel(model, name) {
       result.replaceChildren(...notices(answer), ...task.show(answer.found.results, values, model));
     } catch (error) {
       status.textContent = "";
-      result.replaceChildren(refusal(error));
+      const advice = error.kind === "too_long" && values.overflow !== undefined ? "Shorten it, or choose “cut the end” above." : "";
+      result.replaceChildren(refusal(error, advice));
     } finally {
       result.ariaBusy = "false";
     }
@@ -143,13 +144,13 @@ function notices({ found, truncated }) {
   return [element("p", { class: "notice", role: "alert" }, `Truncated: the end of ${plural(count, "text")} was not read, because the model reads no more.`)];
 }
 
-function refusal(error) {
+function refusal(error, advice) {
   if (!(error instanceof Refused)) {
     console.error(error);
     return element("p", { class: "refusal", role: "alert" }, `This page cannot show the answer: ${error.message}`);
   }
   const name = error.status ? `${error.status} ${error.kind}` : error.kind;
-  return element("p", { class: "refusal", role: "alert" }, element("b", {}, `${name}: `), error.message);
+  return element("p", { class: "refusal", role: "alert" }, element("b", {}, `${name}: `), `${error.message.replace(/\.$/, "")}. ${advice}`);
 }
 
 // Models ------------------------------------------------------------------------------------------
