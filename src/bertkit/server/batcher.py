@@ -12,6 +12,7 @@ from bertkit.errors import BertkitError, CheckpointError, InputError, LongTextEr
 from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
+from bertkit.server.inside import MOST_EXPLAINED
 from bertkit.server.open_model import OpenModel, Results
 from bertkit.server.queue import Entry, RequestQueue
 
@@ -86,7 +87,8 @@ class Batcher:
 
     def tokens_in(self, call: Call, characters: int) -> int:
         """About how many tokens a call has."""
-        return int(characters * self._tokens_per_character) + 2 * len(call.items)
+        tokens = int(characters * self._tokens_per_character) + 2 * len(call.items)
+        return min(tokens, MOST_EXPLAINED) ** 2 if call.task == "explain" else tokens  # computed once for each word
 
     def submit(self, entry: Entry[Work]) -> None:
         """Queue a request.
@@ -176,7 +178,7 @@ class Batcher:
             tokens = sum(found.tokens)
             self.queue.note(tokens, ended - begun)
             characters = sum(entry.payload.characters for entry in batch)
-            if characters > 100:
+            if characters > 100 and batch[0].payload.call.task != "explain":
                 self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)
             counts = self.counts
             counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)

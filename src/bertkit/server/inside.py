@@ -13,7 +13,7 @@ import numpy as np
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.export_folder import is_export
-from bertkit.errors import InputError, LongTextError, needs_bertkit
+from bertkit.errors import CheckpointError, InputError, LongTextError, needs_bertkit
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
 from bertkit.insight.occlusion import occlusion
 from bertkit.insight.projection import project
@@ -76,6 +76,8 @@ class Attention:
                 raise InputError(f"{name} must be from 1 to {last} for this model, got {given}")
         ids = np.array([piece["id"] for piece in pieces], np.int32)
         found = attention_of(self._read(), ids, np.array([piece["segment"] for piece in pieces], np.int8), depth)
+        if not np.isfinite(found).all():
+            raise CheckpointError("the model's attention is not finite (NaN or infinity): its weights are damaged")
         return {
             "layer": depth,
             "layers": layers,

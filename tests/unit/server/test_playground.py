@@ -115,7 +115,7 @@ def choose(page: Page, within: str, name: str) -> None:
 
 def ran(page: Page) -> str:
     """The text of the result, once it is there."""
-    page.wait(f"{RESULT}.children.length > 0 && !document.querySelector('.run').disabled")
+    page.wait(f"{RESULT}.children.length > 0 && {RESULT}.ariaBusy === 'false'")
     text: str = page.value(f"{RESULT}.innerText")
     return text
 

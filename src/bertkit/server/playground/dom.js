@@ -53,8 +53,10 @@ export function rove(buttons, reached = () => {}) {
 /** A list of tabs whose panel is made when it is first shown. `open` returns the panel of a name. */
 export function tabs(list, names, open, panel) {
   const panels = new Map();
+  panel.id ||= newId();
+  const said = { type: "button", role: "tab", "aria-controls": panel.id };
   const buttons = names.map(([name, title]) =>
-    element("button", { type: "button", role: "tab", id: newId(), "data-name": name, click: () => show(name) }, title),
+    element("button", { ...said, id: newId(), "data-name": name, click: () => show(name) }, title),
   );
   function show(name) {
     if (!panels.has(name)) panels.set(name, open(name));
@@ -69,5 +71,4 @@ export function tabs(list, names, open, panel) {
   list.replaceChildren(...buttons);
   rove(buttons, (button) => show(button.dataset.name));
   if (names.length) show(names[0][0]);
-  return show;
 }

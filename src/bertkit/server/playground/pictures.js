@@ -122,14 +122,14 @@ function strongest(pieces, row) {
 
 function lines(pieces, weights, said) {
   const all = weights.flatMap((row, from) => row.map((weight, to) => ({ weight, from, to })));
-  const strong = all.sort((a, b) => b.weight - a.weight).slice(0, MOST_LINES);
-  const most = strong[0].weight;
+  const sorted = all.sort((a, b) => b.weight - a.weight);
   const middle = (at) => at * ROW + ROW / 2;
   const height = pieces.length * ROW;
   const picture = drawn("svg", { viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", "aria-hidden": true });
   picture.style.height = `${height}px`;
   function draw(only) {
-    const chosen = only === null ? strong : all.filter((each) => each.from === only);
+    const chosen = only === null ? sorted.slice(0, MOST_LINES) : sorted.filter((each) => each.from === only);
+    const most = Math.max(...chosen.map((each) => each.weight), 1e-9);
     picture.replaceChildren(
       ...chosen.map(({ weight, from, to }) =>
         drawn("line", {
@@ -173,15 +173,13 @@ function matrix(pieces, weights, said) {
   });
   rove(cells.map(([button]) => button));
   const names = pieces.map((piece) => element("th", { scope: "col" }, element("span", {}, piece.text)));
+  const rows = element("tbody", {}, cells.map(([, row]) => row));
+  const head = element("thead", {}, element("tr", {}, element("td", {}), names));
+  const table = element("table", { class: "heat", "aria-label": "Attention" }, head, rows);
   return element(
     "div",
-    { class: "scroll" },
-    element(
-      "table",
-      { class: "heat" },
-      element("caption", {}, `From the pieces on the left to those above. The full color is ${share(most)}.`),
-      element("thead", {}, element("tr", {}, element("td", {}), names)),
-      element("tbody", {}, cells.map(([, row]) => row)),
-    ),
+    {},
+    element("p", { class: "quiet" }, `From the pieces on the left to those above. The full color is ${share(most)}.`),
+    element("div", { class: "scroll" }, table),
   );
 }

@@ -82,9 +82,9 @@ function taskPanel(model, name) {
   }
   async function submit(event) {
     event?.preventDefault();
-    if (!form.reportValidity() || run.disabled) return;
+    if (!form.reportValidity() || result.ariaBusy === "true") return;
     const values = valuesOf(form, fields);
-    run.disabled = true;
+    result.ariaBusy = "true";
     status.textContent = "Running …";
     try {
       const answer = await ask(route, bodyOf(values));
@@ -92,9 +92,10 @@ function taskPanel(model, name) {
       result.replaceChildren(...notices(answer), ...task.show(answer.found.results, values, model));
     } catch (error) {
       status.textContent = "";
-      result.replaceChildren(refusal(error));
+      const advice = error.kind === "too_long" && values.overflow !== undefined ? "Shorten it, or choose “cut the end” above." : "";
+      result.replaceChildren(refusal(error, advice));
     } finally {
-      run.disabled = false;
+      result.ariaBusy = "false";
     }
   }
   const form = element(
@@ -134,7 +135,7 @@ function sampleBlock([title, code]) {
 
 function said({ found, milliseconds }) {
   const tokens = found.usage?.tokens ?? found.usage?.total_tokens;
-  return `${milliseconds.toFixed(0)} ms${tokens === undefined ? "" : `, ${plural(tokens, "token")}`}`;
+  return `Done in ${milliseconds.toFixed(0)} ms${tokens === undefined ? "" : `, ${plural(tokens, "token")}`}`;
 }
 
 function notices({ found, truncated }) {
@@ -143,13 +144,13 @@ function notices({ found, truncated }) {
   return [element("p", { class: "notice", role: "alert" }, `Truncated: the end of ${plural(count, "text")} was not read, because the model reads no more.`)];
 }
 
-function refusal(error) {
+function refusal(error, advice) {
   if (!(error instanceof Refused)) {
     console.error(error);
     return element("p", { class: "refusal", role: "alert" }, `This page cannot show the answer: ${error.message}`);
   }
   const name = error.status ? `${error.status} ${error.kind}` : error.kind;
-  return element("p", { class: "refusal", role: "alert" }, element("b", {}, `${name}: `), error.message);
+  return element("p", { class: "refusal", role: "alert" }, element("b", {}, `${name}: `), `${error.message.replace(/\.$/, "")}. ${advice}`);
 }
 
 // Models ------------------------------------------------------------------------------------------
@@ -160,30 +161,42 @@ function factsOf(model) {
   return element("p", { class: "quiet facts" }, [...facts, ...scores].filter(Boolean).join(" · "));
 }
 
-/** The panel of a model: its facts, its tasks, and what it does not do. */
+/** The panel of a model. */
 function modelPanel(model) {
-  if (model.state !== "ready") return notReady(model);
-  const known = Object.keys(TASKS).filter((name) => model.tasks.includes(name));
-  const list = element("div", { role: "tablist", "aria-label": `Tasks of ${model.name}`, class: "tasks" });
-  const panel = element("div", { role: "tabpanel" });
-  const lacks = Object.entries(model.lacks ?? {}).map(([name, reason]) =>
-    element("p", { class: "quiet" }, `This model has no tab for ${name}, because ${reason}.`),
-  );
-  const made = element("section", {}, element("h2", {}, model.name), factsOf(model), list, panel, ...lacks);
-  tabs(list, known.map((name) => [name, TASKS[name].title]), (name) => taskPanel(model, name), panel);
-  return made;
+  const panel = element("section");
+  show(panel, model);
+  return panel;
 }
 
-function notReady(model) {
+/** Its facts, its tasks, and what it does not do; or that it is not ready. */
+function show(panel, model) {
+  const title = element("h2", {}, model.name);
+  if (model.state !== "ready") return panel.replaceChildren(title, ...notReady(panel, model));
+  const known = Object.keys(TASKS).filter((name) => model.tasks.includes(name));
+  const list = element("div", { role: "tablist", "aria-label": `Tasks of ${model.name}`, class: "tasks" });
+  const place = element("div", { role: "tabpanel" });
+  const lacks = Object.entries(model.lacks).map(([name, reason]) =>
+    element("p", { class: "quiet" }, `This model has no tab for ${name}, because ${reason}.`),
+  );
+  tabs(list, known.map((name) => [name, TASKS[name].title]), (name) => taskPanel(model, name), place);
+  panel.replaceChildren(title, factsOf(model), list, place, ...lacks);
+}
+
+function notReady(panel, model) {
   const reasons = { failed: `It could not be loaded: ${model.error}`, loading: "It is being loaded.", unloaded: "It is not loaded." };
-  const button = element("button", { type: "button", click: load }, model.state === "unloaded" ? "Load it" : "Look again");
-  async function load() {
-    button.disabled = true;
+  const look = async () => {
+    const { found } = await ask("v1/info");
+    show(panel, found.models.find((each) => each.name === model.name));
+  };
+  const load = async () => {
     // Any request loads it; the answer is that it is not ready yet.
-    if (model.state === "unloaded") await ask("v1/tokenize", { model: model.name, input: "x" }).catch(() => null);
-    setTimeout(start, WAIT);
-  }
-  return element("section", {}, element("h2", {}, model.name), element("p", {}, reasons[model.state]), button);
+    await ask("v1/tokenize", { model: model.name, input: "x" }).catch(() => null);
+    await look();
+  };
+  if (model.state === "loading") setTimeout(() => look().catch(() => null), WAIT);
+  const button = { unloaded: ["Load it", load], failed: ["Look again", look] }[model.state];
+  const said = element("p", { role: "status" }, reasons[model.state]);
+  return button ? [said, element("button", { type: "button", click: button[1] }, button[0])] : [said];
 }
 
 async function start() {

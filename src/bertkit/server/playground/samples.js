@@ -45,5 +45,6 @@ export function imported(module, name, values, keywords) {
 export function command(name, source, words, options = {}) {
   const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null && value !== false);
   const said = given.map(([key, value]) => (value === true ? `--${key}` : `--${key} ${quoted(String(value))}`));
-  return ["bertkit", name, "--model", quoted(source), ...said, ...words.map(quoted)].join(" ");
+  const end = words.some((word) => word.startsWith("-")) ? ["--"] : []; // of the options
+  return ["bertkit", name, "--model", quoted(source), ...said, ...end, ...words.map(quoted)].join(" ");
 }

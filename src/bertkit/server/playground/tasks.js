@@ -37,9 +37,9 @@ const SENTENCES = [
 export const TASKS = {
   "fill-mask": {
     title: "Fill mask",
-    about: (model) => `Guesses the word in the place of ${model.mask ?? "[MASK]"}. The text may have several.`,
+    about: (model) => `Guesses the word in the place of ${model.mask}. The text may have several.`,
     fields: () => [text(), count("top_k", "Guesses", 5), LONG],
-    examples: ({ mask = "[MASK]" }) => [
+    examples: ({ mask }) => [
       { input: `She sat on the ${mask} of the river.` },
       { input: `He put his money in the ${mask}.` },
       { input: `The ${mask} of France is ${mask}.` },
@@ -322,7 +322,7 @@ export const TASKS = {
     body: (values) => ({ input: values.input }),
     python: (source, values) => imported("bertkit", "analyze", [[values.input]], { model: source }),
     command: (source, values) => command("analyze", source, [values.input]),
-    show: (results) => views.json(results[0]),
+    show: ([found], values) => Object.entries(found).flatMap(([head, said]) => views.head(head, values.input, said)),
   },
   embed: {
     title: "Vector",

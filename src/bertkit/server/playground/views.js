@@ -187,5 +187,12 @@ export function vector(found) {
   ];
 }
 
-/** Whatever has no picture of its own. */
-export const json = (found) => [element("pre", { tabindex: 0 }, JSON.stringify(found, null, 2))];
+/** What one of several heads says of a text: entities, labels or a number. */
+export function head(name, text, found) {
+  const title = element("h3", {}, name);
+  if (Array.isArray(found) && found.every((one) => "start" in one)) return [title, ...entities(text, found)];
+  const labels = [found].flat();
+  if (!labels.every((one) => "label" in one)) return [title, element("pre", { tabindex: 0 }, JSON.stringify(found, null, 2))];
+  const most = Math.max(1, ...labels.map((one) => one.score));
+  return [title, bars("Labels", "Label", labels.map((one) => [one.label, one.score]), most)];
+}
