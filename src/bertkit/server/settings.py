@@ -35,6 +35,7 @@ class ServeSettings(Settings):
     """What ``bertkit serve`` does."""
 
     models: tuple[str, ...] = Field((), description="models, as NAME=MODEL or MODEL")
+    indexes: tuple[str, ...] = Field((), description="search indexes, as NAME=FOLDER or FOLDER")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0: any that is free")
     precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = "auto"
@@ -124,3 +125,12 @@ def _value_of(name: str, text: str) -> Any:
             except ValueError:
                 return text
     return text
+
+
+def named(given: str) -> tuple[str, str]:
+    """A name and a source, of ``NAME=SOURCE`` or ``SOURCE``."""
+    name, sign, source = given.partition("=")
+    if sign and name and source and "/" not in name:
+        return name, source
+    path = Path(given)
+    return (path.resolve().name if path.exists() else given.removesuffix("/")), given
