@@ -27,6 +27,7 @@ from pipeline_helpers import save_tiny
 LABELS = {"id2label": {0: "bad", 1: "good", 2: "dull"}}
 TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}}
 NLI = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
+NDJSON = {"content_type": "application/x-ndjson"}
 #: Tiny models by name: class and settings.
 MODELS: Mapping[str, tuple[type[Any], Mapping[str, Any]]] = {
     "labels": (BertForSequenceClassification, LABELS),
@@ -82,3 +83,15 @@ def ask(address: str, path: str, body: Any = None, **headers: str) -> Reply:
     kind = found.headers.get("content-type", "")
     parsed = json.loads(content) if content and kind.startswith("application/json") else content
     return Reply(found.status, {name.lower(): value for name, value in found.headers.items()}, parsed)
+
+
+def body_of(*bodies: Any) -> bytes:
+    """Objects, or bytes as they are, a line each."""
+    return b"".join((each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n" for each in bodies)
+
+
+def lines_of(reply: Reply) -> list[Any]:
+    """The answers of a bulk request."""
+    assert reply.status == 200, reply.body
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.body.splitlines()]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Common
-from bertkit.errors import CheckpointError, ConfigError, require
-from bertkit.server.settings import ServerOptions, read_serve_settings
+from bertkit.errors import CheckpointError, ConfigError, counted, require
+from bertkit.server.settings import ServerOptions, ServeSettings, read_serve_settings
 from bertkit.system.console import say, set_quiet
+
+if TYPE_CHECKING:
+    from bertkit.server.service import Service
 
 
 def serve(
@@ -19,6 +22,10 @@ def serve(
     options: Annotated[
         ServerOptions, Parameter(name="*", negative=(), group=Group("Server", sort_key=2))
     ] = ServerOptions(),
+    index: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="Search index, as FOLDER or NAME=FOLDER, of 'bertkit search build'."),
+    ] = None,
     config: Annotated[Path | None, Parameter(help="Read settings from this TOML file, too.")] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
     common: Common = Common(),
@@ -35,28 +42,55 @@ def serve(
 
         bertkit serve bertkit-tiny-en
         bertkit serve mini=MODEL ner=RUN --port 8000
+        bertkit serve MODEL --index manuals=INDEX
         bertkit serve MODEL --check
     """
     for package in ("uvicorn", "orjson", "prometheus_client"):
         require(package, extra="serve", needed_for="bertkit serve")
-    from bertkit.server.app import ServerApp
-    from bertkit.server.running import address, curl, listen, run
-
     set_quiet(common.quiet)
     given = {name: getattr(options, name) for name in options.model_fields_set}
-    beside = {"models": models, "device": common.device}
+    beside = {"models": models, "indexes": tuple(index or ()), "device": common.device}
     settings = read_serve_settings({**given, **{name: value for name, value in beside.items() if value}}, config)
     if settings.mcp:
         require("mcp", extra="mcp", needed_for="bertkit serve --mcp")
     if not settings.models:
         raise ConfigError("name a model to serve, for example: bertkit serve bertkit-tiny-en")
-    app = ServerApp(settings)
     if check:
-        for slot in app.service.models.slots.values():
-            if not app.service.models.load(slot):
-                raise CheckpointError(f"the model {slot.name} cannot be served: {slot.facts.error}")
-            common.show(asdict(slot.facts), _line(slot.facts))
-        return
+        _check(settings, common)
+    else:
+        _run(settings)
+
+
+def _check(settings: ServeSettings, common: Common) -> None:
+    from bertkit.server.service import Service
+
+    service = Service(settings)
+    load_all(service)
+    for facts in service.models.facts():
+        common.show(asdict(facts), _line(facts))
+    for index in service.indexes.facts():
+        common.show(asdict(index), _index_line(index))
+
+
+def load_all(service: Service) -> None:
+    """Load all models of a service in this thread.
+
+    Raises:
+        CheckpointError: one does not answer, or an index was built with none of them.
+    """
+    for slot in service.models.slots.values():
+        if not service.models.load(slot):
+            raise CheckpointError(f"the model {slot.name} cannot be served: {slot.facts.error}")
+    for index in service.indexes.facts():
+        if index.model is None and index.by != "words":
+            raise CheckpointError(service.indexes.index(index.name).lacks_its_model().message)
+
+
+def _run(settings: ServeSettings) -> None:
+    from bertkit.server.app import ServerApp
+    from bertkit.server.running import address, curl, listen, run
+
+    app = ServerApp(settings)
     listening = listen(settings.host, settings.port)
     place = address(listening)
     say(f"listening on {place}; Ctrl-C stops")
@@ -65,6 +99,8 @@ def serve(
         for facts in app.service.models.facts():
             if facts.state == "ready":
                 say(f"\n{_line(facts)}\n  {curl(place, facts)}")
+        for index in app.service.indexes.facts():
+            say(f"\n{_index_line(index)}")
         if settings.playground:
             say(f"\nto try them in a browser: {place}/playground")
 
@@ -78,3 +114,8 @@ def serve(
 
 def _line(facts: Any) -> str:
     return f"{facts.name}: {', '.join(facts.tasks)}; {facts.model_class} by {facts.engine}, {facts.precision}"
+
+
+def _index_line(index: Any) -> str:
+    of = f"vectors of {index.model}" if index.model else f"words only: it was built with {index.built_with}"
+    return f"{index.name}: search, {counted(index.num_texts, 'text')}; {of}"

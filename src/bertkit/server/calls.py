@@ -26,6 +26,7 @@ from typing import Any, Literal
 #: generate      text                               {generated_text} or its like
 #: tokenize      text                               [{id, text, special, start, stop}]
 #: decode        [id]                               text
+#: search        text                               {index, by, hits}, a hit as bertkit.inference.retrieval.hits
 #: analyze       text, or (text, text_pair)         {head: what its task says}
 #: attention     (text, text_pair or None)          {layer, pieces, attentions (N, S, S)}, see bertkit.server.inside
 #: explain       (text, text_pair or None)          {label, score, words}, see bertkit.insight.occlusion
@@ -48,6 +49,7 @@ Task = Literal[
     "generate",
     "tokenize",
     "decode",
+    "search",
     "analyze",
     "attention",
     "explain",
@@ -124,6 +126,22 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFacts:
+    """What is known of an index that is searched.
+
+    by: what it is searched by, unless asked otherwise.
+    model: name of the model that makes vectors of queries; None: none of those that are loaded was it built with.
+    built_with: what that model was called when the index was built.
+    """
+
+    name: str
+    num_texts: int
+    by: str
+    model: str | None
+    built_with: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one request may have, and the server holds at once."""
 
@@ -141,6 +159,7 @@ class ServerFacts:
     version: str
     limits: Limits
     models: Sequence[ModelFacts]
+    indexes: Sequence[IndexFacts] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

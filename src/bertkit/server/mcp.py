@@ -44,6 +44,7 @@ TOOLS: Mapping[str, str] = {
     "redact": "Replace entities in texts with placeholders such as [PER_1]; the same entity gets the same placeholder.",
     "similarity": "Say how close in meaning each of several sentences is to one source sentence; 1 is the closest.",
     "answer": "Answer a question with a passage quoted from the context given in the call, which may be long.",
+    "search": "Search a collection of documents by meaning and words; returns the best passages with their sources.",
     "fill-mask": "Guess the words behind the mask token of a text, usually [MASK], with probabilities.",
 }
 #: Fields of a body that are for programs.
@@ -60,10 +61,11 @@ def mcp_server(service: Service) -> Server[Any]:
     routes = {name: paths[f"/v1/{name}"] for name in TOOLS}
 
     def available() -> dict[str, list[str]]:
-        """Tools, each with the models that can do it."""
+        """Tools, each with the models that can do it; to search, the indexes."""
         facts = service.models.facts()
         named = {name: [one.name for one in facts if name in one.tasks] for name in routes}
-        return {name: models for name, models in named.items() if models}
+        named["search"] = [index.name for index in service.indexes.facts()]
+        return {name: there for name, there in named.items() if there}
 
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         end = asyncio.get_running_loop().time() + service.settings.timeout
@@ -94,13 +96,14 @@ def mcp_server(service: Service) -> Server[Any]:
     )
 
 
-def _tool(route: Route, name: str, models: list[str]) -> Tool:
-    """A tool whose ``model`` is one of those that can do it."""
+def _tool(route: Route, name: str, there: list[str]) -> Tool:
+    """A tool whose ``model``, or ``index``, is one of those that are there."""
     assert route.body is not None
     schema = route.body.model_json_schema()
     for field in _HIDDEN & schema["properties"].keys():
         del schema["properties"][field]
-    schema["properties"]["model"] = {"enum": models, "description": f"by default {models[0]}"}
+    asked = "index" if name == "search" else "model"
+    schema["properties"][asked] = {"enum": there, "description": f"by default {there[0]}"}
     return Tool(name=name, description=TOOLS[name], input_schema=schema, annotations=_HINTS)
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from bertkit.config.config_file import checkpoint_folder
@@ -18,7 +17,7 @@ from bertkit.server.calls import Call, ModelFacts, Task
 from bertkit.server.failures import Failure
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
-from bertkit.server.settings import ServeSettings
+from bertkit.server.settings import ServeSettings, named
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 
@@ -45,19 +44,21 @@ class Slot:
 
 
 class Models:
-    """See the module."""
+    """See the module. ``loaded`` is told of each model before it answers."""
 
     def __init__(
         self,
         settings: ServeSettings,
         post: Post,
         observe: Callable[[str, Any], None],
+        loaded: Callable[[str, OpenModel], None] = lambda name, model: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._post, self._observe, self._clock = settings, post, observe, clock
+        self._loaded = loaded
         self.slots: dict[str, Slot] = {}
         for given in settings.models:
-            name, source = _named(given)
+            name, source = named(given)
             if name in self.slots:
                 raise ConfigError(f"two models are called {name!r}: name one otherwise, NAME={source}")
             resolve(source)  # an early word for a wrong path
@@ -149,6 +150,7 @@ class Models:
                 )
                 facts = _facts_of(slot, model)
                 model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
+                self._loaded(slot.name, model)
             except (BertkitError, OSError, MemoryError) as error:
                 say(f"the model {slot.name} cannot be loaded: {error}")
                 if before is None:
@@ -202,15 +204,6 @@ class Models:
         end = self._clock() + seconds
         batchers = [slot.batcher for slot in self.slots.values() if slot.batcher is not None]
         return all([batcher.stop(max(0.0, end - self._clock())) for batcher in batchers])
-
-
-def _named(given: str) -> tuple[str, str]:
-    """A model's name and source, of ``NAME=MODEL`` or ``MODEL``."""
-    name, sign, source = given.partition("=")
-    if sign and name and source and "/" not in name:
-        return name, source
-    path = Path(given)
-    return (path.resolve().name if path.exists() else given.removesuffix("/")), given
 
 
 def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:

@@ -229,12 +229,17 @@ class OpenModel:
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
     @property
+    def vectors(self) -> FeatureExtractionPipeline:
+        """What makes its vectors; of a model that embeds."""
+        pipe: FeatureExtractionPipeline = self._pipe("feature-extraction")
+        return pipe
+
+    @property
     def pooling(self) -> str | None:
         """How it makes a vector of a text's tokens."""
         if self.head == "text2text-generation" or self.analyzer is not None:
             return None
-        pipe: FeatureExtractionPipeline = self._pipe("feature-extraction")
-        return "+".join(pipe.sentence.config.pooling)
+        return "+".join(self.vectors.sentence.config.pooling)
 
     @cached_property
     def _zero_shot(self) -> Entry | None:

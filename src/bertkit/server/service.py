@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Outcome, Work
+from bertkit.server.batcher import Outcome, Work, failure_of
 from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
 from bertkit.server.failures import Failure
+from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
 from bertkit.server.models import Models
 from bertkit.server.open_model import OF_TOKENIZERS
@@ -29,13 +31,19 @@ class Service:
         self, settings: ServeSettings, observe: Callable[[str, Answer], None] = lambda task, answer: None
     ) -> None:
         self.settings = settings
-        self.models = Models(settings, _post, observe)
+        self.indexes = Indexes(settings.indexes)
+        self.models = Models(settings, _post, observe, self.indexes.bind)
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
 
     def look(self, look: Look) -> ServerFacts:
         """What is known of the server's models, or of one."""
-        return ServerFacts(version=__version__, limits=self.settings.limits, models=self.models.facts(look.model))
+        return ServerFacts(
+            version=__version__,
+            limits=self.settings.limits,
+            models=self.models.facts(look.model),
+            indexes=self.indexes.facts(),
+        )
 
     def check_room(self) -> None:
         """Raise a Failure if the queues of all models that are loaded are full."""
@@ -60,6 +68,8 @@ class Service:
             Failure: the call was not accepted.
         """
         self._check(call)
+        if call.task == "search":
+            return self._search(call, render, client)
         batcher = self.models.batcher_for(call)
         characters = num_characters(call.items)
         loop = asyncio.get_running_loop()
@@ -89,11 +99,39 @@ class Service:
             entry.gone = True
             timer.cancel()
             self.open_requests -= 1
-            if not future.cancelled():
-                future.exception()  # asyncio would complain if nobody asked for it
+            _note(future)
 
         future.add_done_callback(done)
         return future
+
+    def _search(self, call: Call, render: Callable[[Answer], ReplyT], client: str) -> asyncio.Future[ReplyT]:
+        """Vectors of the queries from the batcher of the index's model, and the search in a thread of its own."""
+        options = dict(call.options)
+        index = self.indexes.index(options.pop("index", None))
+        by = index.by(options.pop("by", None))
+        vectors = None
+        if by != "words":
+            embed = replace(call, task="embed", model=index.model, options=index.reading)
+            if index.model is None:
+                for slot in self.models.slots.values():
+                    if slot.facts.state in ("unloaded", "loading"):  # perhaps that is the one
+                        self.models.batcher_for(replace(embed, model=slot.name))
+                raise index.lacks_its_model()
+            vectors = self.submit(embed, lambda answer: answer, client)
+
+        def found(embedded: Answer | None) -> ReplyT:
+            return render(index.search(call.items, embedded, by, **options))
+
+        async def searched() -> ReplyT:
+            embedded = None if vectors is None else await vectors
+            try:
+                return await asyncio.to_thread(found, embedded)
+            except Exception as error:
+                raise failure_of(error) from error
+
+        searching = asyncio.ensure_future(searched())
+        searching.add_done_callback(_note)
+        return searching
 
     def _check(self, call: Call) -> None:
         if not call.items:
@@ -125,6 +163,12 @@ def _blank_part(item: Any) -> str:
     if not item:
         return "."
     return "." if any(isinstance(part, str) and not part.strip() for part in item) else ""
+
+
+def _note(future: asyncio.Future[Any]) -> None:
+    """Ask for the failure of an answer that nobody may wait for any more; otherwise asyncio complains."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _hashable(value: Any) -> Any:

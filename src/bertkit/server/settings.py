@@ -68,6 +68,7 @@ class ServeSettings(ServerOptions):
     """What ``bertkit serve`` does."""
 
     models: tuple[str, ...] = Field((), description="as NAME=MODEL or MODEL")
+    indexes: tuple[str, ...] = Field((), description="search indexes, as NAME=FOLDER or FOLDER")
     device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
 
     @property
@@ -130,3 +131,12 @@ def _value_of(name: str, text: str) -> Any:
             except ValueError:
                 return text
     return text
+
+
+def named(given: str) -> tuple[str, str]:
+    """A name and a source, of ``NAME=SOURCE`` or ``SOURCE``."""
+    name, sign, source = given.partition("=")
+    if sign and name and source and "/" not in name:
+        return name, source
+    path = Path(given)
+    return (path.resolve().name if path.exists() else given.removesuffix("/")), given

@@ -16,24 +16,13 @@ import numpy as np
 import pytest
 
 from bertkit.server import batcher as batcher_module
-from server_helpers import Reply, ask, save_models, serving
+from server_helpers import NDJSON, Reply, ask, body_of, lines_of, save_models, serving
 
-NDJSON = {"content_type": "application/x-ndjson"}
 WORDS = ("a", "good", "bad", "film", "very", "dull", "the", "end")
 
 
 def text_of(number: int) -> str:
     return " ".join(WORDS[(number >> shift) % 8] for shift in range(0, 12, 3))
-
-
-def body_of(*bodies: Any) -> bytes:
-    return b"".join((each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n" for each in bodies)
-
-
-def lines_of(reply: Reply) -> list[Any]:
-    assert reply.status == 200, reply.body
-    assert reply.headers["content-type"] == "application/x-ndjson"
-    return [json.loads(line) for line in reply.body.splitlines()]
 
 
 class Stream:

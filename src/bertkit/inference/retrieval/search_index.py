@@ -237,6 +237,7 @@ class SearchIndex(metaclass=_Named):
         by: By | None = None,
         hybrid: bool = False,
         truncate: bool = False,
+        vectors: Floats | None = None,
         **others: object,
     ) -> list[Hits]:
         """The best texts of each query, the best first.
@@ -248,19 +249,21 @@ class SearchIndex(metaclass=_Named):
                 vectors.
             hybrid: the same as ``by="both"``.
             truncate: read only the beginning of a query that is too long.
+            vectors: of the queries ``(Q, D)``, as :attr:`encoder` makes them; None: it makes them.
             **others: none; the error says what to write instead of what other libraries have.
 
         Raises:
             InputError: no query, an empty one, one that is too long, ``top_k`` below 1.
             DataError: a damaged file, or an index that was changed since it was opened.
         """
-        refuse_others("SearchIndex.search", others, ("queries", "top_k", "by", "hybrid", "truncate"))
+        refuse_others("SearchIndex.search", others, ("queries", "top_k", "by", "hybrid", "truncate", "vectors"))
         asked = [queries] if isinstance(queries, str) else list(queries)
         for number, query in enumerate(asked):
             if not isinstance(query, str) or not query.strip():
                 raise InputError(f"query {number} (counted from 0) must be a text that is not empty, got {query!r:.40}")
         with self._as_opened():
-            found = self.ranked(asked, top_k, self.share_of("both" if hybrid else by), truncate=truncate)
+            share = self.share_of("both" if hybrid else by)
+            found = self.ranked(asked, top_k, share, truncate=truncate, vectors=vectors)
             texts = self.rows(np.concatenate([numbers for numbers, _ in found]) if found else np.zeros(0, np.int64))
         listed = []
         for numbers, scores in found:
@@ -279,7 +282,13 @@ class SearchIndex(metaclass=_Named):
         return 0.0 if by == "words" else 1.0 if by == "vectors" or own is None else own
 
     def ranked(
-        self, queries: Sequence[str], top_k: int, share: float, *, truncate: bool = False
+        self,
+        queries: Sequence[str],
+        top_k: int,
+        share: float,
+        *,
+        truncate: bool = False,
+        vectors: Floats | None = None,
     ) -> list[tuple[Ints, Floats]]:
         """Numbers and scores of the best texts of each query; ``share`` as of :meth:`share_of`."""
         if top_k < 1:
@@ -288,16 +297,20 @@ class SearchIndex(metaclass=_Named):
             words, numbers = self._words
             by_words = (words.search(query, top_k) for query in queries)
             return [(numbers[places], scores.astype(np.float32)) for places, scores in by_words]
-        encoded = self.encoder.encode(queries, query=True)
-        if not truncate:
-            refuse_truncated(encoded, lambda number: f"query {number} (counted from 0)", self.encoder.longest)
+        if vectors is None:
+            encoded = self.encoder.encode(queries, query=True)
+            if not truncate:
+                refuse_truncated(encoded, lambda number: f"query {number} (counted from 0)", self.encoder.longest)
+            vectors = encoded.vectors
+        if vectors.shape != (len(queries), self.manifest.width):
+            raise InputError(f"vectors must be of shape {(len(queries), self.manifest.width)}, got {vectors.shape}")
         if share == 1:
-            return list(zip(*self.nearest(encoded.vectors, top_k), strict=True))
+            return list(zip(*self.nearest(vectors, top_k), strict=True))
         words, numbers = self._words
         found: list[tuple[Ints, Floats]] = []
         at_once = max(1, _SCORES // max(1, len(numbers)))
         for first in range(0, len(queries), at_once):
-            products = self._products(encoded.vectors[first : first + at_once])
+            products = self._products(vectors[first : first + at_once])
             of_words = np.stack([words.scores(query) for query in queries[first : first + at_once]])
             for scores in mixed(products, of_words, share):
                 places, best = best_of(scores, top_k)

@@ -39,6 +39,7 @@ class TextEncoder:
     max_length: most tokens of a text, prompt included; None: what the model reads.
     by_products: the product of two vectors says how near they are to the model: its cosine, or for a model that is
         meant for it the dot product of vectors that keep their lengths. Otherwise all vectors have length 1.
+    pipe: of the model, where it is loaded already.
     """
 
     def __init__(
@@ -50,10 +51,11 @@ class TextEncoder:
         query_prompt: str | None = None,
         max_length: int | None = None,
         by_products: bool = False,
+        pipe: FeatureExtractionPipeline | None = None,
         **computing: Any,
     ) -> None:
         self.path = resolve(model)
-        self.pipe: FeatureExtractionPipeline = pipeline("feature-extraction", model=self.path, **computing)
+        self.pipe: FeatureExtractionPipeline = pipe or pipeline("feature-extraction", model=self.path, **computing)
         self.pooling, self.max_length = pooling, max_length
         self.measure = self.pipe.measure(pooling) if by_products else "cosine"
         if self.measure not in ("cosine", "dot"):
@@ -88,23 +90,23 @@ class TextEncoder:
         self, texts: Iterable[str], *, query: bool = False, advance: Callable[[int], None] = lambda count: None
     ) -> Encoded:
         """Vectors of texts that are searched, or of a ``query``; ``advance`` is called with the number that is done."""
-        prompt = self.query_prompt if query else self.prompt
         vectors, truncated = [], []
-        found = self.pipe(
-            iter(texts),
-            pooling=self.pooling,
-            prompt=prompt,
-            normalize=self.measure == "cosine",
-            truncation=True,
-            max_length=self.max_length,
-            progress=False,
-        )
+        found = self.pipe(iter(texts), truncation=True, progress=False, **self.reading(query=query))
         for vector in found:
             vectors.append(np.asarray(vector))
             truncated.append(vector.truncated)
             advance(1)
         stacked = np.stack(vectors) if vectors else np.zeros((0, self.width), np.float32)
         return Encoded(stacked, np.array(truncated, np.bool_))
+
+    def reading(self, *, query: bool = False) -> dict[str, Any]:
+        """Keywords with which the pipeline makes these vectors."""
+        return {
+            "pooling": self.pooling,
+            "prompt": self.query_prompt if query else self.prompt,
+            "normalize": self.measure == "cosine",
+            "max_length": self.max_length,
+        }
 
     @property
     def longest(self) -> int:

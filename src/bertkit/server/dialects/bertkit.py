@@ -21,6 +21,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     Map,
     NextSentence,
     Redact,
+    Search,
     Similarity,
     Sparse,
     Tag,
@@ -178,6 +179,13 @@ def _decode(asked: Asked) -> Planned:
     return Planned(call, lambda answer: body.reply(answer, answer.results))
 
 
+def _search(asked: Asked) -> Planned:
+    body: Search = asked.body
+    options = {"index": body.index, "top_k": body.top_k, "by": body.by}
+    call = body.call("search", listed(body.query)[0], body.overflow, **options)
+    return Planned(call, lambda answer: body.reply(answer, answer.results))
+
+
 def _analyze(asked: Asked) -> Planned:
     body: Analyze = asked.body
     return Planned(body.call("analyze", _paired(body.input)), lambda answer: body.reply(answer, answer.results))
@@ -207,7 +215,7 @@ def _map(asked: Asked) -> Planned:
 
 def _info(asked: Asked) -> Planned:
     def render(found: ServerFacts) -> Reply:
-        return json_reply({"version": found.version, "limits": found.limits, "models": found.models})
+        return json_reply(found)
 
     return Planned(Look(model=asked.model), render)
 
@@ -238,6 +246,7 @@ _TASKS = (
     _post("generate", _generate, Generate),
     _post("tokenize", _tokenize, Tokenize),
     _post("decode", _decode, Decode),
+    _post("search", _search, Search),
     _post("analyze", _analyze, Analyze),
 )
 

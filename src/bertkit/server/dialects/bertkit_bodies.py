@@ -12,10 +12,9 @@ from bertkit.server.calls import Answer, Call, Overflow, Task
 from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
 
 
-class Common(Body):
-    """What every task takes."""
+class Request(Body):
+    """What every request may say."""
 
-    model: Annotated[str | None, Field(description="name of a model; by default the first that does the task")] = None
     timeout: Annotated[
         float | None, Field(ge=0.001, le=3600, description="seconds after which the answer is not wanted any more")
     ] = None
@@ -28,7 +27,7 @@ class Common(Body):
 
     def call(self, task: Task, items: Sequence[Any], overflow: Overflow | None = None, **options: Any) -> Call:
         """The call, without options that were not given."""
-        call = call_of(task, items, self.model, overflow, **options)
+        call = call_of(task, items, getattr(self, "model", None), overflow, **options)
         return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
 
     def reply(self, answer: Answer, results: Sequence[Any]) -> Reply:
@@ -48,6 +47,12 @@ class Common(Body):
                 "dev_scores": model.dev_scores,
             }
         return json_reply(body)
+
+
+class Common(Request):
+    """What every task of a model takes."""
+
+    model: Annotated[str | None, Field(description="name of a model; by default the first that does the task")] = None
 
 
 Reading = Annotated[
@@ -197,6 +202,19 @@ class Decode(Common):
 
     ids: Ids | list[Ids]
     skip_special_tokens: bool = True
+
+
+class Search(Request):
+    """Texts of an index that are nearest to queries, best first."""
+
+    query: Annotated[str | list[str], Field(examples=["How do I get a refund?"])]
+    index: Annotated[str | None, Field(description="name of an index; by default the first")] = None
+    top_k: Annotated[int, Field(ge=1, le=1000, description="so many texts for each query")] = 10
+    by: Annotated[
+        Literal["vectors", "words", "both"] | None,
+        Field(description="by meaning, by words (BM25), or both; by default as the index says"),
+    ] = None
+    overflow: Reading = None
 
 
 class Analyze(Common):
