@@ -66,6 +66,7 @@ _NAMES = {
     "bertkit.habits.seeds": "set_seed",
     "bertkit.habits.few_shot_data": "get_templated_dataset sample_dataset",
     "bertkit.habits.few_shot_model": "SetFitModel",
+    "bertkit.habits.tokenizer_files": "PreTrainedTokenizerFast",
     "bertkit.habits.trainer": "Trainer",
     "bertkit.habits.trainer_callbacks": """
         EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState

@@ -11,6 +11,7 @@ from typing import Any, Literal
 #:
 #: embed         text                               float32 (D,)
 #: embed-tokens  text                               float32 (S, D), a vector a token
+#: embed-chunks  text                               [{start, end, num_tokens, vector}]
 #: sparse        text                               SparseEmbedding: ids, weights, tokens
 #: similarity    {source_sentence, sentences}       [number of each sentence]
 #: rerank        {query, documents}                 [{index, score, text}], best first
@@ -32,6 +33,7 @@ from typing import Any, Literal
 Task = Literal[
     "embed",
     "embed-tokens",
+    "embed-chunks",
     "sparse",
     "similarity",
     "rerank",

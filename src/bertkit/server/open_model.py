@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
+from bertkit.inference.late_chunks import late_chunks
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
@@ -50,12 +51,13 @@ OF_HEADS: Mapping[str, tuple[Task, ...]] = {
     "multiple-choice": ("choose",),
     "text2text-generation": ("generate",),
 }
-OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "map", "embed-tokens")
+OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "map", "embed-tokens", "embed-chunks")
 OF_TOKENIZERS: tuple[Task, ...] = ("tokenize", "decode")
 #: The pipeline of a task, and its keywords.
 _PIPELINES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {
     "embed": ("feature-extraction", {"pooling": "model"}),
     "embed-tokens": ("feature-extraction", {}),
+    "embed-chunks": ("feature-extraction", {}),
     "similarity": ("feature-extraction", {"pooling": "model"}),
     "map": ("feature-extraction", {"pooling": "model"}),
     "sparse": ("sparse-encoding", {}),
@@ -302,6 +304,9 @@ class OpenModel:
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
         if wished:
             keywords["prompt_name"] = wished[0]
+        if task == "embed-chunks":
+            values = [list(map(asdict, late_chunks(pipe, item, **keywords))) for item in items]
+            return self._with_lengths(values, items, task, options)
         if task == "explain":
             values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
             return self._with_lengths(values, items, task, options)

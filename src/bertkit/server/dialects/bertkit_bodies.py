@@ -71,6 +71,10 @@ class Embed(Common):
     prompt: str | None = None
     prompt_name: str | None = None
     tokens: Annotated[bool, Field(description="a vector for each token in place of one for the text")] = False
+    chunk: Annotated[
+        Count | None,
+        Field(description="late chunking: a vector for about so many tokens each, with its place; any length of text"),
+    ] = None
     encoding: Literal["float", "base64"] = "float"
 
 
