@@ -108,3 +108,11 @@ def no_attribute(owner: object, entry: str, name: str, more: Iterable[str] = ())
     known = [each for each in dir(type(owner)) if not each.startswith("_")]
     hint = "" if name.startswith("_") else remedy(entry, name, [*known, *more])
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}", name=name)
+
+
+class AnsweringClass(type):
+    """Of a class whose missing attributes are answered, as ``SearchIndex.load``."""
+
+    def __getattr__(cls, name: str) -> Any:
+        known = [each for each in dir(cls) if not each.startswith("_")]
+        raise AttributeError(f"{cls.__name__} has no {name!r}{remedy(f'{cls.__name__}.', name, known)}", name=name)
