@@ -154,8 +154,10 @@ class Batcher:
             late = Failure("timeout", "the request waited longer than its timeout, and was not computed")
             outcomes: list[tuple[Work, Outcome]] = [(entry.payload, late) for entry in taken.expired]
             outcomes += [(entry.payload, None) for entry in taken.dropped]
-            if taken.batch:
-                outcomes += self._outcomes(taken.batch, begun)
+            try:
+                outcomes += self._outcomes(taken.batch, begun) if taken.batch else []
+            except Exception as error:  # a fault of ours ends neither the thread nor anybody's wait
+                outcomes += [(entry.payload, failure_of(error)) for entry in taken.batch]
             ended = self._clock()
             with self._changed:
                 del self._running[threading.get_ident()]
