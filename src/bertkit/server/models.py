@@ -64,7 +64,6 @@ class Models:
             resolve(source)  # an early word for a wrong path
             facts = ModelFacts(name=name, state="unloaded", tasks=(), source=source, created=int(time.time()))
             self.slots[name] = Slot(name, source, facts)
-        self._loading: set[str] = set()
         self._guard = threading.Lock()
 
     def begin(self) -> None:
@@ -107,8 +106,10 @@ class Models:
         if batcher is None:
             if slot.facts.state == "failed":
                 raise Failure("damaged_model", f"the model {slot.name} could not be loaded: {slot.facts.error}")
-            if self._settings.lazy and slot.facts.state == "unloaded":
-                threading.Thread(target=self.load, args=(slot,), daemon=True).start()
+            with self._guard:  # of many requests the first starts it
+                if self._settings.lazy and slot.facts.state == "unloaded":
+                    slot.facts = replace(slot.facts, state="loading", error=None)
+                    threading.Thread(target=self.load, args=(slot,), daemon=True).start()
             raise Failure("not_ready", f"the model {slot.name} is being loaded", retry_after=1.0)
         if call.task not in slot.facts.tasks:
             reason = slot.facts.lacks.get(call.task)

@@ -34,8 +34,10 @@ def test_keys(tmp_path: Path) -> None:
             assert ask(address, "/v1/embed", FILM, x_api_key=key).status == 200
         for key in ("none", "First", "firsts", "firs", "# ours"):
             assert ask(address, "/v1/embed", FILM, x_api_key=key).status == 401
-        for path in OPEN_PATHS - {"/", "/ping"}:
+        for path in OPEN_PATHS - {"/ping"}:
             assert ask(address, path).status == 200
+        for path in OPEN_PATHS:
+            assert ask(address, path, {"inputs": "a good film"}).status in (401, 405), "asking at / needs a key"
 
 
 def test_no_admin_without_its_key(tmp_path: Path) -> None:
