@@ -7,6 +7,7 @@
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
 # make same       compare with an earlier commit, run side by side; some minutes
+# make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
@@ -20,7 +21,7 @@ TORCH_FIRST = $(if $(filter cpu,$(TORCH)),$(PIP) --no-deps --index-url https://d
 PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests lower computing same campaign wheels clean
+.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign wheels clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q;/^PY/q' Makefile
@@ -76,6 +77,9 @@ computing:
 # Bytecode is written: the tests start hundreds of commands, and each would otherwise compile the package again.
 tests: setup
 	PYTHONDONTWRITEBYTECODE= $(PYTEST) --durations-to=build/test-durations.md
+
+clients: setup
+	$(BIN)/python tests/clients/run.py $(CLIENTS)
 
 test: lint types imports tests
 

@@ -81,16 +81,17 @@ def main() -> None:
     squad = Squad.read(args.data / FILE, args.max_questions)
     everything, sample = list(range(len(squad.questions))), some(len(squad.questions), args.reranked)
     halves = [search_half(args, squad, half, sample) for half in (0, 1)]
+    tables = [everything] if args.untrained else [everything, sample]
     without = {"questions", "orders"}
     report = {
         "about": about(args.threads),
-        "settings": {name: value for name, value in settings.items() if value is not None},
+        "settings": {name: value for name, value in settings.items() if value is not None and not args.untrained},
         "data": facts_of(squad),
         "halves": [
             {name: {key: cell[key] for key in cell.keys() - without} for name, cell in cells.items()}
             for cells in halves
         ],
-        "tables": [compare(squad, halves, chosen) for chosen in (everything, sample)],
+        "tables": [compare(squad, halves, chosen) for chosen in tables],
     }
     publish(render(report), report, args.out)
 
@@ -101,6 +102,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="working folder; pass it again to go on")
     parser.add_argument("--max-questions", type=int, help="for a try, in another work folder: draw so many questions")
     parser.add_argument("--rows", type=int, default=1600, help="questions that an encoder is trained on")
+    parser.add_argument("--untrained", action="store_true", default=None, help="only what needs no training: minutes")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--mined", type=int, default=1, help="negatives of a question that the encoder finds first")
@@ -118,14 +120,17 @@ def parse_args() -> argparse.Namespace:
 def search_half(args: argparse.Namespace, squad: Squad, half: int, sample: Sequence[int]) -> dict[str, Cell]:
     """What each system finds for the questions of a half, and how long training took on the other."""
     asked = squad.of_half(half).tolist()
-    encoder = train_encoder(args, squad, half)
+    encoder = None if args.untrained else train_encoder(args, squad, half)
+    models = {"MiniLM": minilm_folder()} | ({} if encoder is None else {"trained": encoder.folder})
     cells = {"BM25": kept(args.work / f"BM25-{half}.json", partial(by_words, squad, asked))}
-    for name, model in (("MiniLM", minilm_folder()), ("trained", encoder.folder)):
+    for name, model in models.items():
         index = args.work / f"index-{name}-{half}"
         indexed = kept(index.with_suffix(".json"), partial(build_index, squad, model, index))
         for label in (name, name + HYBRID):
             search = partial(by_vectors, squad, asked, index, hybrid=label != name)
             cells[label] = {"indexing": indexed["seconds"], **kept(args.work / f"{label}-{half}.json", search)}
+    if encoder is None:
+        return cells
     reranker = train_reranker(args, squad, half, encoder.folder)
     cells[RERANKED] = rerank(args, squad, half, sample, cells["trained"], reranker.folder)
     cells[FUSED] = fuse(cells["trained"], cells[RERANKED])
@@ -307,7 +312,7 @@ def mean_by_article(values: Any, articles: Ints) -> tuple[float, float, float]:
 def render(report: dict[str, Any]) -> list[str]:
     lines = ["# Questions of SQuAD to their paragraphs", "", *block(report["about"])]
     for title, facts in (("Data", report["data"]), ("Settings", report["settings"])):
-        lines += [
+        lines += facts and [
             "",
             f"{title}: " + ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items()) + ".",
         ]
@@ -340,15 +345,18 @@ def render(report: dict[str, Any]) -> list[str]:
     cut, indexing = (
         [cell[key] for half in report["halves"] for cell in half.values() if key in cell] for key in ("cut", "indexing")
     )
-    first = report["settings"]["first"]
+    first = report["settings"].get("first")
+    trained = (
+        f" Of each question of the second table the first {first} paragraphs were reranked; {sum(cut):,} were cut, to "
+        f"{RERANK_LENGTH} tokens with the question. On dev the encoder searches the paragraphs of two articles, the "
+        "reranker orders one and its negatives."
+    )
     return [
         *lines,
         "",
-        f"Of each question of the second table the first {first} paragraphs were reranked; {sum(cut):,} were cut, to "
-        f"{RERANK_LENGTH} tokens with the question. Search includes the start of the model and the vectors of the "
-        f"questions; those of all paragraphs took {min(indexing):.0f} to {max(indexing):.0f} s more. On dev the "
-        "encoder searches the paragraphs of two articles, the reranker orders one and its negatives. Command: "
-        "`python benchmarks/retrieval.py --data DATA --work WORK`",
+        "Search includes the start of the model and the vectors of the questions; those of all paragraphs took "
+        f"{min(indexing):.0f} to {max(indexing):.0f} s more.{trained if cut else ''} Command: "
+        f"`python benchmarks/retrieval.py --data DATA --work WORK{'' if cut else ' --untrained'}`",
     ]
 
 

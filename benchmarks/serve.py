@@ -7,7 +7,8 @@ and keep-alive; texts are tweets, or paragraphs of Wikipedia of at most 700 char
 servers, in this machine, so that it takes its share of the cores. Beside bertkit stand ``infinity-emb`` as it is
 shipped (its torch engine; ``--infinity``), and FastAPI around sentence-transformers and ONNX Runtime with a batcher
 that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits. Servers
-take turns within each round; medians of rounds are reported. Before anything is timed, vectors must agree to 1e-3.
+take turns within each round; medians of rounds are reported. Then requests come to bertkit at twice the rate that it
+answered (``serving/open_loop.py``). Before anything is timed, vectors must agree to 1e-3.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit import pipeline
+from bertkit.server.settings import ServeSettings
 from cpu_engine import Target, table
 from machine import about, block, minilm_folder, publish, version_of
 
@@ -50,6 +52,8 @@ TRIED = ((16, 2.0), (32, 5.0), (64, 10.0))
 AIMED_CLIENTS, BESIDE_SHIPPED, BESIDE_OWN = 64, 2.0, 1.4
 #: Milliseconds of one client's request beyond the bare pipeline.
 MOST_OVERHEAD = 1.5
+#: At twice the load: share of the capacity, milliseconds beyond what the queue takes, and of a refusal.
+LEAST_GOODPUT, QUEUE_GRACE, MOST_REFUSAL = 0.9, 100.0, 20.0
 #: Seconds from the start of the process to its first answer, and million bytes at rest; and starts that are measured.
 MOST_START, MOST_MEMORY, STARTS = 1.2, 250.0, 5
 
@@ -76,6 +80,13 @@ class Server:
         connection.close()
         return np.frombuffer(base64.b64decode(json.loads(content)["data"][0]["embedding"]), "<f4")
 
+    def tokens(self) -> float:
+        """Tokens that bertkit has computed so far."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("bertkit_tokens_total"))
+
     def memory(self) -> float:
         """Resident memory in million bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
@@ -90,6 +101,16 @@ class Load(NamedTuple):
     p50: float
     p99: float
     client: float
+
+
+class Overload(NamedTuple):
+    """Good answers a second, milliseconds of the slowest hundredth of them and of refusals, refusals, tokens/s."""
+
+    goodput: float
+    p99: float
+    refusal_p99: float
+    refusals: int
+    tokens: float
 
 
 @contextmanager
@@ -172,6 +193,22 @@ def start_of(command: Sequence[str | Path]) -> tuple[float, float]:
         return time.perf_counter() - begun, server.memory()
 
 
+def overload(server: Server, texts: Sequence[str], rate: float, seconds: float, scratch: Path) -> Overload:
+    """An open loop: requests come at twice the rate that the server answered in a closed loop."""
+    bodies = scratch / "open.txt"
+    bodies.write_text("\n".join(map(server.body, texts)) + "\n", encoding="utf-8")
+    url = f"http://127.0.0.1:{server.port}{server.path}"
+    command = [sys.executable, HERE / "serving" / "open_loop.py", url, bodies, "--rate", 2 * rate]
+    before = server.tokens()
+    done = subprocess.run(list(map(str, [*command, "--seconds", seconds])), capture_output=True, text=True, check=True)
+    per_second = (server.tokens() - before) / seconds
+    found = json.loads(done.stdout.splitlines()[-1])
+    good, full = found.pop("200"), found.pop("429")
+    if found:
+        raise SystemExit(f"answers with other statuses: {found}")
+    return Overload(good["answers"] / seconds, good["p99"], full["p99"], full["answers"], per_second)
+
+
 def bare_seconds(folder: Path, texts: Sequence[str]) -> float:
     """Median time of a call of the pipeline with one text."""
     pipe = pipeline("feature-extraction", model=folder, pooling="model")
@@ -188,9 +225,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--infinity", type=Path, help="the command infinity_emb of an environment of its own")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64, 256])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64, 256], help=f"{AIMED_CLIENTS} among them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--open-seconds", type=float, default=20.0, help="of the overload")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if shutil.which("wrk") is None:
@@ -241,9 +279,11 @@ def main() -> None:
                     for name, server in servers.items():
                         load = measure(server, own_texts, clients, given.seconds, scratch)
                         found.setdefault((kind, clients, name), []).append(load)
+        rate = statistics.median(load.rate for load in found["tweets", AIMED_CLIENTS, "bertkit"])
+        above = overload(servers["bertkit"], texts["tweets"], rate, given.open_seconds, scratch)
         memory = {name: server.memory() for name, server in servers.items()}
     seconds, at_rest = map(statistics.median, zip(*started, strict=True))
-    report(given, found, memory, notes, (bare_seconds(model, texts["tweets"]), seconds, at_rest))
+    report(given, found, memory, notes, above, (bare_seconds(model, texts["tweets"]), seconds, at_rest))
 
 
 def report(
@@ -251,6 +291,7 @@ def report(
     found: dict[tuple[str, int, str], list[Load]],
     memory: dict[str, float],
     notes: Sequence[str],
+    above: Overload,
     own: tuple[float, float, float],
 ) -> None:
     """Publish medians, and what was aimed at. own: bertkit's bare call and start in seconds, and memory at rest."""
@@ -259,8 +300,6 @@ def report(
     names = list(memory)
     targets = []
     for kind in TEXTS:
-        if AIMED_CLIENTS not in given.clients:
-            break
         rate = {name: medians[kind, AIMED_CLIENTS, name].rate for name in names}
         for others, factor in ((["infinity"], BESIDE_SHIPPED), (names[1:3], BESIDE_OWN)):
             known = [name for name in others if name in rate]
@@ -273,6 +312,15 @@ def report(
         targets.append(
             Target("milliseconds beyond the bare pipeline, one client", overhead, MOST_OVERHEAD, at_most=True)
         )
+    limit = ServeSettings().max_queue_tokens / above.tokens * 1000 + QUEUE_GRACE
+    rate = medians["tweets", AIMED_CLIENTS, "bertkit"].rate
+    targets.append(
+        Target("twice the load: good answers, of capacity", above.goodput / rate, LEAST_GOODPUT, at_most=False)
+    )
+    targets.append(Target("twice the load: 99th percentile of accepted, ms", above.p99, limit, at_most=True))
+    targets.append(
+        Target("twice the load: 99th percentile of refusals, ms", above.refusal_p99, MOST_REFUSAL, at_most=True)
+    )
     targets.append(Target("seconds from the start to the first answer", start, MOST_START, at_most=True))
     targets.append(Target("memory at rest, million bytes", at_rest, MOST_MEMORY, at_most=True))
     lines = ["# Serving vectors over HTTP", "", *block(about(os.cpu_count() or 1))]

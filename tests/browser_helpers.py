@@ -58,20 +58,32 @@ class Page:
             self.requests.append(told["request"]["url"])
         elif message.get("method") == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(told["exceptionDetails"]))
+        elif message.get("method") == "Runtime.consoleAPICalled" and told["type"] == "error":
+            self.problems.append(json.dumps(told["args"]))
         elif message.get("method") == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.problems.append(told["entry"]["text"])
         return message
 
-    def open(self, path: Path, *, dark: bool = False) -> None:
-        """Load a file, in light or dark."""
+    def open(self, place: Path | str, *, dark: bool = False, width: int | None = None) -> None:
+        """Load a file or an address, in light or dark; ``width``: of the window, in pixels."""
+        address = place if isinstance(place, str) else place.resolve().as_uri()
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Network", "Runtime", "Log", "Page"):
             self.send(f"{domain}.enable")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self.send("Page.navigate", url=path.resolve().as_uri())
-        while self.value("document.readyState + location.protocol") != "completefile:":
+        if width is not None:
+            size = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 600}
+            self.send("Emulation.setDeviceMetricsOverride", **size)
+        self.send("Page.navigate", url=address)
+        self.wait(f"document.readyState === 'complete' && location.protocol === '{address.partition('//')[0]}'")
+
+    def wait(self, condition: str, seconds: float = 20.0) -> None:
+        """Until a condition in JavaScript holds."""
+        end = time.monotonic() + seconds
+        while not self.value(condition):
+            assert time.monotonic() < end, f"never: {condition}"
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
@@ -80,11 +92,17 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def write(self, text: str) -> None:
+        """Type a text where the focus is, in place of what is there."""
+        self.value("document.activeElement.select()")
+        self.send("Input.insertText", text=text)
+
     def press(self, *keys: str) -> None:
-        """Press keys one after another, as a person does."""
-        for key in keys:
-            code = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-            typed = {"text": "\r"} if key == "Enter" else {}
+        """Press keys one after another, as a person does; ``Control+Enter`` both together."""
+        for pressed in keys:
+            control, _, key = pressed.rpartition("+")
+            code = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "modifiers": 2 if control else 0}
+            typed = {"text": "\r"} if key == "Enter" and not control else {}
             self.send("Input.dispatchKeyEvent", type="keyDown", **code, **typed)
             self.send("Input.dispatchKeyEvent", type="keyUp", **code)
 

@@ -55,6 +55,7 @@ _NAMES = {
         DefaultDataCollator default_data_collator
     """,
     "bertkit.habits.generation_config": "GenerationConfig",
+    "bertkit.habits.message_levels": "logging",
     "bertkit.habits.own_models": "BertPreTrainedModel PreTrainedModel",
     "bertkit.habits.key_datasets": "KeyDataset KeyPairDataset",
     "bertkit.habits.learning_rates": """
@@ -63,13 +64,15 @@ _NAMES = {
         get_polynomial_decay_schedule_with_warmup get_scheduler
     """,
     "bertkit.habits.seeds": "set_seed",
+    "bertkit.habits.few_shot_data": "get_templated_dataset sample_dataset",
     "bertkit.habits.few_shot_model": "SetFitModel",
+    "bertkit.habits.tokenizer_files": "PreTrainedTokenizerFast",
     "bertkit.habits.trainer": "Trainer",
     "bertkit.habits.trainer_callbacks": """
         EarlyStoppingCallback PrinterCallback TrainerCallback TrainerControl TrainerState
     """,
     "bertkit.habits.trainer_evaluation": "EvalPrediction",
-    "bertkit.habits.trainer_schedules": "SchedulerType",
+    "bertkit.habits.trainer_schedules": "IntervalStrategy SchedulerType",
     "bertkit.habits.training_arguments": "TrainingArguments",
     "bertkit.optim": "AdamW",
     "bertkit.inference.vectorizer": "BertVectorizer",
@@ -140,7 +143,10 @@ def __getattr__(name: str) -> Any:
         # Imported here, so that `import bertkit` stays quick.
         from bertkit.habit_table import instead_of
         from bertkit.system.lazy_names import unknown_name
+        from bertkit.system.other_modules import SOURCES
 
+        if name in SOURCES:  # a module of another library
+            return import_module(f"bertkit.{name}")
         instead = None if name.startswith("_") else instead_of("import", name)
         plain = name.removeprefix("TF").removeprefix("Flax")
         if instead is None and plain != name and plain in __all__:

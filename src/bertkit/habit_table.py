@@ -21,6 +21,7 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: the command has ours), ``settings`` (a field of any settings class), ``pipeline`` (a keyword of it or of its calls),
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
 #: parameter of those for scikit-learn), a class or function (a keyword of it); with a dot at the end: an attribute.
+#: ``finetune``: the name of a task of it. ``result.``, ``hits.``: an attribute of what a call gives back.
 #: ``hub``: a keyword of all that load a model or tokenizer, :data:`LOADERS`.
 TABLE = Path(__file__).with_suffix(".txt")
 LOADERS = (
@@ -107,3 +108,11 @@ def no_attribute(owner: object, entry: str, name: str, more: Iterable[str] = ())
     known = [each for each in dir(type(owner)) if not each.startswith("_")]
     hint = "" if name.startswith("_") else remedy(entry, name, [*known, *more])
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}", name=name)
+
+
+class AnsweringClass(type):
+    """Of a class whose missing attributes are answered, as ``SearchIndex.load``."""
+
+    def __getattr__(cls, name: str) -> Any:
+        known = [each for each in dir(cls) if not each.startswith("_")]
+        raise AttributeError(f"{cls.__name__} has no {name!r}{remedy(f'{cls.__name__}.', name, known)}", name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def test_texts_and_files_are_analyzed(place: Path, capsys: pytest.CaptureFixture
     assert rows[0]["mood"]["label"] == found["heads"]["mood"]["label"]
     assert [set(row) for row in rows] == [{"text", "mood", "names"}] * 2
     assert main(["analyze", *model, "a text", "--out", str(place / "no.jsonl")]) == 2
+    (place / "table.csv").write_text("id,mytext\n007,a good film\n")
+    to_table = ["analyze", *model, "--file", str(place / "table.csv"), "--out", str(place / "found.csv")]
+    assert main(to_table) == 3
+    assert "no text column 'text' or 'sentence' (did you mean 'mytext'?)" in capsys.readouterr().err
+    assert main([*to_table, "--text", "mytext"]) == 0
+    (cells,) = csv.DictReader((place / "found.csv").open(encoding="utf-8"))
+    assert (cells["id"], cells["mytext"], cells["mood"]) == ("007", "a good film", rows[0]["mood"]["label"])
+    assert float(cells["mood_score"]) == pytest.approx(rows[0]["mood"]["score"], abs=1e-6)
 
 
 #: The example is TOML, not options of the command line.

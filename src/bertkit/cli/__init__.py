@@ -279,9 +279,13 @@ def run_command(tokens: list[str]) -> int:
     except CycloptsError as error:
         error.verbose = False
         options = _options_of(app, name)
-        message = with_option_names(explain(error, options, " ".join(name[:1])), options).replace(STANDARD_STREAM, "-")
+        message = with_option_names(explain(error, options, " ".join(name[:1]), tokens), options).replace(
+            STANDARD_STREAM, "-"
+        )
         if name in (("finetune",), ("evaluate",)) and Path(given := next(iter(tokens[1:]), "")).is_file():
             message += f" {given} is a file; the task comes first: {program} csv --data {given} ..."
+        elif message.startswith("Command") and "parameter TASK" in message:
+            message += f" The task comes first: {program} csv --data FILE ..."
         _write_error(f"{program}: {message} See: {program} --help")
         return 2
     except BertkitError as error:

@@ -16,7 +16,7 @@ from bertkit.system.console import Progress, aligned, one_line, say
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.near_texts import Group, NearGroups, NearTexts
-    from bertkit.inference.row_files import Row
+    from bertkit.inference.row_cells import Row
     from bertkit.ragged import Floats
 
 #: Width of the bins of the histogram, and characters of its longest bar.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bertkit.cli.task_options import as_options
 from bertkit.errors import ConfigError
+from bertkit.habit_table import instead_of
 from bertkit.tasks.own_files import OwnFiles, files_of, who_takes
 from bertkit.tasks.registry import KINDS, form_of
 
@@ -23,7 +24,10 @@ class _AnyColumns:
                 continue
             if option.name == "encoding":
                 raise ConfigError(f"task {name} reads UTF-8 only; convert the files and leave --encoding out")
-            others.setdefault(who_takes(option.name), []).append(f"--{option.name.replace('_', '-')}")
+            typed = f"--{option.name.replace('_', '-')}"
+            if instead := instead_of(f"bertkit finetune {name}", typed):
+                raise ConfigError(f"task {name} does not take {typed}; write {instead}")
+            others.setdefault(who_takes(option.name), []).append(typed)
         for task, options in others.items():
             them = "it" if len(options) == 1 else "them"
             raise ConfigError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cyclopts import UnknownOptionError, UnusedCliTokensError
+from cyclopts import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from bertkit.cli.task_options import EXAMPLES, RARE
 from bertkit.errors import did_you_mean
@@ -32,14 +32,13 @@ EVERYDAY = {
         --seeds --freeze-encoder --lora --patience --metric-for-best --keep --max-train-rows --on-error --precision
         --few-shot --few-shot-method""".split()
     ),
+    "Server": set("--host --port --precision --threads --workers --api-key --playground --mcp --timeout --log".split()),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }
 #: Options of the other groups that only ``--help-all`` shows.
 EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
-    --model-class --opset --check --format --engine --beside --held-out --peers-python --id --admin-key
-    --api-keys-file --allowed-hosts --allowed-origins --max-batch-tokens --max-queue-tokens --max-requests --max-items
-    --timeout --grace --lazy --memory --keep-alive""".split()
+    --model-class --opset --check --format --engine --beside --held-out --peers-python --id""".split()
 )
 
 
@@ -116,17 +115,28 @@ def _plain(entry: HelpEntry) -> HelpEntry:
     return entry.copy(default=None, negative_names=()) if entry.default == "False" else entry
 
 
-def explain(error: CycloptsError, options: Collection[str], command: str = "") -> str:
-    """A parser's error in one sentence, with a suggestion out of the command's options, or what the table says."""
+def explain(error: CycloptsError, options: Collection[str], command: str = "", tokens: Sequence[str] = ()) -> str:
+    """A parser's error in one sentence, with a suggestion out of the command's options, or what the table says.
+
+    ``tokens``: what was typed. Where something is missing, an option that there is not may be what it is called there.
+    """
     findings = getattr(error.__cause__, "errors", None)
     if callable(findings):  # of a settings class: its own words
         return "; ".join(str(finding.get("ctx", {}).get("error", finding["msg"])) for finding in findings()) + "."
     if isinstance(error, UnusedCliTokensError):
         first = next(iter(error.unused_tokens or ()), "")
         return f'{first!r} is one text too many; several values of an option are one: --labels "a, b".'
+    if isinstance(error, MissingArgumentError):
+        typed = [token for token in tokens if re.fullmatch(r"--[a-z][\w-]*(=.*)?", token, re.DOTALL)]
+        others = [token for token in typed if token.partition("=")[0].replace("_", "-") not in {*options, "--help"}]
+        return _unknown(others[0], options, command) if others else str(error)
     if not isinstance(error, UnknownOptionError):
         return str(error)
-    given = error.token.keyword or error.token.value
+    return _unknown(error.token.keyword or error.token.value, options, command)
+
+
+def _unknown(given: str, options: Collection[str], command: str) -> str:
+    """What is said about an option that a command does not have."""
     if not re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", given, re.DOTALL):
         return f"{given!r} begins with '-' like an option; put such texts after --, as in: -- {given!r}."
     name = given.partition("=")[0]

@@ -85,7 +85,7 @@ def _predicted(
 
 
 def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> None:
-    from bertkit.inference.row_files import own_name
+    from bertkit.inference.row_cells import own_name
 
     if common.json:
         write_json(row)

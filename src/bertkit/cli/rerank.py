@@ -26,7 +26,7 @@ from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from bertkit.config.file_columns import Columns
-    from bertkit.inference.row_files import Row
+    from bertkit.inference.row_cells import Row
     from bertkit.tasks.reading.text_rows import FileRow, Samples
     from bertkit.tasks.rerank.task import RerankExample
 

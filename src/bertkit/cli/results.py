@@ -14,7 +14,7 @@ from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
-    from bertkit.inference.row_files import Row
+    from bertkit.inference.row_cells import Row
     from bertkit.tasks.reading.text_rows import FileRow, Samples
 
 #: Of a page with marked texts.

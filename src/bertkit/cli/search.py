@@ -160,7 +160,7 @@ def _found(
 
 def _cells(hits: Sequence[Hit]) -> list[dict[str, Any]]:
     """Hits as the cells of rows; a column of their table may be called rank."""
-    from bertkit.inference.row_files import own_name
+    from bertkit.inference.row_cells import own_name
 
     facts = [hit.to_dict() for hit in hits]
     return [{own_name("rank", each): rank, **each} for rank, each in enumerate(facts, start=1)]

@@ -2,70 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Common
 from bertkit.errors import CheckpointError, ConfigError, counted, require
-from bertkit.system.console import say
+from bertkit.server.settings import ServerOptions, ServeSettings, read_serve_settings
+from bertkit.system.console import say, set_quiet
 
 if TYPE_CHECKING:
     from bertkit.server.service import Service
-    from bertkit.server.settings import ServeSettings
-
-
-@Parameter(name="*", group=Group("Server", sort_key=1))
-@dataclass(frozen=True)
-class Serving:
-    """Settings of a server; None: as the environment or a file says, else the default of the settings."""
-
-    index: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="Search index, as FOLDER or NAME=FOLDER, of 'bertkit search build'."),
-    ] = None
-    host: Annotated[str | None, Parameter(help="Address to listen on; default: 127.0.0.1, this machine only.")] = None
-    port: Annotated[int | None, Parameter(help="Port to listen on; default 8080, 0 takes any that is free.")] = None
-    precision: Annotated[
-        Literal["auto", "fp32", "fp16", "bf16", "int8"] | None, Parameter(help="Arithmetic of the models.")
-    ] = None
-    threads: Annotated[int | None, Parameter(help="CPU threads of a computation; default: one per core.")] = None
-    workers: Annotated[int | None, Parameter(help="Processes, which share the weights; default 1.")] = None
-    api_key: Annotated[str | None, Parameter(help="Clients must send this key.")] = None
-    api_keys_file: Annotated[Path | None, Parameter(help="Clients must send one of these keys, one per line.")] = None
-    admin_key: Annotated[str | None, Parameter(help="Allow /admin/reload with this key.")] = None
-    allowed_hosts: Annotated[
-        list[str] | None, Parameter(negative=(), help="Further names by which clients reach it.")
-    ] = None
-    allowed_origins: Annotated[
-        list[str] | None, Parameter(negative=(), help="Web pages that may ask, as https://NAME.")
-    ] = None
-    max_batch_tokens: Annotated[int | None, Parameter(help="Tokens computed together; default 4096.")] = None
-    max_queue_tokens: Annotated[int | None, Parameter(help="Tokens that may wait for a model; more are refused.")] = (
-        None
-    )
-    max_requests: Annotated[int | None, Parameter(help="Requests that may wait for a model; more are refused.")] = None
-    max_items: Annotated[int | None, Parameter(help="Texts of one request; default 256.")] = None
-    timeout: Annotated[float | None, Parameter(help="Longest that a request may take, in seconds.")] = None
-    grace: Annotated[float | None, Parameter(help="Seconds to finish what was taken when it is stopped.")] = None
-    lazy: Annotated[bool | None, Parameter(negative=(), help="Load a model when it is first asked for.")] = None
-    memory: Annotated[int | None, Parameter(help="Megabytes of models; the least recently used are unloaded.")] = None
-    keep_alive: Annotated[float | None, Parameter(help="Unload a model after so many seconds without a request.")] = (
-        None
-    )
-    log: Annotated[Literal["text", "json", "none"] | None, Parameter(help="Log failures, or each request as JSON.")] = (
-        None
-    )
-    mcp: Annotated[
-        bool | None, Parameter(negative=(), help="Also offer the tools of 'bertkit mcp', at /mcp; needs bertkit[mcp].")
-    ] = None
 
 
 def serve(
     *models: Annotated[str, Parameter(help="Models, as MODEL or NAME=MODEL: folders, Hub names, run folders.")],
-    serving: Serving = Serving(),
+    options: Annotated[
+        ServerOptions, Parameter(name="*", negative=(), group=Group("Server", sort_key=2))
+    ] = ServerOptions(),
+    index: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="Search index, as FOLDER or NAME=FOLDER, of 'bertkit search build'."),
+    ] = None,
     config: Annotated[Path | None, Parameter(help="Read settings from this TOML file, too.")] = None,
     check: Annotated[bool, Parameter(negative=(), help="Ask every model one question, and stop.")] = False,
     common: Common = Common(),
@@ -87,13 +47,10 @@ def serve(
     """
     for package in ("uvicorn", "orjson", "prometheus_client"):
         require(package, extra="serve", needed_for="bertkit serve")
-    from bertkit.server.settings import read_serve_settings
-    from bertkit.system.console import set_quiet
-
     set_quiet(common.quiet)
-    given: dict[str, Any] = {**asdict(serving), "models": models or None, "device": common.device}
-    given["indexes"] = given.pop("index")
-    settings = read_serve_settings({name: value for name, value in given.items() if value is not None}, config)
+    given = {name: getattr(options, name) for name in options.model_fields_set}
+    beside = {"models": models, "indexes": tuple(index or ()), "device": common.device}
+    settings = read_serve_settings({**given, **{name: value for name, value in beside.items() if value}}, config)
     if settings.mcp:
         require("mcp", extra="mcp", needed_for="bertkit serve --mcp")
     if not settings.models:
@@ -135,14 +92,17 @@ def _run(settings: ServeSettings) -> None:
 
     app = ServerApp(settings)
     listening = listen(settings.host, settings.port)
-    say(f"listening on {address(listening)}; Ctrl-C stops")
+    place = address(listening)
+    say(f"listening on {place}; Ctrl-C stops")
 
     def ready(app: ServerApp = app) -> None:
         for facts in app.service.models.facts():
             if facts.state == "ready":
-                say(f"\n{_line(facts)}\n  {curl(address(listening), facts)}")
+                say(f"\n{_line(facts)}\n  {curl(place, facts)}")
         for index in app.service.indexes.facts():
             say(f"\n{_index_line(index)}")
+        if settings.playground:
+            say(f"\nto try them in a browser: {place}/playground")
 
     if settings.workers > 1:
         from bertkit.server.workers import Supervisor

@@ -226,7 +226,7 @@ class Graph(nn.Module):
 class PaddedGraph(Graph):
     """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``.
 
-    At padding results are 0, and logits of an answer's places the smallest, as those of the model.
+    At padding results are those of the model: 0, and of logits of places the smallest, so that no answer is there.
     """
 
     bounds = "attention_mask"

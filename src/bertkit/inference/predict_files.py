@@ -19,7 +19,8 @@ from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.protocol import model_hash
-from bertkit.inference.row_files import Done, Row, RowFile, claimed, own_name, row_file
+from bertkit.inference.row_cells import Row, own_name
+from bertkit.inference.row_files import Done, RowFile, claimed, row_file
 from bertkit.inference.run_files import text_places
 from bertkit.inference.runs import Run
 from bertkit.system.atomic_files import make_folder, sha256_file, write_atomically

@@ -13,7 +13,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import InputError
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.predict_files import UNNAMED, columns_of
-from bertkit.inference.row_files import own_name, table_of
+from bertkit.inference.row_cells import own_name, table_of
 from bertkit.inference.runs import Run
 from bertkit.tasks.reading.tables import find_column, names_of
 

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
+from bertkit.inference.row_cells import Row, own_name, table_of
 from bertkit.inference.workbook import MAX_ROWS, Workbook, cell_text, excel_value, tell_cut
 from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_file, sync_folder
 from bertkit.system.console import say
@@ -33,20 +34,9 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 4096
 _MOST_INT64 = 2**63 - 1
-OWN = "bertkit_"  # before the name of a field of ours where the input has a column of that name
-Row = dict[str, Json]
-#: Cells by column, as many of each as there are rows.
-Table = dict[str, list[Json | tuple[float | None, ...]]]
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _MISFIT = "a .parquet file cannot hold this; choose a name that ends in .jsonl"
 NO_ROWS = "the input has no rows, so there is nothing to predict"
-
-
-def own_name(field: str, taken: Collection[str]) -> str:
-    """What a field of ours is called in rows that have the columns ``taken`` as well."""
-    while field in taken:
-        field = OWN + field
-    return field
 
 
 @dataclass
@@ -363,31 +353,6 @@ def claimed(out: Path) -> Iterator[None]:
         if out.exists():
             raise ConfigError(f"{out} exists already; remove it or choose another name")
         yield
-
-
-def table_of(rows: Sequence[Row], taken: Collection[str] = ()) -> Table:
-    """Predictions as columns: those of all rows, in the order in which they first occur."""
-    found = [flat(row, taken) for row in rows]
-    names = dict.fromkeys(name for cells in found for name in cells)
-    return {name: [cells.get(name) for cells in found] for name in names}
-
-
-def flat(row: Row, taken: Collection[str] = ()) -> dict[str, Json | tuple[float | None, ...]]:
-    """One prediction as the cells of a table row; a tuple has the probabilities of several labels."""
-    last = shared, cut, blank = [own_name(field, taken) for field in ("probabilities", "truncated", "empty")]
-    cells: dict[str, Json | tuple[float | None, ...]] = {key: value for key, value in row.items() if key not in last}
-    shares = row.get(shared)
-    if isinstance(shares, dict):
-        predicted = row[own_name("predicted", taken)]
-        get = shares.get  # of very many labels only the likeliest have theirs
-        chosen = tuple(map(get, predicted)) if isinstance(predicted, list) else get(predicted)  # of None: None
-        cells[own_name("probability", taken)] = chosen
-        cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
-    elif shares is not None:
-        cells[shared] = shares
-    if cut in row:
-        cells[cut] = row[cut]
-    return {**cells, blank: bool(row.get(blank, False))} if own_name("predicted", taken) in row else cells
 
 
 def _cell(value: Json | tuple[float | None, ...]) -> Json:

@@ -129,6 +129,11 @@ class TextClassificationPipeline(Pipeline):
         listed = list(found)
         return np.stack(listed) if listed else np.zeros((0, self.config.num_labels), np.float32)
 
+    def scores(self, logits_BC: Floats) -> Floats:
+        """What a call makes of logits if no function is asked for."""
+        stored = LabelDecision.of(self.decision, list(self.config.id2label.values()))
+        return self._read_function(None, stored.temperature)(logits_BC)
+
     def _read_long_texts(self, truncation: LongTexts | None, overlap: int | None) -> tuple[Reading, int | None]:
         """How a text that is too long is read, and the overlap of windows: as given, else as the model was trained."""
         trained = self.decision.get("long_texts")

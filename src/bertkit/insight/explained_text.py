@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean,
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
+from bertkit.insight.read_text import Cut, ReadText, number_of
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.model.int8_model import has_bytes
@@ -26,24 +26,12 @@ from bertkit.model.models import HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.ragged import Floats
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.pieces import stripped
 from bertkit.tasks.spans.features import SpanSettings
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
 from bertkit.tokenization import PreTrainedTokenizer
 
 TEXTS, TAGS, ANSWERS = TASKS = ("text-classification", "token-classification", "question-answering")
 _NO_GRADIENTS = "{0} is {1}, which has no gradients; explain the model that it was made of"
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word as the tokenizer sees words: ``text[start:end]`` of the first or the ``second`` text, and its tokens."""
-
-    text: str
-    start: int
-    end: int
-    second: bool
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,44 +59,14 @@ class ExplainedText:
         self.pipe: Any = pipe
         self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
         _check_texts(pipe.task, text, second)
-        limit, cut = _limit_of(pipe, max_length), "only_second" if pipe.task == ANSWERS else "longest_first"
-        found = self.tokenizer(text, second, return_offsets_mapping=True)
-        size = len(found["input_ids"])
-        self.truncated = size > limit
-        if self.truncated and not truncation:
-            raise TextError(
-                f"the text has {size:,} tokens, special tokens included; the limit is {limit:,}. Shorten it, or pass "
-                "truncation=True (on the command line: --truncate) to cut it"
-            )
-        if self.truncated:
-            found = self.tokenizer(text, second, truncation=cut, max_length=limit, return_offsets_mapping=True)
-        self._parts = found.sequence_ids(0)
-        self._spans = [
-            stripped(text if part == 0 else second or "", *span) if part is not None else (0, 0)
-            for part, span in zip(self._parts, found["offset_mapping"], strict=True)
-        ]
-        self.words = self._read_words(found.word_ids(0))
-        if not self.words:
-            raise TextError(f"the text has no word to explain: {text!r:.60}")
-        self._ids = np.array(found["input_ids"], dtype=np.int64)
-        self._types = np.array(found.get("token_type_ids", [0] * len(self._ids)), dtype=np.int64)
-        self._special = np.array([part is None for part in self._parts])
-
-    def _read_words(self, numbers: Sequence[int | None]) -> list[Word]:
-        groups: dict[tuple[int, int], list[int]] = {}
-        for token, (part, number) in enumerate(zip(self._parts, numbers, strict=True)):
-            if part is not None:
-                groups.setdefault((part, -1 - token if number is None else number), []).append(token)
-        words = []
-        for (part, _), tokens in groups.items():
-            start, end = self._spans[tokens[0]][0], self._spans[tokens[-1]][1]
-            shown = ((self.second or "") if part else self.text)[start:end]
-            words.append(Word(shown, start, end, part == 1, tuple(tokens)))
-        return words
+        limit = _limit_of(pipe, max_length)
+        cut: Cut = "only_second" if pipe.task == ANSWERS else "longest_first"
+        self.tokens = ReadText.of(pipe.tokenizer, text, second, limit, cut if truncation else None)
+        self.words, self.truncated = self.tokens.words, self.tokens.truncated
 
     def attributor(self, score: Score) -> Attributor:
         """What attributes a score to the tokens."""
-        return Attributor(self.pipe.model, self._ids, self._types, self._special, score)
+        return Attributor(self.pipe.model, self.tokens.ids, self.tokens.types, self.tokens.special, score)
 
     def target(self, label: str | None, word: int | str | None) -> Target:
         """What is to be explained: ``label``, or what the model gives, and of a tagger the tag of ``word``."""
@@ -129,7 +87,7 @@ class ExplainedText:
         shares_1C = np.asarray(decision.probabilities(logits_1C, several=several), np.float32)
         chosen = None if several else decision
         best = 0 if is_number else next(ranked_labels(logits_1C, shares_1C, len(labels), chosen, several=several))[0][0]
-        number = best if label is None else self._number_of(label)
+        number = best if label is None else number_of(label, labels)
         share = None if is_number else float(shares_1C[0, number])
         return Target(lambda out, layout: _logits(out)[:, number], labels[number], labels[best], share)
 
@@ -145,7 +103,8 @@ class ExplainedText:
         else:
             place = self._place_of(word)
         best = int(best_W[place])
-        number, token = best if label is None else self._number_of(label), self.words[place].tokens[0]
+        number = best if label is None else number_of(label, labels)
+        token = self.words[place].tokens[0]
 
         def score(out: ModelOutput, layout: Layout) -> Tensor:
             logits = _logits(out)
@@ -157,7 +116,7 @@ class ExplainedText:
         context = self.second or ""
         read = context[: max(word.end for word in self.words if word.second)]
         asked = {"question": self.text, "context": read}
-        (found,) = self.pipe(asked, max_seq_len=len(self._ids), align_to_words=False, top_k=1)
+        (found,) = self.pipe(asked, max_seq_len=len(self.tokens.ids), align_to_words=False, top_k=1)
         start, end, share = found["start"], found["end"], found["score"]
         if label is not None and label != found["answer"]:
             if not label.strip() or label not in read:
@@ -166,7 +125,7 @@ class ExplainedText:
             end = start + len(label)
         inside = [
             token
-            for token, (part, span) in enumerate(zip(self._parts, self._spans, strict=True))
+            for token, (part, span) in enumerate(zip(self.tokens.parts, self.tokens.spans, strict=True))
             if part == 1 and span[0] < end and start < span[1]
         ]
         first, last = (inside[0], inside[-1]) if inside else (0, 0)
@@ -179,13 +138,6 @@ class ExplainedText:
 
         predicted = found["answer"] or "(no answer)"
         return Target(score, label or predicted, predicted, share)
-
-    def _number_of(self, label: str) -> int:
-        numbers: dict[str, int] = {name: number for number, name in self.pipe.config.id2label.items()}
-        if label not in numbers:
-            near = did_you_mean(label, numbers)
-            raise InputError(f"the model has no label {label!r}{near}; it has {shorten(numbers, limit=12)}")
-        return numbers[label]
 
     def _place_of(self, word: int | str) -> int:
         """The place of a word that is given as it is written, or by its number from 1 on."""

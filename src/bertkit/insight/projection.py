@@ -6,7 +6,7 @@ Letters of the array shapes: N vectors, D width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from bertkit.metrics.map_quality import trustworthiness
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
 
+Doubles = npt.NDArray[np.float64]
 Method = Literal["pca", "tsne", "umap"]
 #: The methods' names in pictures.
 NAMES: dict[Method, str] = {"pca": "PC", "tsne": "t-SNE", "umap": "UMAP"}
@@ -116,17 +117,14 @@ def project(
     check_method(method, perplexity)
     count = len(vectors_ND)
     check_count(count, method, perplexity, what)
-    x = unit_vectors(np.asarray(vectors_ND, np.float64))
-    from sklearn.decomposition import PCA
-
+    x: Doubles = np.asarray(unit_vectors(np.asarray(vectors_ND, np.float64)), np.float64)
     if np.ptp(x, axis=0).max() < 1e-6:
         raise InputError(f"the vectors of all {count:,} {what}s are the same, so there is nothing to draw")
-    fitted = PCA(min(COMPONENTS, *x.shape), svd_solver="full").fit(x)
-    components = fitted.transform(x)[:, :2]
+    components, variance = _principal(x)
     notes: list[str] = []
     settings: dict[str, float] = {}
     if method == "pca":
-        places = components
+        places: npt.NDArray[Any] = components
     elif method == "tsne":
         settings["perplexity"] = _perplexity(perplexity, count, what, notes)
         places = _tsne(x, components, settings["perplexity"], seed)
@@ -137,12 +135,23 @@ def project(
     return Projection(
         method,
         np.asarray(places, np.float64),
-        fitted.explained_variance_ratio_.tolist(),
+        variance,
         trustworthiness(x, places, trusted),
         trusted,
         settings,
         notes,
     )
+
+
+def _principal(x_ND: Doubles) -> tuple[Doubles, list[float]]:
+    """Places along the first two principal components, and the shares of the first :data:`COMPONENTS` in the variance.
+
+    As ``PCA`` of scikit-learn gives them: the largest entry of each component is positive.
+    """
+    left, sizes, axes = np.linalg.svd(x_ND - x_ND.mean(axis=0), full_matrices=False)
+    rows = np.arange(len(axes))
+    places = left * sizes * np.sign(axes[rows, np.abs(axes).argmax(axis=1)])
+    return places[:, :2], (sizes**2 / (sizes**2).sum())[:COMPONENTS].tolist()
 
 
 def _perplexity(given: float | None, count: int, what: str, notes: list[str]) -> float:
@@ -155,7 +164,7 @@ def _perplexity(given: float | None, count: int, what: str, notes: list[str]) ->
     return lowered
 
 
-def _tsne(x: Floats, components: Floats, perplexity: float, seed: int) -> Floats:
+def _tsne(x: Doubles, components: Doubles, perplexity: float, seed: int) -> Floats:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
@@ -167,7 +176,7 @@ def _tsne(x: Floats, components: Floats, perplexity: float, seed: int) -> Floats
     return found
 
 
-def _umap(x: Floats, neighbours: int, seed: int) -> Floats:
+def _umap(x: Doubles, neighbours: int, seed: int) -> Floats:
     module = require("umap", extra="umap", needed_for="method 'umap'")
     few = len(x) < 10  # of so few points no eigenvectors can be found to begin with
     model = module.UMAP(n_neighbors=neighbours, random_state=seed, n_jobs=1, init="random" if few else "spectral")

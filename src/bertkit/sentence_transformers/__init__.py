@@ -13,7 +13,9 @@ _NAMES = {
         CrossEncoderTrainer CrossEncoderTrainingArguments SentenceTransformerTrainer
         SentenceTransformerTrainingArguments SparseEncoderTrainer SparseEncoderTrainingArguments
     """,
-    "bertkit.habits.sentences.sentence_options": "SimilarityFunction",
+    "bertkit.habits.sentences.sentence_options": """
+        CrossEncoderModelCardData SentenceTransformerModelCardData SimilarityFunction SparseEncoderModelCardData
+    """,
     "bertkit.habits.sentences.sentence_transformer": "SentenceTransformer",
     "bertkit.habits.sentences.sparse_encoder": "SparseEncoder",
 }

@@ -18,6 +18,7 @@ from bertkit.server.http.guards import Guarded
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations
 from bertkit.server.operations.metrics import Metrics
+from bertkit.server.playground.pages import playground
 from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
 
@@ -48,7 +49,8 @@ class ServerApp:
 
             adapter = self._mcp = McpOverHttp(self.service, adapter)
         description = cache(lambda: describe(table))
-        self.operations = Operations(adapter, self.service, self.metrics, description, bertkit.DIALECT)
+        pages = playground() if settings.playground else {}
+        self.operations = Operations(adapter, self.service, self.metrics, description, bertkit.DIALECT, pages)
         self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

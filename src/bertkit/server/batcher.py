@@ -12,6 +12,7 @@ from bertkit.errors import BertkitError, CheckpointError, InputError, LongTextEr
 from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
+from bertkit.server.inside import MOST_EXPLAINED
 from bertkit.server.open_model import OpenModel, Results
 from bertkit.server.queue import Entry, RequestQueue
 
@@ -86,7 +87,8 @@ class Batcher:
 
     def tokens_in(self, call: Call, characters: int) -> int:
         """About how many tokens a call has."""
-        return int(characters * self._tokens_per_character) + 2 * len(call.items)
+        tokens = int(characters * self._tokens_per_character) + 2 * len(call.items)
+        return min(tokens, MOST_EXPLAINED) ** 2 if call.task == "explain" else tokens  # computed once for each word
 
     def submit(self, entry: Entry[Work]) -> None:
         """Queue a request.
@@ -98,16 +100,20 @@ class Batcher:
             if self._stopping:
                 raise Failure("not_ready", "the server is shutting down", retry_after=1.0)
             if not self.queue.offer(entry):
-                seconds = self.queue.seconds_until_room()
-                raise Failure(
-                    "overloaded",
-                    f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
-                    f"try again in {seconds:.1f} seconds",
-                    retry_after=seconds,
-                )
+                raise self.overloaded()
             if not self._threads:
                 self._start()
             self._changed.notify()
+
+    def overloaded(self) -> Failure:
+        """What a request is told that the queue has no room for."""
+        seconds = self.queue.seconds_until_room()
+        return Failure(
+            "overloaded",
+            f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
+            f"try again in {seconds:.1f} seconds",
+            retry_after=seconds,
+        )
 
     def _start(self) -> None:
         for number in range(self._num_workers):
@@ -148,11 +154,14 @@ class Batcher:
             late = Failure("timeout", "the request waited longer than its timeout, and was not computed")
             outcomes: list[tuple[Work, Outcome]] = [(entry.payload, late) for entry in taken.expired]
             outcomes += [(entry.payload, None) for entry in taken.dropped]
-            if taken.batch:
-                outcomes += self._outcomes(taken.batch, begun)
+            try:
+                outcomes += self._outcomes(taken.batch, begun) if taken.batch else []
+            except Exception as error:  # a fault of ours ends neither the thread nor anybody's wait
+                outcomes += [(entry.payload, failure_of(error)) for entry in taken.batch]
             ended = self._clock()
             with self._changed:
                 del self._running[threading.get_ident()]
+                self.queue.finished(taken.batch)
                 self.last_finished = ended
             self._post(outcomes)
 
@@ -169,9 +178,9 @@ class Batcher:
         ended = self._clock()
         with self._changed:
             tokens = sum(found.tokens)
-            self.queue.finished(tokens, ended - begun)
+            self.queue.note(tokens, ended - begun)
             characters = sum(entry.payload.characters for entry in batch)
-            if characters > 100:
+            if characters > 100 and batch[0].payload.call.task != "explain":
                 self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)
             counts = self.counts
             counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)

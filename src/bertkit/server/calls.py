@@ -11,6 +11,7 @@ from typing import Any, Literal
 #:
 #: embed         text                               float32 (D,)
 #: embed-tokens  text                               float32 (S, D), a vector a token
+#: embed-chunks  text                               [{start, end, num_tokens, vector}]
 #: sparse        text                               SparseEmbedding: ids, weights, tokens
 #: similarity    {source_sentence, sentences}       [number of each sentence]
 #: rerank        {query, documents}                 [{index, score, text}], best first
@@ -27,9 +28,13 @@ from typing import Any, Literal
 #: decode        [id]                               text
 #: search        text                               {index, by, hits}, a hit as bertkit.inference.retrieval.hits
 #: analyze       text, or (text, text_pair)         {head: what its task says}
+#: attention     (text, text_pair or None)          {layer, pieces, attentions (N, S, S)}, see bertkit.server.inside
+#: explain       (text, text_pair or None)          {label, score, words}, see bertkit.insight.occlusion
+#: map           {texts}                            {places (N, 2), variance}, see bertkit.insight.projection
 Task = Literal[
     "embed",
     "embed-tokens",
+    "embed-chunks",
     "sparse",
     "similarity",
     "rerank",
@@ -46,6 +51,9 @@ Task = Literal[
     "decode",
     "search",
     "analyze",
+    "attention",
+    "explain",
+    "map",
 ]
 #: What becomes of a text of more tokens than the model reads: refused, cut, or read in windows. None: as the model was
 #: trained to read, otherwise refused.
@@ -57,7 +65,7 @@ class Call:
     """A question to a model.
 
     items: at least one; in the place of a text may stand the ids of its tokens.
-    model: a name; None: the first model that does this task.
+    model: a name; None: the first model whose own task it is, else the first that does it, too.
     options: keywords of the task's pipeline; and of tasks that make vectors ``prompts``, names of prompts of which the
         first that the model has is its ``prompt_name``, and which change nothing where it has none of them.
     timeout: seconds after which nobody waits for the answer.
@@ -85,9 +93,10 @@ class ModelFacts:
     """What is known of a model.
 
     tasks: what it can be asked, its own first.
+    lacks: tasks of other models of its kind that it does not do -> why, in words that follow "because".
     revision: SHA-256 of its weights and tokenizer; empty while they are not loaded.
     engine: what computes it, with its instruction set.
-    labels: names by number; None where it has none.
+    labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
     dev_scores: of the run that trained it, by metric.
     """
@@ -97,6 +106,7 @@ class ModelFacts:
     tasks: tuple[Task, ...]
     source: str
     created: int
+    lacks: Mapping[Task, str] = field(default_factory=dict)
     error: str | None = None
     revision: str = ""
     engine: str = ""
@@ -109,6 +119,7 @@ class ModelFacts:
     pooling: str | None = None
     dimensions: tuple[int, ...] = ()
     labels: tuple[str, ...] | None = None
+    mask: str | None = None
     temperature: float | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0

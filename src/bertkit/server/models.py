@@ -111,10 +111,11 @@ class Models:
                 threading.Thread(target=self.load, args=(slot,), daemon=True).start()
             raise Failure("not_ready", f"the model {slot.name} is being loaded", retry_after=1.0)
         if call.task not in slot.facts.tasks:
+            reason = slot.facts.lacks.get(call.task)
             raise Failure(
                 "wrong_task",
-                f"the model {slot.name} is a {slot.facts.model_class}, which does not do {call.task!r}; it does "
-                f"{', '.join(slot.facts.tasks)}",
+                f"the model {slot.name} is a {slot.facts.model_class}, which does not do {call.task!r}"
+                f"{'' if reason is None else f' because {reason}'}; it does {', '.join(slot.facts.tasks)}",
                 param="model",
             )
         slot.last_used = self._clock()
@@ -122,9 +123,9 @@ class Models:
 
     def _first_with(self, task: Task) -> Slot:
         slots = self.slots.values()
-        for slot in slots:
-            if task in slot.facts.tasks:
-                return slot
+        doing = [slot for slot in slots if task in slot.facts.tasks]
+        if doing:  # any encoder makes vectors: rather one that is there for them
+            return min(doing, key=lambda slot: slot.facts.tasks.index(task))
         waiting = [slot for slot in slots if slot.facts.state in ("unloaded", "loading")]
         if waiting:
             return waiting[0]
@@ -213,6 +214,7 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         state="ready",
         error=None,
         tasks=model.tasks,
+        lacks=model.lacks,
         engine=model.engine_name,
         model_class=model.model_class,
         precision=model.precision,
@@ -222,6 +224,7 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         vocabulary=len(model.tokenizer),
         pooling=model.pooling,
         labels=model.labels,
+        mask=model.tokenizer.mask_token,
         temperature=temperature if isinstance(temperature, float) else None,
         dev_scores=read_scores(folder) or None,
         num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,12 +23,15 @@ from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
+from bertkit.inference.late_chunks import late_chunks
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
+from bertkit.server.inside import Attention, explanation, pieces_of, text_map
+from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
@@ -41,23 +44,26 @@ OF_HEADS: Mapping[str, tuple[Task, ...]] = {
     "sparse-encoding": ("sparse", "fill-mask"),
     "fill-mask": ("fill-mask",),
     "next-sentence": ("next-sentence",),
-    "text-classification": ("classify",),
-    "text-ranking": ("rerank", "classify"),
+    "text-classification": ("classify", "explain"),
+    "text-ranking": ("rerank", "classify", "explain"),
     "token-classification": ("tag", "redact"),
     "question-answering": ("answer",),
     "multiple-choice": ("choose",),
     "text2text-generation": ("generate",),
 }
-OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "embed-tokens")
+OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "map", "embed-tokens", "embed-chunks")
 OF_TOKENIZERS: tuple[Task, ...] = ("tokenize", "decode")
 #: The pipeline of a task, and its keywords.
 _PIPELINES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {
     "embed": ("feature-extraction", {"pooling": "model"}),
     "embed-tokens": ("feature-extraction", {}),
+    "embed-chunks": ("feature-extraction", {}),
     "similarity": ("feature-extraction", {"pooling": "model"}),
+    "map": ("feature-extraction", {"pooling": "model"}),
     "sparse": ("sparse-encoding", {}),
     "rerank": ("text-ranking", {}),
     "classify": ("text-classification", {"top_k": None}),
+    "explain": ("text-classification", {}),
     "next-sentence": ("next-sentence", {}),
     "zero-shot": ("zero-shot-classification", {}),
     "tag": ("token-classification", {"aggregation_strategy": "simple"}),
@@ -154,7 +160,18 @@ class OpenModel:
             tasks += OF_ENCODERS
         if self._zero_shot is not None:
             tasks += ("zero-shot",)
-        return (*dict.fromkeys(tasks + OF_ENCODERS), *OF_TOKENIZERS)
+        tasks += OF_ENCODERS
+        return (*dict.fromkeys(tasks), *(() if self.lacks else ("attention",)), *OF_TOKENIZERS)
+
+    @cached_property
+    def lacks(self) -> Mapping[Task, str]:
+        """Tasks of encoders that it does not do, and why."""
+        reason = None if self.analyzer is not None or self.head == "text2text-generation" else self._attention.why_not
+        return {} if reason is None else {"attention": reason}
+
+    @cached_property
+    def _attention(self) -> Attention:
+        return Attention(self.path, self.engine.model_class, self.config, self.tokenizer)
 
     @property
     def config(self) -> Any:
@@ -195,6 +212,8 @@ class OpenModel:
         if self.analyzer is not None:
             return max(head.pipe.max_length for head in self.analyzer.heads.values())
         pipe = self._pipes.get(self.head) or self._pipe(self.head)
+        if isinstance(pipe, FeatureExtractionPipeline) and (said := pipe.sentence.config.max_length):
+            return min(said, pipe.max_length)
         return int(pipe.max_length)
 
     @cached_property
@@ -247,9 +266,7 @@ class OpenModel:
 
     def _engine_for(self, model_class: str) -> InferenceEngine:
         """The engine with a head, or without one; of a model with two heads, the second is loaded beside the first."""
-        if model_class in ("BertModel", self.engine.model_class) or self.head in ("text-ranking", "sparse-encoding"):
-            return self.engine
-        if TASKS[self.head].model_class == model_class:
+        if model_class in ("BertModel", TASKS[self.head].model_class):
             return self.engine
         made = InferenceEngine.load(self.path, model_class, **self._computing)
         return _SharedEngine(made, self._lock, self._notes)
@@ -261,16 +278,7 @@ class OpenModel:
             if task == "decode":
                 values.append(self.tokenizer.decode(item, **options))
                 continue
-            found = self.tokenizer(item, return_offsets_mapping=True, return_special_tokens_mask=True, **options)
-            words = self.tokenizer.convert_ids_to_tokens(found["input_ids"])
-            columns = (found["input_ids"], words, found["special_tokens_mask"], found["offset_mapping"])
-            values.append(
-                [
-                    {"id": number, "text": word, "special": bool(special)}
-                    | ({"start": None, "stop": None} if special else {"start": place[0], "stop": place[1]})
-                    for number, word, special, place in zip(*columns, strict=True)
-                ]
-            )
+            values.append(pieces_of(self.tokenizer, item, **options))
         return Results(values, list(map(len, values if task == "tokenize" else items)), [False] * len(items))
 
     def answer(
@@ -286,16 +294,30 @@ class OpenModel:
         self._notes.lengths = []
         if self.analyzer is not None:
             with self._lock:
-                return self._with_lengths(self.analyzer.answer([_pair(item) for item in items]), items, task, options)
+                return self._with_lengths(self.analyzer.answer([pair_of(item) for item in items]), items, task, options)
         if task == "generate":
             with self._lock:
                 return self._with_lengths(list(self._pipes[self.head](items, **options)), items, task, options)
+        if task == "attention":
+            cut = overflow == "truncate"
+            values = [self._attention.of(item, self.max_length, cut=cut, **options) for item in items]
+            self._notes.lengths += [len(value["pieces"]) for value in values]
+            return self._with_lengths(values, items, task, options)
         name, usual = _PIPELINES[task]
         pipe = self._pipe(name)
         keywords = {**usual, **_reading(task, overflow), **options}
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
         if wished:
             keywords["prompt_name"] = wished[0]
+        if task == "embed-chunks":
+            values = [list(map(asdict, late_chunks(pipe, item, **keywords))) for item in items]
+            return self._with_lengths(values, items, task, options)
+        if task == "explain":
+            values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
+            return self._with_lengths(values, items, task, options)
+        if task == "map":
+            method = keywords.pop("method")
+            return self._with_lengths([text_map(pipe, item, keywords, method) for item in items], items, task, options)
         if task == "similarity":
             return self._with_lengths(_similarities(pipe, items, keywords), items, task, options)
         if task == "redact":
@@ -321,44 +343,18 @@ class OpenModel:
 
     def _with_lengths(self, values: list[Any], items: Sequence[Any], task: Task, options: Mapping[str, Any]) -> Results:
         lengths: list[int] = self._notes.lengths
-        rows = [_num_rows(item, task, options) for item in items]
+        rows = [num_rows(item, task, options) for item in items]
         if sum(rows) == len(lengths):
             ends = np.cumsum([0, *rows]).tolist()
             tokens = [sum(lengths[start:end]) for start, end in pairwise(ends)]
         else:  # windows, several of which may be of one text: by the characters of the texts
             sizes = np.array([num_characters(item) for item in items], np.float64)
             tokens = np.rint(sizes / max(sizes.sum(), 1) * sum(lengths)).astype(int).tolist()
-        return Results([_plain(value) for value in values], tokens, [_is_truncated(value) for value in values])
-
-
-def num_characters(item: Any) -> int:
-    """Characters of all texts in an item; of a list of ids about as many as their text has."""
-    if isinstance(item, str):
-        return len(item)
-    if isinstance(item, Mapping):
-        return sum(map(num_characters, item.values()))
-    if isinstance(item, int):
-        return 4
-    return sum(map(num_characters, item))
+        return Results([without_notes(value) for value in values], tokens, [is_truncated(value) for value in values])
 
 
 def _is_regression(config: Any) -> bool:
     return bool(config.problem_type == "regression")
-
-
-def _pair(item: Any) -> tuple[str, str | None]:
-    return (item, None) if isinstance(item, str) else (item[0], item[1])
-
-
-def _reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:
-    """Keywords that say what becomes of a text that is too long."""
-    if overflow is None:
-        return {}
-    if overflow == "window":
-        if task not in _IN_WINDOWS:
-            raise InputError(f"overflow 'window' is for {', '.join(_IN_WINDOWS)}, not for {task}: use 'truncate'")
-        return _IN_WINDOWS[task]
-    return {"truncation": overflow == "truncate"}
 
 
 def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
@@ -371,27 +367,12 @@ def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keyword
     return found
 
 
-def _num_rows(item: Any, task: Task, options: Mapping[str, Any]) -> int:
-    """Rows of tokens of an item that fits: one, or one for each part that is read by itself."""
-    if task == "similarity":
-        return 1 + len(item["sentences"])
-    if task == "rerank":
-        return len(item["documents"])
-    if task == "choose":
-        return len(item["choices"])
-    return len(options["candidate_labels"]) if task == "zero-shot" else 1
-
-
-def _is_truncated(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return bool(value.get("truncated", False))
-    if isinstance(value, list):
-        return any(map(_is_truncated, value))
-    return bool(getattr(value, "truncated", False))
-
-
-def _plain(value: Any) -> Any:
-    """Without what says whether a text was truncated, which stands beside the results."""
-    if isinstance(value, dict):
-        return {name: each for name, each in value.items() if name != "truncated"}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+def _reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:
+    """Keywords that say what becomes of a text that is too long."""
+    if overflow is None:
+        return {}
+    if overflow == "window":
+        if task not in _IN_WINDOWS:
+            raise InputError(f"overflow 'window' is for {', '.join(_IN_WINDOWS)}, not for {task}: use 'truncate'")
+        return _IN_WINDOWS[task]
+    return {"truncation": overflow == "truncate"}

@@ -44,10 +44,12 @@ def describe(routes: Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, fro
 
 
 def _responses(found: Sequence[tuple[Dialect, Route, frozenset[str]]]) -> dict[str, Any]:
-    examples = [route.answer for _, route, _ in found if route.answer is not None]
+    examples = {dialect.name: {"value": route.answer} for dialect, route, _ in found if route.answer is not None}
     good: dict[str, Any] = {"description": "The answer."}
     if examples:
-        good["content"] = {JSON: {"example": examples[0]}}
+        good["content"] = {JSON: {"examples": examples}}
+    if any(route.binary for _, route, _ in found):
+        good["content"]["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     statuses = {dialect.status.get(kind, usual) for dialect, _, _ in found for kind, usual in STATUS.items()}
     known = {str(status): {"description": "A failure."} for status in sorted(statuses)}
     return {"200": good, **known}

@@ -6,7 +6,7 @@ No thread and no clock of its own: the time is passed in, and one owner (the bat
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -72,10 +72,15 @@ class _Lines(Generic[T]):
 
 
 class RequestQueue(Generic[T]):
-    """See the module. ``max_tokens``, ``max_requests``: of what waits."""
+    """See the module.
+
+    max_tokens: of what waits and what is being computed, because both must be done before a new request is.
+    max_requests: of what waits.
+    """
 
     def __init__(self, max_tokens: int, max_requests: int) -> None:
         self.max_tokens, self.max_requests = max_tokens, max_requests
+        #: Tokens that wait or are being computed, and requests that wait.
         self.tokens = self.requests = 0
         self._lines: dict[bool, _Lines[T]] = {False: _Lines(), True: _Lines()}
         self._batches = 0
@@ -132,13 +137,18 @@ class RequestQueue(Generic[T]):
                 else:
                     taken.batch.append(entry)
                     used += entry.tokens
+                    self.tokens += entry.tokens  # until it is finished
                 found = True
                 lines.remove_head(entry.client)
                 self.tokens -= entry.tokens
                 self.requests -= 1
 
-    def finished(self, tokens: int, seconds: float) -> None:
-        """Note how long a batch took."""
+    def finished(self, batch: Iterable[Entry[T]]) -> None:
+        """Forget a batch that was taken, whatever became of it."""
+        self.tokens -= sum(entry.tokens for entry in batch)
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Note how long so many tokens took."""
         newest = tokens / max(seconds, 1e-6)
         self._rate = newest if not self._rate else (1 - _NEWEST) * self._rate + _NEWEST * newest
 
@@ -146,5 +156,6 @@ class RequestQueue(Generic[T]):
         """All entries, which are removed."""
         found = [entry for lines in self._lines.values() for line in lines.clients.values() for entry in line]
         self._lines = {False: _Lines(), True: _Lines()}
-        self.tokens = self.requests = 0
+        self.tokens -= sum(entry.tokens for entry in found)
+        self.requests = 0
         return found

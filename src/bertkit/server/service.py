@@ -13,8 +13,9 @@ from bertkit.server.batcher import Outcome, Work, failure_of
 from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
+from bertkit.server.items import num_characters, num_rows
 from bertkit.server.models import Models
-from bertkit.server.open_model import OF_TOKENIZERS, num_characters
+from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
 
@@ -43,6 +44,12 @@ class Service:
             models=self.models.facts(look.model),
             indexes=self.indexes.facts(),
         )
+
+    def check_room(self) -> None:
+        """Raise a Failure if the queues of all models that are loaded are full."""
+        batchers = [slot.batcher for slot in self.models.slots.values() if slot.batcher is not None]
+        if batchers and not any(batcher.queue.room_for(1) for batcher in batchers):
+            raise batchers[0].overloaded()
 
     async def answer(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> ReplyT:
         """The rendered answer to a call. Where the waiting coroutine is cancelled, the work is dropped.
@@ -129,11 +136,12 @@ class Service:
     def _check(self, call: Call) -> None:
         if not call.items:
             raise Failure("empty", "there is nothing to compute: the input is empty")
-        if len(call.items) > self.settings.max_items:
+        count = sum(num_rows(item, call.task, call.options) for item in call.items)
+        if count > self.settings.max_items:
             raise Failure(
                 "too_many",
-                f"{len(call.items):,} inputs, and one request may have {self.settings.max_items:,}: send several",
-                details={"num_items": len(call.items), "limit": self.settings.max_items},
+                f"{count:,} inputs, and one request may have {self.settings.max_items:,}: send several",
+                details={"num_items": count, "limit": self.settings.max_items},
             )
         if call.task in OF_TOKENIZERS:
             return

@@ -31,39 +31,45 @@ OTHER_NAMES: Mapping[str, str] = {
 _MAX_FILE_BYTES = 1 << 20
 
 
-class ServeSettings(Settings):
-    """What ``bertkit serve`` does."""
+class ServerOptions(Settings):
+    """What can be said on the command line."""
 
-    models: tuple[str, ...] = Field((), description="models, as NAME=MODEL or MODEL")
-    indexes: tuple[str, ...] = Field((), description="search indexes, as NAME=FOLDER or FOLDER")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8080, ge=0, le=65535, description="0: any that is free")
-    precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = "auto"
-    device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
-    threads: int | None = Field(None, ge=1, le=1024, description="of a model's computation; None: one a core")
+    host: str = Field("127.0.0.1", description="address to listen on; the default is this machine only")
+    port: int = Field(8080, ge=0, le=65535, description="0 takes any that is free")
+    precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = Field("auto", description="arithmetic of the models")
+    threads: int | None = Field(None, ge=1, le=1024, description="of a computation; default: one per core")
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
-    max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="tokens that are computed together")
-    max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="tokens that may wait for a model")
-    max_requests: int = Field(1024, ge=1, le=1 << 20, description="requests that may wait for a model")
+    api_key: str | None = Field(None, min_length=1, description="clients must send it")
+    api_keys_file: Path | None = Field(None, description="clients must send one of these keys, one per line")
+    admin_key: str | None = Field(None, min_length=8, description="allows /admin/reload with this key")
+    allowed_hosts: tuple[str, ...] = Field((), description="further names by which clients reach the server")
+    allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask, as https://NAME")
+    playground: bool = Field(False, description="a page at /playground on which each model can be tried")
+    mcp: bool = Field(False, description="the tools of 'bertkit mcp' at /mcp, too; needs bertkit[mcp]")
+    max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="that are computed together")
+    max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="that may wait for a model; more are refused")
+    max_requests: int = Field(1024, ge=1, le=1 << 20, description="that may wait for a model; more are refused")
     max_items: int = Field(256, ge=1, le=1 << 20, description="texts of one request")
     max_bulk_lines: int = Field(512, ge=1, le=1 << 20, description="lines of a bulk request that are read ahead")
-    max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="bytes of one request")
+    max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="of one request")
+    max_connections: int = Field(20_000, ge=1, le=1 << 20, description="that are open at once")
     timeout: float = Field(60.0, gt=0, le=86_400, description="longest that a request may take, in seconds")
     body_timeout: float = Field(20.0, gt=0, le=3600, description="seconds in which a request must have been sent")
-    max_connections: int = Field(20_000, ge=1, le=1 << 20)
     grace: float = Field(20.0, ge=0, le=3600, description="seconds to finish what was taken when the server stops")
     lazy: bool = Field(False, description="load a model when it is first asked for")
-    memory: int | None = Field(None, ge=1, description="megabytes of models; the least recently used go")
-    keep_alive: float | None = Field(None, gt=0, description="seconds after which a model nobody asks is unloaded")
-    api_key: str | None = Field(None, min_length=1, description="what clients must send")
-    api_keys_file: Path | None = Field(None, description="a file with one key a line")
-    admin_key: str | None = Field(None, min_length=8, description="for /admin; without one there is no /admin")
-    allowed_hosts: tuple[str, ...] = Field((), description="further names in the Host header")
-    allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask")
-    cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of answers that are kept for each model; 0: none")
-    mcp: bool = Field(False, description="answer the Model Context Protocol at /mcp, too")
-    log: Literal["text", "json", "none"] = "text"
+    memory: int | None = Field(None, ge=1, description="megabytes of models; the least recently used are unloaded")
+    keep_alive: float | None = Field(None, gt=0, description="seconds without a request, after which a model leaves")
+    cache_bytes: int = Field(0, ge=0, le=1 << 40, description="of exact answers that are kept for each model; 0: none")
+    log: Literal["text", "json", "none"] = Field("text", description="failures as text, or all requests as JSON")
     log_requests: bool = Field(False, description="in a text log, also requests that were answered")
+
+
+class ServeSettings(ServerOptions):
+    """What ``bertkit serve`` does."""
+
+    models: tuple[str, ...] = Field((), description="as NAME=MODEL or MODEL")
+    indexes: tuple[str, ...] = Field((), description="search indexes, as NAME=FOLDER or FOLDER")
+    device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
 
     @property
     def limits(self) -> Limits:

@@ -18,7 +18,7 @@ from bertkit.system.lazy_names import unknown_name
 _ST = "bertkit.sentence_transformers"
 _MODELS = ("bertkit", "bertkit.habits.model_outputs", f"{_ST}.models")
 #: Path of a module after ``bertkit.``, to the modules that have its names.
-_SOURCES: dict[str, Sequence[str]] = {
+SOURCES: dict[str, Sequence[str]] = {
     "configuration_utils": ("bertkit",),
     "data.data_collator": ("bertkit",),
     "evaluation": (f"{_ST}.evaluation",),
@@ -44,6 +44,7 @@ _SOURCES: dict[str, Sequence[str]] = {
     "training_args": ("bertkit", "bertkit.habits.trainer_schedules"),
     "util": (f"{_ST}.util",),
     "utils": ("bertkit", "bertkit.habits.model_outputs"),
+    "utils.logging": ("bertkit.habits.message_levels",),
 }
 #: Below ``models``: a family, and the modules of it.
 _FAMILIES = re.compile(
@@ -85,7 +86,7 @@ def find(name: str) -> ModuleSpec | None:
     """
     path = name.removeprefix("bertkit.")
     parts = path.split(".")
-    sources = _MODELS if _FAMILIES.fullmatch(path) else _SOURCES.get(path)
+    sources = _MODELS if _FAMILIES.fullmatch(path) else SOURCES.get(path)
     if sources is not None:
         return ModuleSpec(name, _Names(sources), is_package=True)  # type: ignore[arg-type]
     if len(parts) > 1 and parts[0] not in _SHARED:

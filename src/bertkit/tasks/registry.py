@@ -14,7 +14,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
-from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
+from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.habit_table import remedy
 from bertkit.system.json_files import parsed
 
 
@@ -167,7 +168,7 @@ def form_of(name: str) -> str:
     """The kind of the task of that name; ConfigError for an unknown one, with the nearest known one."""
     known = {task: form for form, kind in KINDS.items() for task in (*kind.built_in, *kind.from_files)}
     if name not in known:
-        raise ConfigError(f"unknown task {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+        raise ConfigError(f"unknown task {name!r}{remedy('finetune', name, known)}; known: {', '.join(known)}")
     return known[name]
 
 

@@ -146,7 +146,7 @@ class Workflow(Answering[ExampleT, EncodedT, OutputsT]):
     def content(self, example: ExampleT) -> object:
         """All that a model and its scores can see of an example, in plain values: what the data's hash is of."""
         names = (part.name for part in fields(cast(Any, example)))
-        return tuple(getattr(example, name) for name in names if name not in ("row", "source"))
+        return tuple(getattr(example, name) for name in names if name not in ("row", "source", "lines"))
 
     def has_labels(self, examples: Sequence[ExampleT]) -> bool:
         """Whether the examples can be scored."""

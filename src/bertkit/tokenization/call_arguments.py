@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertkit.errors import InputError, did_you_mean
+from bertkit.habit_table import remedy
 from bertkit.tokenization.templates import STRATEGIES, Template
 from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens
 
@@ -29,7 +30,8 @@ class SharedArguments(SpecialTokens, total=False):
 def special_tokens(given: SharedArguments, usual: SpecialTokens, *, of: str) -> SpecialTokens:
     """The special tokens that are given, or usual in the class ``of``."""
     if unknown := given.keys() - SharedArguments.__annotations__.keys():
-        raise TypeError(f"{of}.__init__() got an unexpected keyword argument {min(unknown)!r}")
+        instead = remedy("tokenizer", min(unknown), SharedArguments.__annotations__)
+        raise TypeError(f"{of}.__init__() got an unexpected keyword argument {min(unknown)!r}{instead}")
     chosen = usual.copy()
     for name in SPECIAL_NAMES:
         if name in given and given[name] is not None:

@@ -221,3 +221,15 @@ def test_a_run_knows_its_column(
     texts, told = read("text,body,other", "--text", "text")
     assert texts == ["film", "end"]
     assert "column" not in told
+
+
+def test_a_table_that_is_named_txt_is_told(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Excel names what it saves as Unicode text."""
+    monkeypatch.chdir(tmp_path)
+    Path("u.txt").write_text("id\ttext\tlabel\n007\tfilm\tgood\n", encoding="utf-16")
+    Path("pairs.txt").write_text("film\tgood\n")
+    for name, told in (("u.txt", True), ("pairs.txt", False)):
+        assert main(["embed", "--file", name, "--model", model, "--json"]) == 0
+        assert (f"{name}: each line is read as one text, but the first has 2 tabs" in capsys.readouterr().err) == told

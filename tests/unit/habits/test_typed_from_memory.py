@@ -19,11 +19,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import bertkit
 from bertkit import BertConfig, BertForSequenceClassification, SchedulerType, TrainingArguments
 from bertkit.config.file_columns import Columns
-from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.errors import BertkitError, ConfigError, DataError, InputError
 from bertkit.habits.few_shot_data import get_templated_dataset
 from bertkit.habits.followed import called_with_trial
 from bertkit.optim import parameter_groups
 from bertkit.sentence_transformers import SimilarityFunction, models, util
+from bertkit.system.console import say
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.tables import open_table
 from bertkit.tasks.text.csv_task import csv_task
@@ -279,3 +280,61 @@ def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
     ):
         ours.set_lr_scheduler(name="cosine")
     assert copy.deepcopy(ours).world_size == pickle.loads(pickle.dumps(ours)).world_size == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("bertkit.BertTokenizerFast(tokenizer_file='tokenizer.json')", r"write AutoTokenizer\.from_pretrained\(FILE\)"),
+        ("bertkit.SearchIndex.load('index')", r"write SearchIndex\(folder\)"),
+        ("bertkit.SearchIndex.from_texts(['a'])", r"write SearchIndex\.build\(folder, texts\)"),
+        ("bertkit.SearchIndex.biuld('index')", "did you mean 'build'"),
+        ("bertkit.find_clusters(TEXTS, k=2).topics", r"write result\.clusters, each with words"),
+        ("bertkit.find_clusters(TEXTS, k=2).labels_", r"write result\.assigned"),
+        ("bertkit.find_clusters(TEXTS, n_clusters=2)", "write k="),
+        ("bertkit.find_duplicates(TEXTS, min_similarity=0.9)", "write threshold="),
+        ("bertkit.SearchIndex.build('index', TEXTS).search('film')[0].score", r"write hits\[0\]\.score"),
+        ("bertkit.finetune('sentiment', {'text': TEXTS}, 'm', 'run')", "unknown task 'sentiment'; write csv"),
+        ("bertkit.finetune('token-classification', {'text': TEXTS}, 'm', 'run')", "write ner"),
+        ("bertkit.SetFitModel('m', object())", "write make_pipeline"),
+        ("bertkit.WandbCallback", "write from bertkit import MLflowCallback"),
+        ("bertkit.LoraConfig(r=8)", r"config=FinetuneConfig\(lora=8\)"),
+        ("bertkit.AutoModelForTextEncoding", "write from bertkit import AutoModel"),
+    ],
+)
+def test_a_name_of_elsewhere_is_answered(
+    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((AttributeError, ImportError, TypeError, BertkitError), match=told):
+        eval(typed, {"bertkit": bertkit, "TEXTS": ["a good film", "a bad film", "the sea", "the lake"]})
+
+
+def test_how_much_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    from bertkit.utils import logging
+
+    assert logging is bertkit.logging
+    try:
+        for level, heard in (("error", False), ("info", True), ("warning", False), ("debug", True)):
+            getattr(logging, f"set_verbosity_{level}")()
+            say("a note")
+            assert ("a note" in capsys.readouterr().err) == heard
+        assert logging.get_verbosity() == logging.DEBUG
+        logging.disable_progress_bar()
+        say("a note")
+        assert capsys.readouterr().err == ""
+    finally:
+        logging.enable_progress_bar()
+        logging.set_verbosity_info()
+
+
+def test_modules_of_others_are_attributes() -> None:
+    assert bertkit.pipelines.pipeline is bertkit.pipeline
+    assert bertkit.trainer_utils.IntervalStrategy.EPOCH == "epoch"
+
+
+def test_outputs_are_read_as_mappings_and_as_tuples() -> None:
+    out = BertForSequenceClassification(BertConfig(**SHAPE))(torch.tensor([[2, 3]]), labels=torch.tensor([1]))
+    assert len(out) == 2
+    assert out.get("logits") is out.logits
+    assert out.get("hidden_states", "none") == "none"

@@ -200,3 +200,14 @@ def test_one_that_cannot_be_answered_fails_alone(server: Any) -> None:
     with ThreadPoolExecutor(16) as pool:
         statuses = list(pool.map(answer, range(70)))
     assert statuses == [422 if number % 7 == 3 else 200 for number in range(70)]
+
+
+def test_parts_of_a_text_that_is_longer_than_the_model_reads(server: Any) -> None:
+    text = "a very good film and " * 40
+    found = ask(
+        server.address, "/v1/embed", {"model": "vectors", "input": text, "chunk": 20, "normalize": True}
+    ).results
+    (chunks,) = found
+    assert "".join(text[one["start"] : one["end"]] for one in chunks).replace(" ", "") == text.replace(" ", "")
+    assert np.shape([one["vector"] for one in chunks]) == (len(chunks), 32)
+    np.testing.assert_allclose(np.linalg.norm([one["vector"] for one in chunks], axis=1), 1, atol=1e-5)

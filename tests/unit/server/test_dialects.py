@@ -48,6 +48,17 @@ def test_all_dialects_give_the_same_vectors(server: Any) -> None:
         assert np.abs(other - found[0]).max() < 1e-5
 
 
+def test_without_a_name_the_model_is_asked_whose_own_task_it_is(server: Any) -> None:
+    # The first model of the server is a classifier, which would make vectors, too.
+    for path, body, model in (
+        ("/v1/embeddings", {"input": "a"}, "vectors"),
+        ("/v1/embed", {"input": "a"}, "vectors"),
+        ("/classify", {"input": "a"}, "labels"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}, "ranks"),
+    ):
+        assert ask(server.address, path, body).body["model"] == model
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -47,6 +47,8 @@ def test_each_entry_comes_out_once(entries: list[Entry[int]], now: float) -> Non
         assert all(entry.gone for entry in taken.dropped)
         assert all(not entry.gone and (entry.deadline or 1e9) <= now for entry in taken.expired)
         seen += batch + taken.dropped + taken.expired
+        assert queue.tokens == sum(entry.tokens for entry in entries if entry not in seen or entry in batch)
+        queue.finished(batch)
         assert batch or taken.dropped or taken.expired
     assert Counter(map(id, seen)) == Counter(map(id, entries))
     assert (queue.tokens, queue.requests) == (0, 0)
@@ -82,7 +84,9 @@ def test_a_full_queue_says_so_and_takes_one_that_is_larger_than_itself_only_when
     queue: RequestQueue[int] = RequestQueue(100, 2)
     assert queue.offer(Entry(0, "a", 500, "x", 0.0))
     assert not queue.offer(Entry(1, "a", 1, "x", 0.0))
-    queue.take(MOST, 0.0)
+    taken = queue.take(MOST, 0.0)
+    assert not queue.offer(Entry(1, "a", 1, "x", 0.0)), "what is being computed counts"
+    queue.finished(taken.batch)
     assert queue.offer(Entry(2, "a", 1, "x", 0.0))
     assert queue.offer(Entry(3, "a", 1, "x", 0.0))
     assert not queue.offer(Entry(4, "a", 1, "x", 0.0)), "as many requests as may wait"
@@ -90,6 +94,6 @@ def test_a_full_queue_says_so_and_takes_one_that_is_larger_than_itself_only_when
 
 def test_how_long_the_queue_takes_comes_from_its_batches() -> None:
     queue: RequestQueue[int] = RequestQueue(10_000, 100)
-    queue.finished(1000, 2.0)
+    queue.note(1000, 2.0)
     queue.offer(Entry(0, "a", 250, "x", 0.0))
     assert queue.seconds_until_room() == 0.5

@@ -190,3 +190,14 @@ def test_a_fault_of_ours_says_nothing_of_the_inside(
         reply = ask(address, "/v1/embed", {"input": "film"})
     assert kind(reply) == (500, "fault")
     assert "secret" not in json.dumps(reply.body)
+
+
+def test_a_fault_beside_the_computation_leaves_the_worker_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(*save_models(tmp_path, ("vectors",))) as (app, address):
+        observe = app.service.models.slots["vectors"].batcher._observe  # type: ignore[union-attr]
+        monkeypatch.setattr(app.service.models.slots["vectors"].batcher, "_observe", lambda task, answer: 1 / 0)
+        assert kind(ask(address, "/v1/embed", {"input": "film"})) == (500, "fault")
+        monkeypatch.setattr(app.service.models.slots["vectors"].batcher, "_observe", observe)
+        assert ask(address, "/v1/embed", {"input": "film"}).status == 200

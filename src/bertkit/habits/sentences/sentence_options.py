@@ -17,6 +17,16 @@ from bertkit.metrics.vector_precision import VectorPrecision
 Output = Literal["sentence_embedding", "token_embeddings"]
 
 
+class SentenceTransformerModelCardData:
+    """Facts for a model card: accepted without an effect, because :func:`bertkit.finetune` writes the card."""
+
+    def __init__(self, **facts: Any) -> None:
+        vars(self).update(facts)
+
+
+CrossEncoderModelCardData = SparseEncoderModelCardData = SentenceTransformerModelCardData
+
+
 class SimilarityFunction(StrEnum):
     """How vectors are compared."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from bertkit.habit_table import no_attribute
 
 
 class Hits(list["Hit"]):
     """The texts that were found for a query, the nearest first; a notebook shows a table."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, "hits.", name)
 
     def _repr_html_(self) -> str:
         from bertkit.visualize.html_text import table

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, InputError, counted
-from bertkit.habit_table import no_attribute, refuse_others
+from bertkit.habit_table import AnsweringClass, no_attribute, refuse_others
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.document_texts import DocumentTexts, given_documents
 from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
@@ -72,7 +72,7 @@ class IndexMaking(TypedDict, total=False):
     threads: int | None
 
 
-class SearchIndex:
+class SearchIndex(metaclass=AnsweringClass):
     """A finished index; see :mod:`bertkit.inference.retrieval.index_files`.
 
     The vectors are mapped into memory; the checksum of each block is compared when it is first read. What another

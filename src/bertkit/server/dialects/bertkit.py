@@ -10,12 +10,15 @@ from bertkit.server.calls import Answer, Look, ServerFacts
 from bertkit.server.dialects.bertkit_bodies import (
     Analyze,
     AnswerQuestions,
+    Attention,
     Choose,
     Classify,
     Decode,
     Embed,
+    Explain,
     FillMask,
     Generate,
+    Map,
     NextSentence,
     Redact,
     Search,
@@ -25,7 +28,18 @@ from bertkit.server.dialects.bertkit_bodies import (
     Tokenize,
     ZeroShot,
 )
-from bertkit.server.dialects.route import Asked, Body, Dialect, Planned, Reply, Route, as_base64, json_reply, listed
+from bertkit.server.dialects.route import (
+    Asked,
+    Body,
+    Dialect,
+    Planned,
+    Reply,
+    Route,
+    as_base64,
+    in_units,
+    json_reply,
+    listed,
+)
 from bertkit.server.failures import Failure
 
 
@@ -37,6 +51,9 @@ def _paired(given: Any) -> Sequence[Any]:
 def _embed(asked: Asked) -> Planned:
     body: Embed = asked.body
     items, _ = listed(body.input)
+    if body.chunk is not None:
+        call = body.call("embed-chunks", items, None, num_tokens=body.chunk, normalize=body.normalize)
+        return Planned(call, lambda answer: body.reply(answer, answer.results))
     own = {"normalize": body.normalize, "dimensions": body.dimensions}
     prompts = {"prompt": body.prompt, "prompt_name": body.prompt_name}
     call = body.call("embed-tokens" if body.tokens else "embed", items, body.overflow, **own, **prompts)
@@ -77,7 +94,7 @@ def _classify(asked: Asked) -> Planned:
 
 def _next_sentence(asked: Asked) -> Planned:
     body: NextSentence = asked.body
-    alone = isinstance(body.input[0], str)
+    alone = bool(body.input) and isinstance(body.input[0], str)
     pairs: Sequence[Any] = [body.input] if alone else body.input
     call = body.call("next-sentence", list(map(tuple, pairs)), body.overflow)
     return Planned(call, lambda answer: body.reply(answer, answer.results))
@@ -93,17 +110,6 @@ def _zero_shot(asked: Asked) -> Planned:
         return body.reply(answer, [[{"label": label, "score": score} for label, score in each] for each in ranked])
 
     return Planned(call, render)
-
-
-def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
-    if unit == "codepoint" or text.isascii():
-        return list(spans)
-    size: Callable[[str], int] = {
-        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
-        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
-    }[unit]
-    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
 
 
 def _tag(asked: Asked) -> Planned:
@@ -157,9 +163,8 @@ def _fill_mask(asked: Asked) -> Planned:
 def _generate(asked: Asked) -> Planned:
     body: Generate = asked.body
     options = {"max_new_tokens": body.max_new_tokens, "num_beams": body.num_beams}
-    return Planned(
-        body.call("generate", listed(body.input)[0], None, **options), lambda answer: body.reply(answer, answer.results)
-    )
+    call = body.call("generate", listed(body.input)[0], None, **options)
+    return Planned(call, lambda answer: body.reply(answer, answer.results))
 
 
 def _tokenize(asked: Asked) -> Planned:
@@ -184,6 +189,28 @@ def _search(asked: Asked) -> Planned:
 def _analyze(asked: Asked) -> Planned:
     body: Analyze = asked.body
     return Planned(body.call("analyze", _paired(body.input)), lambda answer: body.reply(answer, answer.results))
+
+
+def _one(given: str | list[str]) -> tuple[str, str | None]:
+    return (given, None) if isinstance(given, str) else (given[0], given[1])
+
+
+def _attention(asked: Asked) -> Planned:
+    body: Attention = asked.body
+    call = body.call("attention", [_one(body.input)], body.overflow, layer=body.layer, head=body.head)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _explain(asked: Asked) -> Planned:
+    body: Explain = asked.body
+    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _map(asked: Asked) -> Planned:
+    body: Map = asked.body
+    call = body.call("map", [{"texts": body.input}], body.overflow, method=body.method)
+    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
 
 
 def _info(asked: Asked) -> Planned:
@@ -239,6 +266,9 @@ DIALECT = Dialect(
     (
         *_TASKS,
         *map(_in_lines, _TASKS),
+        _post("attention", _attention, Attention),
+        _post("explain", _explain, Explain),
+        _post("map", _map, Map),
         Route("GET", "/v1/info", _info, "The server, its limits and its models."),
     ),
     _error,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from bertkit.server.calls import Answer, Call, Overflow, Task
-from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, json_reply
+from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
 
 
 class Request(Body):
     """What every request may say."""
 
     timeout: Annotated[
-        float | None, Field(gt=0, le=3600, description="seconds after which the answer is not wanted any more")
+        float | None, Field(ge=0.001, le=3600, description="seconds after which the answer is not wanted any more")
     ] = None
     priority: Annotated[
         Literal["interactive", "bulk"], Field(description="bulk work waits behind interactive requests")
@@ -26,16 +27,8 @@ class Request(Body):
 
     def call(self, task: Task, items: Sequence[Any], overflow: Overflow | None = None, **options: Any) -> Call:
         """The call, without options that were not given."""
-        given = {name: value for name, value in options.items() if value is not None}
-        return Call(
-            task=task,
-            items=items,
-            model=getattr(self, "model", None),
-            options=given,
-            overflow=overflow,
-            timeout=self.timeout,
-            bulk=self.priority == "bulk",
-        )
+        call = call_of(task, items, getattr(self, "model", None), overflow, **options)
+        return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
 
     def reply(self, answer: Answer, results: Sequence[Any]) -> Reply:
         """The results with what is said of every answer."""
@@ -83,6 +76,10 @@ class Embed(Common):
     prompt: str | None = None
     prompt_name: str | None = None
     tokens: Annotated[bool, Field(description="a vector for each token in place of one for the text")] = False
+    chunk: Annotated[
+        Count | None,
+        Field(description="late chunking: a vector for about so many tokens each, with its place; any length of text"),
+    ] = None
     encoding: Literal["float", "base64"] = "float"
 
 
@@ -224,3 +221,28 @@ class Analyze(Common):
     """All heads of a model at once."""
 
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
+
+
+class Attention(Common):
+    """How much each piece of a text attends to each other one, in one layer."""
+
+    input: Annotated[str | Pair, Field(examples=["The bank of the river."])]
+    layer: Annotated[Count | None, Field(description="from 1 on; by default the top one")] = None
+    head: Annotated[Count | None, Field(description="from 1 on; by default all")] = None
+    overflow: Reading = None
+
+
+class Explain(Common):
+    """Which words moved a label: how much its probability drops without each of them."""
+
+    input: Annotated[str | Pair, Field(examples=["A film to remember."])]
+    label: Annotated[str | None, Field(description="by default the most probable one")] = None
+    overflow: Reading = None
+
+
+class Map(Common):
+    """Texts as points in a plane, similar ones near each other."""
+
+    input: Annotated[list[str], Field(min_length=3, max_length=1000, examples=[["A river.", "A lake.", "A loan."]])]
+    method: Annotated[Literal["pca", "tsne"], Field(description="t-SNE needs scikit-learn")] = "pca"
+    overflow: Reading = None

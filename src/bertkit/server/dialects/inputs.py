@@ -316,6 +316,6 @@ def by_model(facts: ModelFacts | None, given: Mapping[str, Any], forms: Mapping[
 
 
 def given_in(asked: Asked) -> dict[str, Any]:
-    """The fields of a body of :class:`Anything` that were sent."""
+    """The fields of a body of ``AnyInputs`` that were sent."""
     body: AnyInputs = asked.body
     return body.model_dump(exclude_unset=True)

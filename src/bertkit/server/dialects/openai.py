@@ -124,14 +124,20 @@ class ModerationRequest(LenientBody):
 
 #: Labels that mean that nothing is wrong, in small letters without signs.
 _HARMLESS = frozenset(
-    "acceptable benign clean good ham harmless label0 legit legitimate neutral no nohate none normal ok okay other "
-    "positive safe".split()
+    "acceptable benign clean good ham harmless label0 legit legitimate neutral no none normal ok okay other positive "
+    "safe".split()
 )
 
 
-def _is_harmless(label: str) -> bool:
-    plain = "".join(letter for letter in label.casefold() if letter.isalnum())
-    return plain in _HARMLESS or plain.startswith(("non", "not", "safe"))
+def _plain(label: str) -> str:
+    return "".join(letter for letter in label.casefold() if letter.isalnum())
+
+
+def _harmful(labels: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Scores by label, without labels that mean that nothing is wrong: by their names, or as ``not_x`` beside ``x``."""
+    names = {_plain(each["label"]) for each in labels}
+    negated = {prefix + name for name in names for prefix in ("no", "non", "not")}
+    return {each["label"]: each["score"] for each in labels if _plain(each["label"]) not in _HARMLESS | negated}
 
 
 def _moderations(asked: Asked) -> Planned:
@@ -144,7 +150,7 @@ def _moderations(asked: Asked) -> Planned:
     hosted = body.model is not None and body.model.startswith(("omni-moderation", "text-moderation"))
 
     def judged(labels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        scores = {each["label"]: each["score"] for each in labels if not _is_harmless(each["label"])}
+        scores = _harmful(labels)
         categories = {label: score >= 0.5 for label, score in scores.items()}
         return {
             "flagged": any(categories.values()),
@@ -191,8 +197,10 @@ _MODEL = {"id": "all-MiniLM-L6-v2", "object": "model", "created": 1764374400, "o
 DIALECT = Dialect(
     "openai",
     (
-        Route("POST", "/v1/embeddings", _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE),
-        Route("POST", "/embeddings", _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE),
+        *(
+            Route("POST", path, _embeddings, "Texts to vectors.", EmbeddingRequest, answer=EXAMPLE, binary=True)
+            for path in ("/v1/embeddings", "/embeddings")
+        ),
         Route("GET", "/v1/models", _models, "All models.", answer={"object": "list", "data": [_MODEL]}),
         Route("GET", "/v1/models/{model}", _one_model, "One model.", answer=_MODEL),
         Route(

@@ -83,6 +83,7 @@ class Route:
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
     answer: an example of a reply's body.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
+    binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
     lines: it reads any number of such bodies, one a line, and answers each with a line.
     """
@@ -95,6 +96,7 @@ class Route:
     answer: Any = None
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
+    binary: bool = False
     lines: bool = False
 
 
@@ -230,6 +232,17 @@ def usage_of(answer: Answer) -> dict[str, int]:
     """Tokens, as OpenAI and those after it say them."""
     tokens = sum(answer.tokens)
     return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
+    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
+    if unit == "codepoint" or text.isascii():
+        return list(spans)
+    size: Callable[[str], int] = {
+        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
+        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
+    }[unit]
+    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
 
 
 class TextObject(LenientBody):

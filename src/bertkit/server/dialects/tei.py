@@ -17,6 +17,7 @@ from bertkit.server.dialects.route import (
     Ids,
     LenientBody,
     Planned,
+    Reply,
     Route,
     Texts,
     call_of,
@@ -60,6 +61,10 @@ def _decode(body: DecodeInputs, model: str | None = None) -> Question:
 
 def _info(asked: Asked) -> Planned:
     return Planned(Look(), lambda found: json_reply(tei_words.info(found)))
+
+
+def _running(asked: Asked) -> Planned:
+    return Planned(Look(), lambda found: Reply(b"bertkit is running\n", media_type="text/plain"))
 
 
 def _own_task(asked: Asked) -> Planned:
@@ -118,6 +123,7 @@ DIALECT = Dialect(
         ),
         *_post("/decode", DecodeInputs, _decode, ["the bank of the river."]),
         Route("POST", "/", _own_task, "The own task of the first model.", AnyInputs, needs_facts=True),
+        Route("GET", "/", _running, "Whether the server runs."),
         Route("GET", "/info", _info, "The first model, and the limits of the server.", answer=tei_words.INFO),
     ),
     tei_words.error,

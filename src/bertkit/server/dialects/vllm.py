@@ -215,13 +215,16 @@ def _example(**row: Any) -> dict[str, Any]:
 DIALECT = Dialect(
     "vllm",
     (
-        Route(
-            "POST",
-            "/score",
-            _score,
-            "How well texts answer others.",
-            ScoreRequest,
-            answer=_example(index=0, object="score", score=0.93),
+        *(
+            Route(
+                "POST",
+                path,
+                _score,
+                "How well texts answer others.",
+                ScoreRequest,
+                answer=_example(index=0, object="score", score=0.93),
+            )
+            for path in ("/score", "/v1/score")
         ),
         Route(
             "POST",
@@ -240,6 +243,7 @@ DIALECT = Dialect(
             PoolingRequest,
             answer=_example(index=0, object="pooling", data=[0.0125, -0.0531, 0.0342]),
             needs_facts=True,
+            binary=True,
         ),
     ),
     _error,

@@ -89,6 +89,7 @@ class Adapter:
         return Failure("no_route", f"there is no {scope['method']} {path:.200}; /openapi.json lists what there is")
 
     async def _read(self, found: Choices, scope: Scope, receive: Receive) -> tuple[Dialect, Route, Body]:
+        self._service.check_room()  # before work is put into a request that cannot be taken
         check_media_type(scope, _MEDIA_TYPES)
         return await parsed(found, await self._body(scope, receive))
 
@@ -142,16 +143,27 @@ class Adapter:
                 more["x-truncated"] = str(cut)
             return replace(reply, headers={**reply.headers, **more}) if more else reply
 
-        answer = asyncio.ensure_future(self._service.answer(call, render, client_of(scope)))
+        task, waiting, left = asyncio.current_task(), True, False
+        assert task is not None
+
+        def leave(done: asyncio.Task[None]) -> None:
+            nonlocal left
+            if waiting and not done.cancelled():
+                left = True
+                task.cancel()
+
         leaving = asyncio.ensure_future(_disconnected(receive))
+        leaving.add_done_callback(leave)
         try:
-            await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise ClientLeft
-            return answer.result()
+            return await self._service.answer(call, render, client_of(scope))
+        except asyncio.CancelledError:
+            if left:
+                task.uncancel()
+                raise ClientLeft from None
+            raise
         finally:
+            waiting = False
             leaving.cancel()
-            answer.cancel()
 
     async def _send(self, reply: Reply, send: Send) -> None:
         headers = [

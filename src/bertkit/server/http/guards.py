@@ -13,10 +13,11 @@ from bertkit.errors import ConfigError
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.failures import Failure
 from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header
+from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
 from bertkit.system.untrusted_files import read_regular
 
-#: Paths that need no key: what those who watch the server ask.
+#: Paths that need no key: what those who watch the server ask; and the playground's page, which asks for the key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
 #: Names of this machine, by which browsers of other pages cannot reach it.
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -95,7 +96,7 @@ class Guarded:
     def _check_key(self, scope: Scope) -> None:
         path = scope["path"]
         admin = path.startswith("/admin/")
-        if not admin and (not self._keys or path in OPEN_PATHS):
+        if not admin and (not self._keys or path in OPEN_PATHS or path in PATHS):
             return
         given = header(scope, b"authorization")
         given = given[7:].strip() if given[:7].lower() == b"bearer " else given or header(scope, b"x-api-key")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from bertkit.server.dialects.route import Dialect, Reply, dumps
@@ -20,10 +22,16 @@ Answering = Callable[[], Awaitable[Reply]]
 
 
 class Operations:
-    """The routes as an application; what they do not know goes on to ``app``."""
+    """The routes as an application; what they do not know goes on to ``app``. ``pages``: files by their paths."""
 
     def __init__(
-        self, app: App, service: Service, metrics: Metrics, openapi: Callable[[], Mapping[str, Any]], dialect: Dialect
+        self,
+        app: App,
+        service: Service,
+        metrics: Metrics,
+        openapi: Callable[[], Mapping[str, Any]],
+        dialect: Dialect,
+        pages: Mapping[str, Reply] = MappingProxyType({}),
     ) -> None:
         self._app, self._service, self._metrics, self._dialect = app, service, metrics, dialect
         self._openapi = openapi
@@ -35,6 +43,7 @@ class Operations:
             ("GET", "/metrics"): self._page,
             ("GET", "/openapi.json"): self._description,
             ("POST", "/admin/reload"): self._reload,
+            **{("GET", path): partial(_given, page) for path, page in pages.items()},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,6 +55,7 @@ class Operations:
             return
         reply = await route()
         headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(reply.body))]
+        headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
 
@@ -84,3 +94,7 @@ class Operations:
         models = self._service.models
         done = {slot.name: await asyncio.to_thread(models.load, slot) for slot in models.slots.values()}
         return Reply(dumps({"reloaded": done}), 200 if all(done.values()) else 424)
+
+
+async def _given(reply: Reply) -> Reply:
+    return reply

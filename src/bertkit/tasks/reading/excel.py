@@ -50,7 +50,7 @@ class ExcelTable:
 
     def __init__(self, path: Path, layout: Columns = _ANY) -> None:
         self.path = path
-        self._wanted, self._sheet, self._others = layout.sheet, "", 0
+        self._wanted, self._sheet, self._others = layout.sheet, "", list[str]()
         self._merged: list[tuple[str, int, int, int]] = []
         must_be_readable(path)
         _check_sizes(path)
@@ -59,7 +59,7 @@ class ExcelTable:
             which = "" if layout.sheet is None else f" in sheet {self._sheet!r}"
             raise DataError(f"{path} is empty{which}: expected a sheet with a header and rows")
         self.header_row, header = first[find_header(first, (*layout.text, *layout.label))]
-        parts = [f"sheet {self._sheet!r} is read, of {self._others + 1}"] if self._others else []
+        parts = [f"sheet {self._sheet!r} is read, of {len(self._others) + 1}"] if self._others else []
         parts += note_on(self.header_row, [row for row, _ in first])
         self.note = ", ".join(parts)
         names = [_text(value).strip() for value in header]
@@ -68,9 +68,8 @@ class ExcelTable:
         self._places = dict(zip(self.columns, used, strict=True))
         self._width = max(used, default=0) + 1
         if self.note:
-            say_once(
-                f"{path}: {self.note}" + ("" if layout.sheet or not self._others else "; choose another with --sheet")
-            )
+            others = f"; choose another with --sheet: {shorten(self._others)}"
+            say_once(f"{path}: {self.note}{'' if layout.sheet or not self._others else others}")
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """As :meth:`bertkit.tasks.reading.tables.Table.rows`; empty rows are passed over."""
@@ -104,10 +103,10 @@ class ExcelTable:
                 for sheet, part in reader.parser.find_sheets():
                     if part.target not in reader.valid_files:  # openpyxl passes over it
                         raise SheetError(f"it lacks the sheet {sheet.name!r} ({part.target})")
-                self._others = len(reader.wb.worksheets) - 1
                 for sheet in self._chosen(reader.wb.worksheets):
                     place, row = f"sheet {sheet.title!r}", 0
                     self._sheet = sheet.title
+                    self._others = [each.title for each in reader.wb.worksheets if each is not sheet]
                     rows = SheetRows(sheet)
                     for row, values in rows.rows(width):
                         if any(value is not None for value in values):

@@ -81,7 +81,9 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     name, count = Counter(table.columns).most_common(1)[0] if table.columns else ("", 0)
     if count > 1:
         where = f"{path}:{table.header_line}" if isinstance(table, DelimitedTable) else str(path)
-        raise DataError(f"{where}: the header names column {name!r} more than once: {names_of(table.columns)}")
+        raise DataError(
+            f"{where}: the header names column {name!r} more than once: {names_of(table.columns)}; rename one"
+        )
     return table
 
 

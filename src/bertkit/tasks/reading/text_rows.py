@@ -63,6 +63,9 @@ def read_texts(
     """
     check_file(source)
     if kind_of(source) is None:
+        tabs = next(iter(Lines(source, BadRows("skip"), columns.encoding)), "").count("\t")
+        if tabs > 1:  # one is between the texts of a pair
+            say_once(f"{source}: each line is read as one text, but the first has {tabs} tabs: name a table .tsv")
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
     wanted = tuple(dict.fromkeys((*columns.text, *USUAL))) if inferred else columns.text or USUAL

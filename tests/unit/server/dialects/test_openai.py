@@ -104,6 +104,22 @@ def test_moderations() -> None:
 
 
 @pytest.mark.parametrize(
+    ("labels", "categories"),
+    [
+        (("SAFE", "INJECTION"), {"INJECTION"}),
+        (("toxic", "non-toxic"), {"toxic"}),
+        (("nothate", "hate"), {"hate"}),
+        (("LABEL_0", "LABEL_1"), {"LABEL_1"}),
+        (("nonconsensual", "notorious", "neutral"), {"nonconsensual", "notorious"}),
+    ],
+)
+def test_labels_that_mean_that_nothing_is_wrong(labels: tuple[str, ...], categories: set[str]) -> None:
+    results = [[{"label": label, "score": 0.5} for label in labels]]
+    said = post("/v1/moderations", {"input": "a"}).said(results, "labels")["results"][0]
+    assert set(said["categories"]) == set(said["category_scores"]) == categories
+
+
+@pytest.mark.parametrize(
     ("failure", "status", "kind", "code", "param"),
     [
         (Failure("unknown_model", "x"), 404, "invalid_request_error", "model_not_found", "model"),

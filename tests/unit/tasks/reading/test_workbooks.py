@@ -140,7 +140,7 @@ def test_a_sheet_is_chosen_by_name_or_number(tmp_path: Path, capsys: pytest.Capt
     assert "sheet" not in task_to_dict(csv_task(book(tmp_path / "b.xlsx", data=[HEAD, *DATA])))["columns"]
     capsys.readouterr()
     assert ExcelTable(path).columns == ("nothing", "here")
-    assert "a.xlsx: sheet 'notes' is read, of 3; choose another with --sheet" in capsys.readouterr().err
+    assert "a.xlsx: sheet 'notes' is read, of 3; choose another with --sheet: " in capsys.readouterr().err
     with pytest.raises(DataError, match=r"no sheet 'my dat' .did you mean 'my data'.*'notes', 'my data', 'empty'"):
         csv_task(path, sheet="my dat")
     for sheet in ("4", "0", "-1"):

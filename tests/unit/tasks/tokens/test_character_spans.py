@@ -119,10 +119,16 @@ def test_a_folder_of_brat_is_one_split_or_has_them(tmp_path: Path) -> None:
 
 
 def test_a_docbin_of_spacy(tmp_path: Path) -> None:
-    pytest.importorskip("spacy")
+    tokens, spacy = pytest.importorskip("spacy.tokens"), pytest.importorskip("spacy")
     path = tmp_path / "x.spacy"
     write_marked(path, "spacy", [Tagged(TEXT, MARKS, "7"), Tagged("Nothing", ())])
     assert [marks_in(example) for example in read(path)] == [list(MARKS), []]
+    documents = list(tokens.DocBin().from_disk(path).get_docs(spacy.blank("en").vocab))
+    assert [document.user_data.get("id") for document in documents] == ["7", None]
+    own = spacy.blank("en")(TEXT)
+    own.ents = [own.char_span(mark.start, mark.end, mark.type) for mark in MARKS]
+    tokens.DocBin(docs=[own]).to_disk(path)  # as spaCy's own users write it
+    assert marks_in(read(path)[0]) == list(MARKS)
 
 
 @pytest.mark.skipif(find_spec("spacy") is not None, reason="spaCy is installed")

@@ -1,0 +1,1 @@
+"""A page in the browser on which each model can be tried; it asks this server alone."""

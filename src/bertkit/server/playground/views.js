@@ -1,0 +1,198 @@
+// What the results of tasks look like: bars, marked texts, tables.
+import { element, newId, plural, share, signed, slice } from "./dom.js";
+
+const bar = (part, className = "") => {
+  const made = element("div", { class: `bar ${className}`, "aria-hidden": true });
+  made.style.setProperty("--share", Math.min(1, Math.max(0, part)));
+  return made;
+};
+
+/** A table; the first row has the names of the columns. Numbers are aligned to the right. */
+export function table(caption, names, rows) {
+  const isNumber = (value) => typeof value === "number" || /^[−+]?\d[\d.]*(–\d+)?$/.test(value);
+  const cell = (value) => element("td", { class: isNumber(value) ? "number" : null }, value instanceof Node ? value : String(value));
+  return element(
+    "div",
+    { class: "scroll" },
+    element(
+      "table",
+      {},
+      element("caption", {}, caption),
+      element("thead", {}, element("tr", {}, names.map((name) => element("th", { scope: "col" }, name)))),
+      element("tbody", {}, rows.map((row) => element("tr", {}, row.map(cell)))),
+    ),
+  );
+}
+
+/** Names with their scores as bars. `most` is the score of a full bar. */
+export function bars(caption, name, found, most = 1) {
+  const rows = found.map(([label, score, more]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, label),
+      element("td", { class: "wide" }, bar(score / most), more ? element("div", { class: "quiet" }, more) : null),
+      element("td", { class: "number" }, share(score)),
+    ),
+  );
+  const head = [name, "", "Score"].map((each) => element("th", { scope: "col" }, each));
+  return element(
+    "table",
+    { class: "bars" },
+    element("caption", {}, caption),
+    element("thead", {}, element("tr", {}, head)),
+    element("tbody", {}, rows),
+  );
+}
+
+/** Bars with a slider, below which labels are left out. */
+export function withThreshold(labels) {
+  const id = newId();
+  const said = element("p", { role: "status", class: "quiet" });
+  const shown = bars("Labels by probability", "Label", labels.map(({ label, score }) => [label, score]));
+  const value = element("output", { for: id }, "0.00");
+  const slider = element("input", { id, type: "range", min: 0, max: 1, step: 0.01, value: 0, input: apply });
+  function apply() {
+    const least = Number(slider.value);
+    value.textContent = least.toFixed(2);
+    let kept = 0;
+    [...shown.tBodies[0].rows].forEach((row, at) => {
+      const reaches = labels[at].score >= least;
+      kept += reaches;
+      row.classList.toggle("below", !reaches);
+    });
+    said.textContent = kept
+      ? `${plural(kept, "label")} reach${kept === 1 ? "es" : ""} it; a request with "threshold": ${least.toFixed(2)} gets no others.`
+      : "No label reaches it: with this threshold the model abstains.";
+  }
+  apply();
+  return [shown, element("div", { class: "row" }, element("label", { for: id }, "Threshold"), slider, value), said];
+}
+
+const KINDS = 6; // colors in the style sheet
+
+/** The number of the color of each name, in the order in which they appear. */
+function colors(names) {
+  const numbers = new Map();
+  for (const name of names) if (!numbers.has(name)) numbers.set(name, numbers.size % KINDS);
+  return numbers;
+}
+
+/** A text with spans marked, each with its label, so that no color has to be told apart. Spans do not overlap. */
+export function marked(text, spans) {
+  const numbers = colors(spans.map((span) => span.label));
+  const parts = [];
+  let done = 0;
+  for (const span of [...spans].sort((a, b) => a.start - b.start)) {
+    if (span.start < done) continue;
+    const label = span.label ? element("span", { class: "label" }, ` ${span.label}`) : null;
+    const mark = element("mark", { class: `kind${numbers.get(span.label)}` }, slice(text, span.start, span.end), label);
+    parts.push(slice(text, done, span.start), mark);
+    done = span.end;
+  }
+  return element("p", { class: "text" }, ...parts, slice(text, done));
+}
+
+/** Entities in their text, and as a table. */
+export function entities(text, found) {
+  if (!found.length) return [element("p", {}, "The model finds no entity in this text.")];
+  const spans = found.map((one) => ({ ...one, label: one.entity_group ?? one.entity }));
+  const rows = spans.map((one) => [one.label, one.word, share(one.score), `${one.start}–${one.end}`]);
+  return [marked(text, spans), table("Entities", ["Type", "Text", "Score", "Characters"], rows)];
+}
+
+export function redaction(text, { text: redacted, spans }) {
+  const placeholders = spans.map((one) => ({ start: one.redacted_start, end: one.redacted_end, label: "" }));
+  const rows = spans.map((one) => [one.placeholder, one.word, one.label, share(one.score)]);
+  return [
+    marked(redacted, placeholders),
+    spans.length
+      ? table("What was replaced", ["Placeholder", "Text", "Type", "Score"], rows)
+      : element("p", {}, "The model finds no entity, so nothing is replaced."),
+  ];
+}
+
+export function answers(context, found) {
+  const real = found.filter((one) => one.answer);
+  const rows = found.map((one) => [one.answer || "(no answer in this text)", share(one.score), `${one.start}–${one.end}`]);
+  return [
+    marked(context, real.slice(0, 1).map((one) => ({ ...one, label: "answer" }))),
+    table("Answers, the most probable first", ["Answer", "Score", "Characters"], rows),
+  ];
+}
+
+/** The words of a text, each with how far it moved a score: blue and a line for, orange and dashes against. */
+export function moved(texts, { words }) {
+  const most = Math.max(...words.map((word) => Math.abs(word.drop)), 1e-9);
+  return texts.filter(Boolean).map((text, which) => {
+    const parts = [];
+    let done = 0;
+    for (const word of words.filter((each) => each.second === (which === 1))) {
+      const made = element(
+        "span",
+        { class: `word ${word.drop < 0 ? "against" : ""}`, title: signed(word.drop) },
+        slice(text, word.start, word.end),
+      );
+      made.style.setProperty("--share", Math.abs(word.drop) / most);
+      parts.push(slice(text, done, word.start), made);
+      done = word.end;
+    }
+    return element("p", { class: "text" }, ...parts, slice(text, done));
+  });
+}
+
+export function explanation(texts, found) {
+  const most = Math.max(...found.words.map((word) => Math.abs(word.drop)), 1e-9);
+  const ordered = [...found.words].sort((a, b) => Math.abs(b.drop) - Math.abs(a.drop));
+  const rows = ordered.map((word) => [
+    word.text,
+    bar(Math.abs(word.drop) / most, word.drop < 0 ? "against" : ""),
+    signed(word.drop),
+    share(word.score),
+  ]);
+  const how = found.hidden_by === "mask" ? "masked" : "left out, because the model has no mask";
+  return [
+    element("p", {}, element("b", {}, found.label), ` has the score ${share(found.score)}. Each word was ${how} in turn.`),
+    ...moved(texts, found),
+    element("p", { class: "quiet" }, "Blue, solid line: the score drops without the word. Orange, dashed line: it rises."),
+    table("Words, the strongest first", ["Word", "", "Drop of the score", "Score without it"], rows),
+  ];
+}
+
+/** The pieces of a text, as they follow each other, and as a table. */
+export function pieces(found) {
+  const chips = found.map((piece) =>
+    element("li", { class: piece.special ? "special" : "" }, piece.text, element("small", {}, String(piece.id))),
+  );
+  const rows = found.map((piece, at) => [
+    at,
+    piece.text,
+    piece.id,
+    piece.segment,
+    piece.special ? "special" : `${piece.start}–${piece.stop}`,
+  ]);
+  return [
+    element("p", {}, `${plural(found.length, "piece")}, special ones included.`),
+    element("ol", { class: "chips", "aria-label": "Pieces" }, chips),
+    table("Pieces", ["Place", "Piece", "Id", "Segment", "Characters"], rows),
+  ];
+}
+
+export function vector(found) {
+  const numbers = found.slice(0, 12).map((value) => value.toFixed(4)).join(", ");
+  const length = Math.sqrt(found.reduce((sum, value) => sum + value * value, 0));
+  return [
+    element("p", {}, `${plural(found.length, "number")}; length of the vector ${length.toFixed(3)}.`),
+    element("pre", { tabindex: 0 }, `[${numbers}${found.length > 12 ? ", …" : ""}]`),
+  ];
+}
+
+/** What one of several heads says of a text: entities, labels or a number. */
+export function head(name, text, found) {
+  const title = element("h3", {}, name);
+  if (Array.isArray(found) && found.every((one) => "start" in one)) return [title, ...entities(text, found)];
+  const labels = [found].flat();
+  if (!labels.every((one) => "label" in one)) return [title, element("pre", { tabindex: 0 }, JSON.stringify(found, null, 2))];
+  const most = Math.max(1, ...labels.map((one) => one.score));
+  return [title, bars("Labels", "Label", labels.map((one) => [one.label, one.score]), most)];
+}

@@ -1,0 +1,63 @@
+"""Parts of a text with vectors of their own: places, means of token vectors, windows of long texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit import pipeline
+from bertkit.errors import InputError
+from bertkit.inference.late_chunks import late_chunks
+from pipeline_helpers import save_tiny
+
+SHORT = "a very good film and the dull end of it"
+LONG = "the film was great and in the end not very bad. " * 30
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory):
+    return pipeline("feature-extraction", model=save_tiny(tmp_path_factory.mktemp("model")))
+
+
+def test_a_chunk_of_the_whole_text_is_the_mean_of_its_tokens(pipe) -> None:
+    (chunk,) = late_chunks(pipe, SHORT, 60)
+    assert SHORT[chunk.start : chunk.end] == SHORT
+    np.testing.assert_allclose(chunk.vector, pipe(SHORT)[0][1:-1].mean(axis=0), atol=1e-5)
+
+
+def test_chunks_of_a_text_that_fits_see_all_of_it(pipe) -> None:
+    chunks = late_chunks(pipe, SHORT, 4)
+    tokens = pipe(SHORT)[0][1:-1]
+    assert sum(chunk.num_tokens for chunk in chunks) == len(tokens)
+    done = 0
+    for chunk in chunks:
+        np.testing.assert_allclose(chunk.vector, tokens[done : done + chunk.num_tokens].mean(axis=0), atol=1e-5)
+        done += chunk.num_tokens
+    alone = pipe(SHORT[chunks[1].start : chunks[1].end], pooling="mean")
+    assert np.abs(alone - chunks[1].vector).max() > 0.01, "the control: by itself the part has another vector"
+
+
+def test_a_long_text_is_covered_by_words(pipe) -> None:
+    chunks = late_chunks(pipe, LONG, 10, normalize=True)
+    assert "".join(LONG[chunk.start : chunk.end] for chunk in chunks).replace(" ", "") == LONG.replace(" ", "")
+    assert all(0 < chunk.num_tokens <= 10 for chunk in chunks)
+    assert all(LONG[chunk.start - 1] in " ." for chunk in chunks[1:])
+    np.testing.assert_allclose([np.linalg.norm(chunk.vector) for chunk in chunks], 1, atol=1e-5)
+
+
+def test_without_white_space_and_without_text(pipe) -> None:
+    chunks = late_chunks(pipe, "x" * 90, 7)
+    assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
+    assert late_chunks(pipe, "", 5) == []
+
+
+def test_what_cannot_be_chunked(pipe, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="from 1 to 62 tokens for this model, got 63"):
+        late_chunks(pipe, SHORT, 63)
+    from sentence_folders import pooling, sentence_folder
+
+    folder = sentence_folder(tmp_path / "cls", [pooling("cls")])
+    with pytest.raises(InputError, match="pools by cls"):
+        late_chunks(pipeline("feature-extraction", model=folder), SHORT, 5)
