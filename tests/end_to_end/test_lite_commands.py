@@ -384,6 +384,7 @@ def test_every_command_is_spoken_of() -> None:
         "compare",
         "doctor",
         "inspect",
+        "mcp",
         "search",
         "serve",
     } == set(NAMES)

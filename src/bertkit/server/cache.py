@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
 from bertkit.server.open_model import Results
+from bertkit.system.fork_locks import ForkSafeLock
 
 
 class AnswerCache:
@@ -16,7 +16,7 @@ class AnswerCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self.num_bytes = self.hits = self.misses = 0
 
     def get(self, key: Hashable) -> Results | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from bertkit.errors import CheckpointError, InputError, LongTextError, needs_ber
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
 from bertkit.insight.occlusion import occlusion
 from bertkit.insight.projection import project
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.weights.checkpoint_weights import ModelWeights
 from bertkit.weights.encoder_weights import EncoderWeights
@@ -48,7 +48,7 @@ class Attention:
     def __init__(self, path: Path, model_class: str, config: AnyConfig, tokenizer: PreTrainedTokenizer) -> None:
         self._path, self._model_class, self._config, self._tokenizer = path, model_class, config, tokenizer
         self._weights: EncoderWeights | None = None
-        self._reading = threading.Lock()
+        self._reading = ForkSafeLock()
 
     @property
     def why_not(self) -> str | None:

@@ -19,6 +19,7 @@ from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named
 from bertkit.system.console import say
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 
 #: One question for each task, which a model answers before clients are let in.
@@ -40,7 +41,7 @@ class Slot:
     facts: ModelFacts
     batcher: Batcher | None = None
     last_used: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
 
 class Models:
@@ -64,7 +65,7 @@ class Models:
             resolve(source)  # an early word for a wrong path
             facts = ModelFacts(name=name, state="unloaded", tasks=(), source=source, created=int(time.time()))
             self.slots[name] = Slot(name, source, facts)
-        self._guard = threading.Lock()
+        self._guard = ForkSafeLock()
 
     def begin(self) -> None:
         """Start loading what is not loaded on demand, nor loaded already."""

@@ -34,6 +34,7 @@ from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -93,7 +94,7 @@ class Results:
 class _SharedEngine(InferenceEngine):
     """An engine that computes one batch at a time, and notes the lengths of its rows for the thread that asked."""
 
-    def __init__(self, engine: InferenceEngine, lock: threading.Lock, notes: threading.local) -> None:
+    def __init__(self, engine: InferenceEngine, lock: ForkSafeLock, notes: threading.local) -> None:
         super().__init__(engine.backend)
         self._lock, self._notes = lock, notes
 
@@ -120,9 +121,9 @@ class OpenModel:
         threads: int | None = None,
     ) -> None:
         self.path = path = resolve(source)
-        self._lock, self._notes = threading.Lock(), threading.local()
+        self._lock, self._notes = ForkSafeLock(), threading.local()
         self._pipes: dict[str, Any] = {}
-        self._making = threading.Lock()
+        self._making = ForkSafeLock()
         self.analyzer: Analyzer | None = None
         self.tokenizer: PreTrainedTokenizer
         if heads_in(path):

@@ -111,8 +111,8 @@ def test_a_model_object_is_computed_in_the_library_too(folder: Path, precision: 
 def test_the_layers_weights_are_let_go_and_come_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: dict[str, weakref.ref[Any]] = {}
 
-    def watched(*arguments: Any) -> Any:
-        arrays = read_values(*arguments)
+    def watched(*arguments: Any, **more: Any) -> Any:
+        arrays = read_values(*arguments, **more)
         read.update({name: weakref.ref(array) for name, array in arrays.items()})
         return arrays
 

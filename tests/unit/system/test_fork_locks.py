@@ -140,6 +140,8 @@ def test_every_lock_of_bertkit_is_one_of_these() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if name in kinds:
+                of_a_loop = ast.unparse(node.func).startswith("asyncio.")
+                if name in kinds and not of_a_loop:
                     found.append(path.name)
-    assert found == ["fork_locks.py"] * 2
+    # A batcher waits for its own thread, which no child has either: the server forks before the first request.
+    assert found == ["batcher.py", *["fork_locks.py"] * 2]
