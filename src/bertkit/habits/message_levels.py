@@ -13,7 +13,7 @@ _level = INFO
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Say notes and show progress at ``INFO`` and below; nothing above it. It is of the thread that asks for it."""
+    """Show notes and progress at ``INFO`` and below, and neither above it. Applies to the calling thread only."""
     global _level
     _level = verbosity
     set_quiet(verbosity > INFO)

@@ -50,7 +50,7 @@ class ServerApp:
             adapter = self._mcp = McpOverHttp(self.service, adapter)
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
-        self.operations = Operations(adapter, self.service, self.metrics, description, bertkit.DIALECT, pages)
+        self.operations = Operations(adapter, self.service, self.metrics, description, pages)
         self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -48,7 +48,6 @@ class Counts:
     dropped: int = 0
     expired: int = 0
     failed: int = 0
-    compute_seconds: float = 0.0
 
 
 class Batcher:
@@ -77,7 +76,6 @@ class Batcher:
         self._stopping = False
         #: When each running batch began.
         self._running: dict[int, float] = {}
-        self.last_finished: float | None = None
         self.counts = Counts()
         self.cache = AnswerCache(cache_bytes) if cache_bytes else None
         self._tokens_per_character = 0.3
@@ -158,11 +156,9 @@ class Batcher:
                 outcomes += self._outcomes(taken.batch, begun) if taken.batch else []
             except Exception as error:  # a fault of ours ends neither the thread nor anybody's wait
                 outcomes += [(entry.payload, failure_of(error)) for entry in taken.batch]
-            ended = self._clock()
             with self._changed:
                 del self._running[threading.get_ident()]
                 self.queue.finished(taken.batch)
-                self.last_finished = ended
             self._post(outcomes)
 
     def _outcomes(self, batch: Sequence[Entry[Work]], begun: float) -> list[tuple[Work, Outcome]]:
@@ -184,7 +180,7 @@ class Batcher:
                 self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)
             counts = self.counts
             counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)
-            counts.tokens, counts.compute_seconds = counts.tokens + tokens, counts.compute_seconds + ended - begun
+            counts.tokens += tokens
         outcomes, first = [], 0
         for entry in batch:
             work = entry.payload

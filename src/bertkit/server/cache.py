@@ -1,4 +1,4 @@
-"""Exact answers that were given before, by the model's revision and everything that was asked; bounded in bytes."""
+"""A cache of exact answers, keyed by everything in the request and bounded in bytes. Each loaded model has its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertkit.system.fork_locks import ForkSafeLock
 
 
 class AnswerCache:
-    """The results of the last requests. They are kept pickled, so that nobody changes them and their size is known."""
+    """Results of recent requests, pickled so that callers cannot change them and their size is known."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -32,7 +32,7 @@ class AnswerCache:
         return results
 
     def keep(self, key: Hashable, results: Results) -> None:
-        """Keep results; those that were not asked for the longest make room."""
+        """Keep results; the least recently used are dropped to make room."""
         content = pickle.dumps(results, pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if len(content) > self._max_bytes or key in self._kept:

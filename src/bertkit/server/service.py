@@ -151,7 +151,7 @@ class Service:
 
 
 def _blank_part(item: Any) -> str:
-    """Where an item has an empty or blank text, how to call it; otherwise nothing."""
+    """How a message ends that says which part of an item is empty or blank; "" if no part is."""
     if isinstance(item, str):
         return "" if item.strip() else "."
     if isinstance(item, dict):

@@ -13,7 +13,6 @@ from bertkit.server.dialects.route import JSON, Asked, Body, Dialect, Planned, R
 from bertkit.server.failures import Failure
 from bertkit.server.http.bulk import answer_lines
 from bertkit.server.http.exchange import (
-    App,
     Choices,
     ClientLeft,
     Receive,
@@ -24,6 +23,7 @@ from bertkit.server.http.exchange import (
     header,
     parsed,
     refused,
+    send_reply,
     timeout_of,
 )
 from bertkit.server.service import Service
@@ -38,10 +38,8 @@ class Adapter:
     fallback: the dialect in which a path that does not exist is refused.
     """
 
-    def __init__(
-        self, service: Service, routes: Mapping[tuple[str, str], Choices], fallback: Dialect, other: App | None = None
-    ) -> None:
-        self._service, self._fallback, self._other = service, fallback, other
+    def __init__(self, service: Service, routes: Mapping[tuple[str, str], Choices], fallback: Dialect) -> None:
+        self._service, self._fallback = service, fallback
         self._exact = {place: found for place, found in routes.items() if "{model}" not in place[1]}
         self._patterns = [
             (method, re.compile(re.escape(path).replace(r"\{model\}", "(.+)")), found)
@@ -71,7 +69,7 @@ class Adapter:
             reply = refused(dialect, failure, scope)
         except Exception as error:  # a fault of ours, of which the client learns no more than that
             reply = refused(dialect, failure_of(error), scope)
-        await self._send(reply, send)
+        await send_reply(reply, send)
 
     def _routes_of(self, method: str, path: str) -> tuple[Choices, str | None]:
         found = self._exact.get((method, path))
@@ -164,15 +162,6 @@ class Adapter:
         finally:
             waiting = False
             leaving.cancel()
-
-    async def _send(self, reply: Reply, send: Send) -> None:
-        headers = [
-            (b"content-type", reply.media_type.encode()),
-            (b"content-length", str(len(reply.body)).encode()),
-            *((name.encode(), value.encode()) for name, value in reply.headers.items()),
-        ]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -110,3 +110,14 @@ def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
         shown = "".join(traceback.format_exception(failure.__cause__ or failure))
         say(f"a fault at {scope['method']} {scope['path']}:\n{shown}")
     return (failure.dialect or dialect).refusal(failure)
+
+
+async def send_reply(reply: Reply, send: Send) -> None:
+    """Send a whole reply."""
+    headers = [
+        (b"content-type", reply.media_type.encode()),
+        (b"content-length", b"%d" % len(reply.body)),
+        *((name.encode(), value.encode()) for name, value in reply.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -12,7 +12,7 @@ from uuid import uuid4
 from bertkit.errors import ConfigError
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.failures import Failure
-from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header
+from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header, send_reply
 from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
 from bertkit.system.untrusted_files import read_regular
@@ -75,10 +75,7 @@ class Guarded:
                 await self._app(scope, receive, send_with_id)
         except Failure as failure:
             reply = self._dialect_of(scope["method"], scope["path"]).refusal(failure)
-            headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(reply.body))]
-            headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
-            await send_with_id({"type": "http.response.start", "status": reply.status, "headers": headers})
-            await send_with_id({"type": "http.response.body", "body": reply.body})
+            await send_reply(reply, send_with_id)
         finally:
             seconds = time.perf_counter() - begun
             self._count(scope["path"], status, seconds)
@@ -89,9 +86,11 @@ class Guarded:
         """Refuse pages of other sites, also those whose name was made to point to this machine (DNS rebinding)."""
         host = header(scope, b"host").decode("latin-1").lower()
         if not self._any_host and _without_port(host) not in self._hosts:
-            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here: --allowed-hosts adds names")
+            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here; allow it with --allowed-hosts")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
-            raise Failure("forbidden", f"pages of {origin!r:.200} may not ask: --allowed-origins adds pages")
+            raise Failure(
+                "forbidden", f"pages of {origin!r:.200} are not allowed here; allow them with --allowed-origins"
+            )
 
     def _check_key(self, scope: Scope) -> None:
         path = scope["path"]

@@ -8,9 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from bertkit.server.dialects.route import Dialect, Reply, dumps
+from bertkit.server.dialects.route import Reply, dumps
 from bertkit.server.failures import Failure
-from bertkit.server.http.exchange import App, Receive, Scope, Send
+from bertkit.server.http.exchange import App, Receive, Scope, Send, send_reply
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
 
@@ -30,10 +30,9 @@ class Operations:
         service: Service,
         metrics: Metrics,
         openapi: Callable[[], Mapping[str, Any]],
-        dialect: Dialect,
         pages: Mapping[str, Reply] = MappingProxyType({}),
     ) -> None:
-        self._app, self._service, self._metrics, self._dialect = app, service, metrics, dialect
+        self._app, self._service, self._metrics = app, service, metrics
         self._openapi = openapi
         #: Set when the server stops: it finishes what it has.
         self.draining = False
@@ -54,10 +53,7 @@ class Operations:
             await self._app(scope, receive, send)
             return
         reply = await route()
-        headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(reply.body))]
-        headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
+        await send_reply(reply, send)
 
     async def _health(self) -> Reply:
         """503 if a batch hangs; 200 also while models are loaded, because restarting would not help."""
