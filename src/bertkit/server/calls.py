@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from bertkit.server.label_rule import LabelRule
+
 #: What a model can be asked, and what one item and one result of it are.
 #:
 #: embed         text                               float32 (D,)
@@ -98,6 +100,7 @@ class ModelFacts:
     engine: what computes it, with its instruction set.
     labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
+    decides: which of its labels a classifier gives.
     dev_scores: of the run that trained it, by metric.
     """
 
@@ -121,6 +124,7 @@ class ModelFacts:
     labels: tuple[str, ...] | None = None
     mask: str | None = None
     temperature: float | None = None
+    decides: LabelRule | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0
 

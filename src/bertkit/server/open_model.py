@@ -198,7 +198,7 @@ class OpenModel:
     def precision(self) -> str:
         """How weights are kept, or the type that it computes in."""
         backend = getattr(getattr(self, "engine", None), "backend", None)
-        return str(getattr(backend, "weight_type", getattr(backend, "dtype", "float32")))
+        return str(getattr(backend, "weight_type", None) or getattr(backend, "dtype", "float32"))
 
     @property
     def labels(self) -> tuple[str, ...] | None:

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
 from bertkit.server.batcher import Outcome, Work, failure_of
-from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
@@ -41,7 +42,7 @@ class Service:
         return ServerFacts(
             version=__version__,
             limits=self.settings.limits,
-            models=self.models.facts(look.model),
+            models=list(map(_without_places, self.models.facts(look.model))),
             indexes=self.indexes.facts(),
         )
 
@@ -148,6 +149,12 @@ class Service:
         for number, item in enumerate(call.items):
             if blank := _blank_part(item):
                 raise Failure("empty", f"input {number} (counted from 0) has no text{blank}")
+
+
+def _without_places(facts: ModelFacts) -> ModelFacts:
+    """Facts for clients, whom the folders of this machine do not concern: of a folder its name."""
+    folder = Path(facts.source)
+    return replace(facts, source=folder.resolve().name) if folder.exists() else facts
 
 
 def _blank_part(item: Any) -> str:

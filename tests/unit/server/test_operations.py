@@ -113,6 +113,25 @@ def test_info_says_what_answers(server: Any) -> None:
     assert facts["revision"] == models["labels"]["revision"]
 
 
+def test_clients_are_not_told_where_the_models_lie(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors", "labels"))
+    (tmp_path / "labels" / "model.safetensors").write_bytes(b"no")
+    with serving(*models) as (_, address):
+        found = ask(address, "/v1/info").body["models"]
+        assert [one["source"] for one in found] == ["vectors", "labels"]
+        refused = ask(address, "/v1/classify", {**FILM, "model": "labels"})
+        assert (refused.status, "labels/model.safetensors" in str(refused.body)) == (424, True)
+        for said in (found, refused.body):
+            assert str(tmp_path) not in json.dumps(said)
+
+
+def test_models_that_torch_computes_have_a_precision(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "model", attention_direction="left-to-right")
+    with serving(str(tmp_path / "model")) as (_, address):
+        (found,) = ask(address, "/v1/info").body["models"]
+    assert (found["engine"], found["precision"]) == ("torch", "torch.float32")
+
+
 def test_the_description_has_every_route(server: Any) -> None:
     document = ask(server.address, "/openapi.json").body
     assert document["openapi"] == "3.1.0"

@@ -29,6 +29,7 @@ from bertkit.server.dialects.route import (
 from bertkit.server.dialects.vectors import EXAMPLE, KINDS, Encoding, Kind, encoded, openai_list
 from bertkit.server.failures import Failure
 from bertkit.server.failures import Kind as FailureKind
+from bertkit.server.label_rule import LabelRule
 
 #: Names of prompts that mean the same as a ``task`` of Jina's.
 _PROMPTS: Mapping[str, Sequence[str]] = {
@@ -149,9 +150,9 @@ def _moderations(asked: Asked) -> Planned:
     texts = [part for part in given if isinstance(part, str)] + (["\n".join(parts)] if parts else [])
     hosted = body.model is not None and body.model.startswith(("omni-moderation", "text-moderation"))
 
-    def judged(labels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def judged(labels: Sequence[Mapping[str, Any]], rule: LabelRule) -> dict[str, Any]:
         scores = _harmful(labels)
-        categories = {label: score >= 0.5 for label, score in scores.items()}
+        categories = {label: rule.gives(label, score) for label, score in scores.items()}
         return {
             "flagged": any(categories.values()),
             "categories": categories,
@@ -160,7 +161,8 @@ def _moderations(asked: Asked) -> Planned:
         }
 
     def render(answer: Answer) -> Reply:
-        results = list(map(judged, answer.results))
+        rule = answer.model.decides or LabelRule(labels=())  # without labels: one number, as of a regression
+        results = [judged(labels, rule) for labels in answer.results]
         return json_reply({"id": new_id("modr-"), "model": answer.model.name, "results": results})
 
     return Planned(call_of("classify", texts, None if hosted else body.model), render)
