@@ -34,6 +34,7 @@ class ServerApp:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings, self.metrics = settings, Metrics()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.service = Service(settings, self.metrics.answer)
         self.metrics.watch(self.service.models)
         table = routes()
@@ -68,9 +69,16 @@ class ServerApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def drain(self) -> None:
+        """Called by any thread when the server is to stop: it is not ready any more, and bulk requests end in time."""
+        self.operations.draining = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, self.settings.grace / 2, self.service.ending.set)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models; at the end finish what was taken, and stop."""
+        self._loop = asyncio.get_running_loop()
         self.service.models.begin()
         idle = asyncio.ensure_future(self._unload_idle())
         try:

@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
 from typing import Any
 
 from bertkit.errors import ResourceError, require
@@ -39,9 +41,12 @@ def listen(host: str, port: int) -> socket.socket:
 def uvicorn_server(app: ServerApp) -> Any:
     """The server of uvicorn for an application."""
     uvicorn = require("uvicorn", extra="serve", needed_for="bertkit serve")
+    from bertkit.server.http.protocol import Connection
+
     settings = app.settings
     config = uvicorn.Config(
         app,
+        http=type("Connection", (Connection,), {"head_timeout": settings.body_timeout}),
         log_config=None,
         log_level="error",
         access_log=False,
@@ -58,6 +63,11 @@ def uvicorn_server(app: ServerApp) -> Any:
     return server
 
 
+def _stop(app: ServerApp, server: Any, number: int, frame: FrameType | None) -> None:
+    app.drain()
+    server.handle_exit(number, frame)
+
+
 def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
 
@@ -69,7 +79,7 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = la
         telling = asyncio.ensure_future(_tell(app, ready))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, server.handle_exit)
+            signal.signal(number, partial(_stop, app, server))
         if hasattr(signal, "SIGHUP"):
             if app.settings.workers == 1:
                 loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
@@ -110,6 +120,7 @@ def in_thread(app: ServerApp) -> Iterator[str]:
             thread.join(0.01)
         yield address(listening)
     finally:
+        app.drain()
         server.should_exit = True
         thread.join()
 

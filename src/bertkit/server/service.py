@@ -36,6 +36,8 @@ class Service:
         self.models = Models(settings, _post, observe, self.indexes.bind)
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
+        #: Set some time after the server was told to stop: then bulk requests take no more lines.
+        self.ending = asyncio.Event()
 
     def look(self, look: Look) -> ServerFacts:
         """What is known of the server's models, or of one."""
@@ -92,7 +94,12 @@ class Service:
                 raise outcome
             future.set_result(outcome)
             return future
-        batcher.submit(entry)
+        try:
+            batcher.submit(entry)
+        except Failure:
+            if (newer := self.models.batcher_for(call)) is batcher:
+                raise
+            newer.submit(entry)  # the model has just been loaded again
         self.open_requests += 1
         timer = loop.call_later(seconds, _expire, entry, future, seconds)
 

@@ -98,6 +98,23 @@ def test_a_slow_body_is_not_waited_for(tmp_path: Path) -> None:
         assert raw(address, head, wait=0.5).startswith(b"HTTP/1.1 504")
 
 
+def test_a_request_whose_head_never_ends_is_not_waited_for(tmp_path: Path) -> None:
+    with serving(*save_models(tmp_path, ("vectors",)), body_timeout=0.2) as (_, address):
+        place = urlsplit(address)
+        begun = time.monotonic()
+        for sent in (b"P", b"POST /v1/embed HTTP/1.1\r\nhost: loc", b"\r\n"):
+            with socket.create_connection((place.hostname, place.port), timeout=30) as connection:
+                connection.sendall(sent)
+                assert connection.recv(100) == b"", "closed without a word"
+        assert time.monotonic() - begun >= 0.6
+        with socket.create_connection((place.hostname, place.port), timeout=0.5) as idle:
+            with pytest.raises(TimeoutError):
+                idle.recv(100)  # a connection that a client opened in advance is kept
+            idle.settimeout(30)
+            idle.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_a_damaged_model_is_no_answer(tmp_path: Path) -> None:
     save_tiny(tmp_path / "bad")
     model = BertModel.from_pretrained(tmp_path / "bad")
