@@ -15,43 +15,22 @@ import argparse
 import asyncio
 import json
 import os
-import random
-import re
 import resource
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from safetensors.numpy import load_file, save_file
-
-from bertkit import pipeline
-from bertkit.system.model_sources import resolve
+from bertkit.errors import counted
 from machine import about, block, save
-from serving.fault_client import (
-    Connection,
-    Load,
-    Query,
-    Tally,
-    embedding,
-    refused_as,
-    tallied,
-    until,
-    vectors_right,
-)
+from serving.fault_client import Connection, Load, Tally, embedding, refused_as, tallied, until, vectors_right
+from serving.fault_server import ADMIN, TAINT, Models, prepared, resident, served
 
-ADMIN = "the key of the faults"
-WORDS = "the a river bank film was good bad dull end of in it loan money water late early very and letter".split()
-#: From this position on one model computes NaN; all texts but the poisonous one are shorter.
-TAINT = 110
 #: Most growth of resident memory from the first tenth of the requests to the last.
 MOST_GROWTH = 1.03
 
@@ -91,132 +70,8 @@ class Row:
         return self.held and not self.tally.wrong and not self.lost and self.tally.right > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """Folders of a model, of the same with other weights, and of one that cannot compute :data:`TAINT`."""
-
-    folder: Path
-    queries: Sequence[Query]
-    other_queries: Sequence[Query]
-    either: Sequence[Query]
-    texts: Sequence[str]
-    vectors: np.ndarray
-
-    def copy(self, to: Path) -> Path:
-        """The model where it may be damaged."""
-        return Path(shutil.copytree(self.folder / "model", to))
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server that runs."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    @property
-    def workers(self) -> list[int]:
-        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(number) for number in found.split()]
-
-    def said(self, words: str) -> int:
-        """How many lines of the log have these words."""
-        return sum(words in line for line in self.log.read_text(errors="replace").splitlines())
-
-    async def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        connection = Connection(self.port)
-        try:
-            return await connection.ask(path, body, **headers)
-        finally:
-            connection.close()
-
-    async def ready(self) -> bool:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            return (await self.ask("/ready"))[0] == 200
-        return False
-
-    async def metric(self, name: str) -> float:
-        """The sum of a metric."""
-        page = (await self.ask("/metrics"))[1].decode()
-        return sum(map(float, re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)))
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    async def ended(self) -> float:
-        return await until(lambda: self.process.poll() is not None)
-
-
-@contextmanager
-def served(folder: Path, *arguments: str, log: Path | None = None) -> Iterator[Server]:
-    """``bertkit serve`` on a port that was free, with all that it says in a file."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    written = log or folder / f"log-{port}"
-    command = [sys.executable, "-m", "bertkit", "serve", *arguments, "--port", str(port), "--precision", "fp32"]
-    with written.open("wb") as file:
-        process = subprocess.Popen([*command, "--admin-key", ADMIN], stdout=file, stderr=file)
-    server = Server(process, port, written)
-    try:
-        yield server
-    except Exception:
-        lines = written.read_text(errors="replace").splitlines() if log is None else []
-        print("\n".join([line for line in lines if " /ready " not in line][-20:]), file=sys.stderr)
-        raise
-    finally:
-        workers = server.workers if process.poll() is None else []
-        process.kill()
-        process.wait()
-        for worker in workers:
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
-
-
-def prepared(source: str, folder: Path) -> Models:
-    """The models, and what they answer."""
-    shutil.copytree(resolve(source), folder / "model")
-    chance = random.Random(0)
-    texts = [" ".join(chance.choices(WORDS, k=chance.choice((1, 4, 10, 30, 100)))) for _ in range(120)]
-    vectors = _vectors(folder / "model", texts)
-    _changed(folder / "model", folder / "other", "word_embeddings.weight", lambda table: table[::-1])
-
-    def taint(table: np.ndarray) -> np.ndarray:
-        table = table.astype(np.float32)
-        table[TAINT:] = 3e38  # whose sum is infinite; a checkpoint with NaN is not loaded
-        return table
-
-    _changed(folder / "model", folder / "tainted", "position_embeddings.weight", taint)
-    other = _vectors(folder / "other", texts)
-    assert float(np.abs(other - vectors).max()) > 0.01, "the other model answers otherwise"
-
-    def queries(*answers: np.ndarray) -> list[Query]:
-        made = []
-        for first in range(len(texts) - 8):
-            part = slice(first, first + chance.choice((1, 1, 1, 8)))
-            made.append(embedding(texts[part], "model", vectors_right(*(one[part] for one in answers))))
-        return made
-
-    return Models(folder, queries(vectors), queries(other), queries(vectors, other), texts, vectors)
-
-
-def _vectors(folder: Path, texts: Sequence[str]) -> np.ndarray:
-    return np.stack(pipeline("feature-extraction", model=folder, pooling="model", precision="fp32")(list(texts)))
-
-
-def _changed(folder: Path, to: Path, tensor: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    """A copy of a model with another tensor, given by the end of its name."""
-    shutil.copytree(folder, to)
-    weights = load_file(folder / "model.safetensors")
-    name = next(name for name in weights if name.endswith(tensor))
-    weights[name] = np.ascontiguousarray(change(weights[name]))
-    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
-    (to / "fingerprint.json").unlink(missing_ok=True)
-
-
 async def killed_worker(models: Models, sizes: Sizes, folder: Path) -> Row:
-    """kill -9 of one of two workers."""
+    """One of two workers is killed (-9)."""
     with served(folder, f"model={models.folder / 'model'}", "--workers", "2") as server:
         await until(server.ready)
         load = Load(server.port, models.queries, sizes.clients)
@@ -246,7 +101,8 @@ async def poison(models: Models, sizes: Sizes, folder: Path) -> Row:
         await asyncio.sleep(sizes.seconds)
         tally = await load.stop()
         failed = await server.metric("bertkit_batcher_failed_total")
-        return Row("1 % poison", tally, tally.broken + tally.refused, 0.0, failed > 0, f"{failed:.0f} failed in batches")
+        note = f"{failed:.0f} failed in batches"
+        return Row("1 % poison", tally, tally.unanswered, 0.0, failed > 0, note)
 
 
 def _right(models: Models, at: int) -> Callable[[int, bytes], bool]:
@@ -265,7 +121,7 @@ async def leaving_clients(models: Models, sizes: Sizes, folder: Path) -> Row:
             return await server.metric("bertkit_queue_requests") == 0
 
         seconds = await until(empty)
-        return Row("clients that leave", tally, tally.broken + tally.refused, seconds, tally.left > 0)
+        return Row("clients that leave", tally, tally.unanswered, seconds, tally.left > 0)
 
 
 async def slow_loris(models: Models, sizes: Sizes, folder: Path) -> Row:
@@ -292,7 +148,7 @@ async def slow_loris(models: Models, sizes: Sizes, folder: Path) -> Row:
         ended = await asyncio.wait_for(asyncio.gather(*map(slowly, range(sizes.slow))), 60)
         tally = await load.stop()
         case = f"{sizes.slow:,} slow-loris connections"
-        return Row(case, tally, tally.broken + tally.refused, max(ended), max(ended) < 15, "closed by the server")
+        return Row(case, tally, tally.unanswered, max(ended), max(ended) < 15, "closed by the server")
 
 
 async def idle_connections(models: Models, sizes: Sizes, folder: Path) -> Row:
@@ -315,7 +171,7 @@ async def idle_connections(models: Models, sizes: Sizes, folder: Path) -> Row:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         held = all(status == 200 for status, _ in alive) and number == sizes.idle
         note = f"{memory / 1e6:.0f} MB more, {number:,} of {sizes.idle:,} open"
-        return Row(f"{sizes.idle:,} idle connections", tally, tally.broken + tally.refused, 0.0, held, note)
+        return Row(f"{sizes.idle:,} idle connections", tally, tally.unanswered, 0.0, held, note)
 
 
 async def reloading(models: Models, sizes: Sizes, folder: Path, workers: int) -> Row:
@@ -328,28 +184,15 @@ async def reloading(models: Models, sizes: Sizes, folder: Path, workers: int) ->
         shutil.copy(models.folder / "other" / "model.safetensors", own / "new")
         (own / "fingerprint.json").unlink(missing_ok=True)
         os.replace(own / "new", own / "model.safetensors")
-        seconds = await _reloaded(server, workers)
+        seconds = await server.reload()
         await asyncio.sleep(sizes.seconds / 3)
         tally = await load.stop()
         after = Tally()
         for query in models.other_queries:
             await tallied(after, query, Connection(server.port))
         held = after.right == len(models.other_queries)
-        case = f"reload under load, {workers} worker{'s'[: workers > 1]}"
-        return Row(case, tally, tally.broken + tally.refused, seconds, held, f"{after.right} new answers after it")
-
-
-async def _reloaded(server: Server, workers: int) -> float:
-    """Seconds until the new model answers everybody."""
-    begun = time.monotonic()
-    if workers == 1:
-        await server.ask("/admin/reload", b"{}", x_api_key=ADMIN)
-    else:
-        old = set(server.workers)
-        server.process.send_signal(signal.SIGHUP)
-        await until(lambda: server.said("reloaded") - server.said("not reloaded") > 0)
-        await until(lambda: not old & set(server.workers))
-    return time.monotonic() - begun
+        case = f"reload under load, {counted(workers, 'worker')}"
+        return Row(case, tally, tally.unanswered, seconds, held, f"{after.right} new answers after it")
 
 
 async def terminated(models: Models, sizes: Sizes, folder: Path, workers: int) -> Row:
@@ -370,7 +213,7 @@ async def terminated(models: Models, sizes: Sizes, folder: Path, workers: int) -
         tally.right, tally.wrong = tally.right + taken.right, tally.wrong + taken.wrong
         tally.examples += taken.examples
         code = server.process.returncode
-        case = f"SIGTERM under load, {workers} worker{'s'[: workers > 1]}"
+        case = f"SIGTERM under load, {counted(workers, 'worker')}"
         return Row(case, tally, lost, seconds, code == 0 and waited > 0, f"{waited} waited; exit status {code}")
 
 
@@ -426,7 +269,7 @@ async def full_disk(models: Models, sizes: Sizes, folder: Path) -> Row:
         tally = await load.stop()
         server.stop()
         await server.ended()
-        return Row("disk full for logs", tally, tally.broken + tally.refused, 0.0, server.process.returncode == 0)
+        return Row("disk full for logs", tally, tally.unanswered, 0.0, server.process.returncode == 0)
 
 
 async def damaged_folder(models: Models, sizes: Sizes, folder: Path, workers: int) -> Row:
@@ -459,21 +302,14 @@ async def damaged_folder(models: Models, sizes: Sizes, folder: Path, workers: in
         await damage(lambda: (own / "config.json").write_text("{"))
         tally = await load.stop()
         shutil.copytree(models.folder / "other", own, dirs_exist_ok=True)
-        seconds = await _reloaded(server, workers)
+        seconds = await server.reload()
         after = Tally()
         for query in models.other_queries:
             await tallied(after, query, Connection(server.port))
         held = refusals == 4 and after.right == len(models.other_queries)
         note = f"{refusals} of 4 broken folders refused, then {after.right} new answers"
-        case = f"model folder damaged, {workers} worker{'s'[: workers > 1]}"
-        return Row(case, tally, tally.broken + tally.refused, seconds, held, note)
-
-
-def resident(process: int) -> int:
-    """Bytes of memory that a process holds."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+        case = f"model folder damaged, {counted(workers, 'worker')}"
+        return Row(case, tally, tally.unanswered, seconds, held, note)
 
 
 async def memory(models: Models, sizes: Sizes, folder: Path) -> Row:
@@ -486,8 +322,9 @@ async def memory(models: Models, sizes: Sizes, folder: Path) -> Row:
         await until(lambda: load.tally.sent >= sizes.requests, 36_000)
         late = resident(server.process.pid)
         tally = await load.stop()
-        note = f"{early / 1e6:.1f} MB after {sizes.requests // 10:,} requests, {late / 1e6:.1f} MB after {sizes.requests:,}"
-        return Row("memory", tally, tally.broken + tally.refused, 0.0, late <= early * MOST_GROWTH, note)
+        after = f"{late / 1e6:.1f} MB after {sizes.requests:,}"
+        note = f"{early / 1e6:.1f} MB after {sizes.requests // 10:,} requests, {after}"
+        return Row("memory", tally, tally.unanswered, 0.0, late <= early * MOST_GROWTH, note)
 
 
 Case = Callable[[Models, Sizes, Path], Awaitable[Row]]

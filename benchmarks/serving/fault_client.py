@@ -48,6 +48,10 @@ class Tally:
     def sent(self) -> int:
         return self.right + self.wrong + self.refused + self.broken + self.left
 
+    @property
+    def unanswered(self) -> int:
+        return self.refused + self.broken
+
 
 class Connection:
     """One connection, opened when it is needed."""
