@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPResponse
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline_helpers import save_tiny
 from server_helpers import Reply, ask, body_of, save_models
@@ -141,6 +142,43 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path
         assert ask(server.address, "/v1/embed", FILM).results == expected
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
+
+
+def counted_by(place: str) -> dict[tuple[str, ...], float]:
+    """The metrics of a server, by their names and labels."""
+    page = ask(place, "/metrics").body.decode()
+    families = text_string_to_metric_families(page)
+    return {(one.name, *sorted(one.labels.values())): one.value for family in families for one in family.samples}
+
+
+def test_metrics_are_the_sums_of_all_workers_also_of_those_that_have_ended(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        for number in (1, 2):
+            victim = server.workers[0]
+            for _ in range(100):
+                assert ask(server.address, "/v1/embed", FILM).status == 200
+            time.sleep(1.2)
+            found = counted_by(server.address)
+            assert found["bertkit_requests_total", "/v1/embed", "200"] == 100 * number
+            assert found["bertkit_tokens_total", "vectors"] == 500 * number
+            assert found["bertkit_phase_seconds_bucket", "+Inf", "embed", "queue"] == 100 * number
+            assert found["bertkit_workers",] == 2
+            os.kill(victim, signal.SIGKILL if number == 1 else signal.SIGTERM)
+            wait_until(lambda gone=victim: len(server.workers) == 2 and gone not in server.workers)
+            wait_until(lambda: counted_by(server.address)["bertkit_workers",] == 2)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reloaded")
+        wait_until(lambda: counted_by(server.address)["bertkit_workers",] == 2)
+        found = counted_by(server.address)
+        assert found["bertkit_requests_total", "/v1/embed", "200"] == 200
+        assert found["bertkit_requests_created", "/v1/embed", "200"] < time.time()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> None:

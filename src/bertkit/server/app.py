@@ -17,7 +17,7 @@ from bertkit.server.http.exchange import App, Receive, Scope, Send
 from bertkit.server.http.guards import Guarded
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations
-from bertkit.server.operations.metrics import Metrics
+from bertkit.server.operations.metrics import EVERY, Metrics
 from bertkit.server.playground.pages import playground
 from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
@@ -80,19 +80,26 @@ class ServerApp:
         """Load the models; at the end finish what was taken, and stop."""
         self._loop = asyncio.get_running_loop()
         self.service.models.begin()
-        idle = asyncio.ensure_future(self._unload_idle())
+        background = [asyncio.ensure_future(each()) for each in (self._unload_idle, self._tell_metrics)]
         try:
             async with contextlib.nullcontext() if self._mcp is None else self._mcp.running():
                 yield
         finally:
-            idle.cancel()
+            for task in background:
+                task.cancel()
             self.operations.draining = True
             await asyncio.to_thread(self.service.models.stop, self.settings.grace)
+            self.metrics.tell()
 
     async def _unload_idle(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_FOR_IDLE)
             await asyncio.to_thread(self.service.models.unload_idle)
+
+    async def _tell_metrics(self) -> None:
+        while True:
+            self.metrics.tell()
+            await asyncio.sleep(EVERY)
 
 
 def _write(line: str) -> None:

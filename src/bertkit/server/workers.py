@@ -17,6 +17,7 @@ from types import FrameType
 
 from bertkit.errors import CheckpointError
 from bertkit.server.app import ServerApp
+from bertkit.server.operations.board import Board
 from bertkit.server.running import run
 from bertkit.system.console import say
 
@@ -37,6 +38,8 @@ class Supervisor:
         #: Workers that were told to end.
         self._leaving: dict[int, float] = {}
         self._stopping = self._reloading = False
+        #: For those that answer, those of an earlier load, and some that are late.
+        self._board = Board(4 * self._app.settings.workers)
 
     def _loaded(self) -> ServerApp:
         app = self._make()
@@ -88,6 +91,7 @@ class Supervisor:
         if not worker:
             time.sleep(0.05)
             return
+        self._board.give_up(worker)
         if self._leaving.pop(worker, None) is not None or self._stopping:
             self._workers.pop(worker, None)
             return
@@ -119,14 +123,18 @@ class Supervisor:
     def _start(self) -> None:
         sys.stderr.flush()
         sys.stdout.flush()
+        place = self._board.free_place()
         worker = os.fork()
         if worker:
             self._workers[worker] = time.monotonic()
+            self._board.take(worker, place)
             return
         code = 1
         try:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
+            if place is not None:
+                self._app.metrics.share(self._board, place)
             run(self._app, self._listening)
             code = 0
         finally:
