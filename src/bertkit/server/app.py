@@ -21,6 +21,7 @@ from bertkit.server.operations.metrics import EVERY, Metrics
 from bertkit.server.playground.pages import playground
 from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
+from bertkit.server.tracing import tracer_for
 
 if TYPE_CHECKING:
     from bertkit.server.mcp import McpOverHttp
@@ -34,8 +35,9 @@ class ServerApp:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings, self.metrics = settings, Metrics()
+        self._tracer = tracer_for(settings.otlp_endpoint)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.service = Service(settings, self.metrics.answer)
+        self.service = Service(settings, self.metrics.answer, None if self._tracer is None else self._tracer.batch)
         self.metrics.watch(self.service.models)
         table = routes()
         dialects = {place: found[0][0] for place, found in table.items()}
@@ -52,7 +54,7 @@ class ServerApp:
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
-        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
+        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write, self._tracer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -79,6 +81,8 @@ class ServerApp:
     async def running(self) -> AsyncIterator[None]:
         """Load the models; at the end finish what was taken, and stop."""
         self._loop = asyncio.get_running_loop()
+        if self._tracer is not None:
+            self._tracer.start()
         self.service.models.begin()
         background = [asyncio.ensure_future(each()) for each in (self._unload_idle, self._tell_metrics)]
         try:
@@ -90,6 +94,8 @@ class ServerApp:
             self.operations.draining = True
             await asyncio.to_thread(self.service.models.stop, self.settings.grace)
             self.metrics.tell()
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.stop)
 
     async def _unload_idle(self) -> None:
         while True:

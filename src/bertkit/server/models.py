@@ -13,7 +13,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.inference.run_files import read_scores
-from bertkit.server.batcher import Batcher, Post
+from bertkit.server.batcher import Batcher, Post, Trace
 from bertkit.server.calls import Call, ModelFacts, Task
 from bertkit.server.failures import Failure
 from bertkit.server.label_rule import LabelRule
@@ -56,9 +56,10 @@ class Models:
         observe: Callable[[str, Any], None],
         loaded: Callable[[str, OpenModel], None] = lambda name, model: None,
         clock: Callable[[], float] = time.monotonic,
+        trace: Trace | None = None,
     ) -> None:
         self._settings, self._post, self._observe, self._clock = settings, post, observe, clock
-        self._loaded = loaded
+        self._loaded, self._trace = loaded, trace
         self.slots: dict[str, Slot] = {}
         for given in settings.models:
             name, source = named(given)
@@ -170,6 +171,7 @@ class Models:
                 max_batch_tokens=limits.max_batch_tokens,
                 cache_bytes=limits.cache_bytes,
                 observe=self._observe,
+                trace=self._trace,
             )
             slot.facts, slot.last_used = facts, self._clock()
         if before is not None:

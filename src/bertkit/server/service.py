@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Outcome, Work, failure_of
+from bertkit.server.batcher import Outcome, Trace, Work, failure_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
@@ -19,6 +19,7 @@ from bertkit.server.models import Models
 from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
+from bertkit.server.tracing import CURRENT
 
 ReplyT = TypeVar("ReplyT")
 #: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
@@ -29,11 +30,14 @@ class Service:
     """The models of a server, for the coroutines of one event loop."""
 
     def __init__(
-        self, settings: ServeSettings, observe: Callable[[str, Answer], None] = lambda task, answer: None
+        self,
+        settings: ServeSettings,
+        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        trace: Trace | None = None,
     ) -> None:
         self.settings = settings
         self.indexes = Indexes(settings.indexes)
-        self.models = Models(settings, _post, observe, self.indexes.bind)
+        self.models = Models(settings, _post, observe, self.indexes.bind, trace=trace)
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
         #: Set some time after the server was told to stop: then bulk requests take no more lines.
@@ -80,7 +84,14 @@ class Service:
         now = time.monotonic()
         seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
         entry = Entry(
-            Work(call, None if batcher.cache is None else _hashable(call.items), characters, render, future),
+            Work(
+                call,
+                None if batcher.cache is None else _hashable(call.items),
+                characters,
+                render,
+                future,
+                CURRENT.get(),
+            ),
             key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
             tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, characters),
             client=client,

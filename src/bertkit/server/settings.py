@@ -65,6 +65,9 @@ class ServerOptions(Settings):
         (), description="as LABEL=0.8 or MODEL:LABEL=0.8: below it a classifier abstains"
     )
     cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of exact answers cached per model; 0: none")
+    otlp_endpoint: str | None = Field(
+        None, description="collector of OpenTelemetry for spans, as http://HOST:4318; needs bertkit[otel]"
+    )
     log: Literal["text", "json", "none"] = Field("text", description="log failures as text, or all requests as JSON")
     log_requests: bool = Field(False, description="in a text log, also list successful requests")
 
