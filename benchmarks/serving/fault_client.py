@@ -180,7 +180,7 @@ def embedding(texts: Sequence[str], model: str, right: Callable[[int, bytes], bo
     return Query("/v1/embed", json.dumps(body).encode(), right)
 
 
-async def until(true: Callable[[], Any], seconds: float = 15.0) -> float:
+async def until(true: Callable[[], Any], seconds: float = 60.0) -> float:
     """Seconds until an asynchronous or plain condition holds; TimeoutError if it does not in time."""
     begun = time.monotonic()
     while True:

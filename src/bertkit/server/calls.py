@@ -13,7 +13,8 @@ from bertkit.server.label_rule import LabelRule
 #:
 #: embed         text                               float32 (D,)
 #: embed-tokens  text                               float32 (S, D), a vector a token
-#: embed-chunks  text                               [{start, end, num_tokens, vector}]
+#: embed-chunks  text, or {parts} that follow       [{start, end, num_tokens, vector}]
+#:               each other in one
 #: sparse        text                               SparseEmbedding: ids, weights, tokens
 #: similarity    {source_sentence, sentences}       [number of each sentence]
 #: rerank        {query, documents}                 [{index, score, text}], best first

@@ -23,7 +23,7 @@ from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
-from bertkit.inference.late_chunks import late_chunks
+from bertkit.inference.late_chunks import Chunk, late_chunks, late_parts
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
@@ -311,7 +311,9 @@ class OpenModel:
         if wished:
             keywords["prompt_name"] = wished[0]
         if task == "embed-chunks":
-            values = [list(map(asdict, late_chunks(pipe, item, **keywords))) for item in items]
+            if wished:
+                raise InputError(f"late chunking reads parts in their text, without the prompt {wished[0]!r}")
+            values = [list(map(asdict, _chunks(pipe, item, keywords))) for item in items]
             return self._with_lengths(values, items, task, options)
         if task == "explain":
             values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
@@ -356,6 +358,13 @@ class OpenModel:
 
 def _is_regression(config: Any) -> bool:
     return bool(config.problem_type == "regression")
+
+
+def _chunks(pipe: FeatureExtractionPipeline, item: Any, keywords: Mapping[str, Any]) -> list[Chunk]:
+    """The chunks of a text, or the parts that were sent of one."""
+    return (
+        late_parts(pipe, item["parts"], **keywords) if isinstance(item, dict) else late_chunks(pipe, item, **keywords)
+    )
 
 
 def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -145,19 +147,26 @@ def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clients, waiting, together = 24, 4, 16
+    computed, may_go_on = batcher_module.Batcher._computed, threading.Event()
+
+    def held(self: Any, batch: Any) -> Any:
+        assert may_go_on.wait(60)
+        return computed(self, batch)
+
     models = save_models(tmp_path, ("vectors",))
-    with serving(*models, max_requests=4, max_batch_tokens=16) as (_, address):
-        slowed(monkeypatch, 0.3)
-        with ThreadPoolExecutor(24) as pool:
-            begun = time.monotonic()
-
-            def timed(_: int) -> tuple[Reply, float]:
-                return ask(address, "/v1/embed", {"input": "a good film"}), time.monotonic() - begun
-
-            found = list(pool.map(timed, range(24)))
-    refused = [(reply, seconds) for reply, seconds in found if reply.status != 200]
-    assert 0 < len(refused) < 24
-    for reply, _ in refused:
+    with serving(*models, max_requests=waiting, max_batch_tokens=together) as (_, address):
+        monkeypatch.setattr(batcher_module.Batcher, "_computed", held)
+        with ThreadPoolExecutor(clients) as pool:
+            sent = [pool.submit(ask, address, "/v1/embed", {"input": "a good film"}) for _ in range(clients)]
+            # While nothing is computed, all are answered but those of one batch, of 5 tokens each, and those that wait.
+            early = list(islice(as_completed(sent, timeout=60), clients - waiting - together // 5))
+            assert not any(future.result().status == 200 for future in early)
+            may_go_on.set()
+        replies = [future.result() for future in sent]
+    refused = [reply for reply in replies if reply.status != 200]
+    assert len(early) <= len(refused) < clients
+    for reply in refused:
         assert kind(reply) == (429, "overloaded")
         assert int(reply.headers["retry-after"]) >= 1
         assert int(reply.headers["retry-after-ms"]) >= 1

@@ -53,7 +53,8 @@ def _embed(asked: Asked) -> Planned:
     body: Embed = asked.body
     items, _ = listed(body.input)
     if body.chunk is not None:
-        call = body.call("embed-chunks", items, None, num_tokens=body.chunk, normalize=body.normalize)
+        size = None if body.chunk == "sentence" else body.chunk
+        call = body.call("embed-chunks", items, None, num_tokens=size, normalize=body.normalize)
         return Planned(call, lambda answer: body.reply(answer, answer.results))
     own = {"normalize": body.normalize, "dimensions": body.dimensions}
     prompts = {"prompt": body.prompt, "prompt_name": body.prompt_name}

@@ -81,8 +81,11 @@ class Embed(Common):
     prompt_name: str | None = None
     tokens: Annotated[bool, Field(description="a vector for each token in place of one for the text")] = False
     chunk: Annotated[
-        Count | None,
-        Field(description="late chunking: a vector for about so many tokens each, with its place; any length of text"),
+        Count | Literal["sentence"] | None,
+        Field(
+            description="late chunking: a vector for each sentence, or for about so many tokens each, with its place; "
+            "any length of text"
+        ),
     ] = None
     encoding: Literal["float", "base64"] = "float"
 
