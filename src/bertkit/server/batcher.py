@@ -199,7 +199,12 @@ class Batcher:
             first = last
             if self.cache is not None:
                 self.cache.keep((entry.key, work.items), own)
-            times = Times(queue=begun - entry.arrived, compute=ended - begun, total=ended - entry.arrived)
+            times = Times(
+                queue=begun - entry.arrived,
+                compute=ended - begun,
+                encode=found.encoding,
+                total=ended - entry.arrived,
+            )
             outcomes.append((work, self.rendered(work, own, times)))
         return outcomes
 

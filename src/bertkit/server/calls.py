@@ -169,10 +169,13 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of a request: in the queue, in its batch (tokenizer, encoder and head), and in all."""
+    """Seconds of a request: in the queue, in its batch (of which ``encode`` is the encoder's, and the rest tokenizing
+    and what makes results of numbers; 0: not known), and in all.
+    """
 
     queue: float
     compute: float
+    encode: float = 0.0
     total: float
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -84,15 +85,16 @@ _IN_WINDOWS: Mapping[Task, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of each item its result, its tokens, and whether its end was not read."""
+    """Of each item its result, its tokens, and whether its end was not read; and the seconds of the encoder for all."""
 
     values: list[Any]
     tokens: list[int]
     truncated: list[bool]
+    encoding: float = 0.0
 
 
 class _SharedEngine(InferenceEngine):
-    """An engine that computes one batch at a time, and notes the lengths of its rows for the thread that asked."""
+    """An engine that computes one batch at a time, and notes lengths of rows and seconds for the thread that asked."""
 
     def __init__(self, engine: InferenceEngine, lock: ForkSafeLock, notes: threading.local) -> None:
         super().__init__(engine.backend)
@@ -103,7 +105,11 @@ class _SharedEngine(InferenceEngine):
     ) -> list[ResultT]:
         self._notes.lengths += rows.lengths.tolist()
         with self._lock:
-            return super().run(rows, wanted, read, advance)
+            begun = time.perf_counter()
+            try:
+                return super().run(rows, wanted, read, advance)
+            finally:
+                self._notes.encoding += time.perf_counter() - begun
 
     def encoder(self) -> InferenceEngine:
         return _SharedEngine(super().encoder(), self._lock, self._notes)
@@ -292,7 +298,7 @@ class OpenModel:
         items = [self._text_of(item) if isinstance(item, list) and task != "decode" else item for item in items]
         if task in OF_TOKENIZERS:
             return self.tokenize(task, items, options)
-        self._notes.lengths = []
+        self._notes.lengths, self._notes.encoding = [], 0.0
         if self.analyzer is not None:
             with self._lock:
                 return self._with_lengths(self.analyzer.answer([pair_of(item) for item in items]), items, task, options)
@@ -353,7 +359,8 @@ class OpenModel:
         else:  # windows, several of which may be of one text: by the characters of the texts
             sizes = np.array([num_characters(item) for item in items], np.float64)
             tokens = np.rint(sizes / max(sizes.sum(), 1) * sum(lengths)).astype(int).tolist()
-        return Results([without_notes(value) for value in values], tokens, [is_truncated(value) for value in values])
+        truncated = [is_truncated(value) for value in values]
+        return Results([without_notes(value) for value in values], tokens, truncated, self._notes.encoding)
 
 
 def _is_regression(config: Any) -> bool:

@@ -31,7 +31,11 @@ class Metrics:
         )
         phases = ("task", "phase")
         self._phases = Histogram(
-            "bertkit_phase_seconds", "In the queue, and in a batch.", phases, registry=self.registry, buckets=_SECONDS
+            "bertkit_phase_seconds",
+            "In the queue, in a batch, and of that in the encoder.",
+            phases,
+            registry=self.registry,
+            buckets=_SECONDS,
         )
         self._tokens = Counter("bertkit_tokens", "Tokens that were computed.", ("model",), registry=self.registry)
         self._truncated = Counter("bertkit_truncated", "Texts that were cut.", ("model",), registry=self.registry)
@@ -65,6 +69,8 @@ class Metrics:
         """Count an answer."""
         self._phases.labels(task, "queue").observe(answer.times.queue)
         self._phases.labels(task, "compute").observe(answer.times.compute)
+        if answer.times.encode:
+            self._phases.labels(task, "encode").observe(answer.times.encode)
         self._tokens.labels(answer.model.name).inc(sum(answer.tokens))
         if cut := sum(answer.truncated):
             self._truncated.labels(answer.model.name).inc(cut)
