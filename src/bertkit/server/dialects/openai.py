@@ -107,7 +107,11 @@ def _in_context(body: EmbeddingRequest, items: Sequence[Any]) -> Call:
     """Texts as the parts of one. Nothing is cut: what is longer than the model reads is read in windows."""
     if any(isinstance(item, list) for item in items):
         raise Failure("invalid", "late_chunking needs texts, not the ids of their tokens", param="late_chunking")
-    options = {"normalize": body.normalized, "dimensions": body.dimensions, "prompts": body.prompts}
+    options: dict[str, Any] = {
+        "normalize": body.normalized,
+        "dimensions": body.dimensions,
+        "prompts": body.prompts,
+    }
     return call_of("embed-chunks", [{"parts": list(map(text_of, items))}], body.model, **options)
 
 
