@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPResponse
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -181,6 +181,29 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="connections are spread by Linux")
+def test_connections_are_spread_among_workers_and_nobody_else_can_join(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    with served(*models, "--workers", "2") as server, contextlib.ExitStack() as stack:
+        where = urlsplit(server.address)
+
+        def sockets(worker: int) -> int:
+            held = [os.readlink(each) for each in Path(f"/proc/{worker}/fd").iterdir() if each.is_symlink()]
+            return sum(place.startswith("socket") for place in held)
+
+        before = [sockets(worker) for worker in server.workers]
+        for _ in range(60):
+            connection = stack.enter_context(contextlib.closing(HTTPConnection(where.hostname or "", where.port)))
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+        more = [sockets(worker) - base for worker, base in zip(server.workers, before, strict=True)]
+        assert sum(more) >= 60
+        assert min(more) >= 10, "were each thrown by a fair coin, fewer would come once in a million times"
+        command = [sys.executable, "-m", "bertkit", "serve", *models, "--workers", "2", "--port", str(where.port)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, "cannot listen" in done.stderr) == (5, True)
+
+
 def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
         before = ask(server.address, "/v1/embed", FILM).results
@@ -220,9 +243,8 @@ def sent_without_an_end(place: str, lines: int) -> tuple[socket.socket, threadin
     return connection, sending
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_bulk_request_ends_with_the_server_and_says_where(tmp_path: Path, workers: str) -> None:
-    arguments = ("--grace", "2", "--workers", workers, "--max-bulk-lines", "64")
+def test_a_bulk_request_ends_with_the_server_and_says_where(tmp_path: Path) -> None:
+    arguments = ("--grace", "2", "--workers", "2", "--max-bulk-lines", "64")
     with served(*save_models(tmp_path, ("vectors",)), *arguments) as server:
         expected = ask(server.address, "/v1/embed", FILM).results
         connection, sending = sent_without_an_end(server.address, 20)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,8 +21,8 @@ from bertkit.server.calls import ModelFacts
 _BACKLOG = 4096
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+def listen(host: str, port: int, *, joined: bool = False) -> socket.socket:
+    """A socket that listens; ``joined``: others may listen there, too.
 
     Raises:
         ResourceError: the address is taken, or not of this machine.
@@ -29,6 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if joined:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
     except OSError as error:
@@ -36,6 +39,22 @@ def listen(host: str, port: int) -> socket.socket:
         raise ResourceError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
     made.listen(_BACKLOG)
     return made
+
+
+def listen_apart(host: str, port: int, number: int) -> list[socket.socket]:
+    """Sockets of one address, among which Linux spreads connections; elsewhere one, which its owners share.
+
+    Of workers that share a socket the one that wakes first takes all connections that wait.
+
+    Raises:
+        ResourceError: as of :func:`listen`.
+    """
+    first = listen(host, port)
+    if number == 1 or not sys.platform.startswith("linux"):
+        return [first]
+    port = first.getsockname()[1]
+    first.close()  # it has seen that nobody else listens there, which sockets that can be joined do not
+    return [listen(host, port, joined=True) for _ in range(number)]
 
 
 def uvicorn_server(app: ServerApp) -> Any:
