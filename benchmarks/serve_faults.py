@@ -23,11 +23,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bertkit.errors import counted
-from machine import about, block, save
+from machine import about, block, publish
 from serving.fault_client import Connection, Load, Tally, embedding, refused_as, tallied, until, vectors_right
 from serving.fault_server import ADMIN, TAINT, Models, prepared, resident, served
 
@@ -351,8 +351,8 @@ CASES: dict[str, Case] = {
 }
 
 
-def shown(rows: Sequence[Row]) -> str:
-    """The table."""
+def shown(rows: Sequence[Row]) -> list[str]:
+    """The table as lines of Markdown."""
     lines = [
         "| case | requests | wrong answers | lost | refused or broken | seconds | |",
         "|---|--:|--:|--:|--:|--:|---|",
@@ -361,7 +361,7 @@ def shown(rows: Sequence[Row]) -> str:
         tally, verdict = row.tally, "holds" if row.good else "**DOES NOT HOLD**"
         numbers = f"{tally.sent:,} | {tally.wrong} | {row.lost} | {tally.refused + tally.broken} | {row.seconds:.1f}"
         lines.append(f"| {row.case} | {numbers} | {verdict}{'; ' if row.note else ''}{row.note} |")
-    return "\n".join(lines)
+    return lines
 
 
 def main() -> int:
@@ -383,10 +383,15 @@ def main() -> int:
             rows.append(row)
             for what, count in row.tally.examples.most_common(3):
                 print(f"  {count} x {what}", file=sys.stderr)
-    print(shown(rows))
-    if given.out:
-        save(["# Faults", "", shown(rows), "", *block(about(os.cpu_count() or 1))], given.out)
-    return 0 if all(row.good for row in rows) else 1
+    good = all(row.good for row in rows)
+    facts = about(os.cpu_count() or 1)
+    cases = {row.case: {**asdict(row), "sent": row.tally.sent, "good": row.good} for row in rows}
+    publish(
+        ["# bertkit serve while things go wrong", "", *shown(rows), "", *block(facts)],
+        {**facts, "cases": cases},
+        given.out,
+    )
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
