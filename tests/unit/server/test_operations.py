@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
+from bertkit.server.http import protocol
 from bertkit.server.http.guards import OPEN_PATHS
 from bertkit.server.settings import ServeSettings, read_serve_settings
 from pipeline_helpers import save_tiny
@@ -220,6 +224,38 @@ def test_stopping_finishes_what_was_taken(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert statuses.count(200) == 20
+
+
+def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER", 20.0)
+    found: list[bytes] = []
+    with serving(*save_models(tmp_path, ("vectors",))) as (_, address):
+        place = urlsplit(address)
+        where = (place.hostname, place.port)
+        connections = [socket.create_connection(where, timeout=30) for _ in range(2)]
+        request = b"GET /v1/info HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        connections[1].sendall(request)  # one that was used before, and one that was not
+        assert connections[1].recv(100).startswith(b"HTTP/1.1 200")
+
+        def send_late() -> None:
+            with contextlib.suppress(ConnectionRefusedError):
+                while True:  # until the server stops
+                    socket.create_connection(where, timeout=30).close()
+                    time.sleep(0.02)
+            for connection in connections:
+                connection.sendall(request)
+                with connection.makefile("rb") as file:
+                    found.append(file.read())  # to its end
+
+        late = threading.Thread(target=send_late)
+        late.start()
+    late.join()
+    assert len(found) == 2
+    for answer in found:
+        assert b"HTTP/1.1 200" in answer
+        assert b"connection: close" in answer
 
 
 def test_settings_of_the_environment_a_file_and_the_call(tmp_path: Path) -> None:
