@@ -41,7 +41,9 @@ class ServerOptions(Settings):
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     api_key: str | None = Field(None, min_length=1, description="key that clients must send")
     api_keys_file: Path | None = Field(None, description="file of accepted keys, one per line")
-    admin_key: str | None = Field(None, min_length=8, description="key for /admin/reload, which is off without one")
+    admin_key: str | None = Field(
+        None, min_length=8, description="key for /admin/reload and /admin/models, which are off without one"
+    )
     allowed_hosts: tuple[str, ...] = Field((), description="further Host names by which clients may reach the server")
     allowed_origins: tuple[str, ...] = Field(
         (), description="web pages whose scripts may send requests, as https://NAME"

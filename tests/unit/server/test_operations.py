@@ -120,7 +120,10 @@ def test_info_says_what_answers(server: Any) -> None:
 def test_clients_are_not_told_where_the_models_lie(tmp_path: Path) -> None:
     models = save_models(tmp_path, ("vectors", "labels"))
     (tmp_path / "labels" / "model.safetensors").write_bytes(b"no")
-    with serving(*models) as (_, address):
+    with serving(*models, admin_key="for admins only") as (_, address):
+        assert ask(address, "/admin/models").status == 401
+        known = ask(address, "/admin/models", x_api_key="for admins only").body["models"]
+        assert [one["source"] for one in known] == [str(tmp_path / name) for name in ("vectors", "labels")]
         found = ask(address, "/v1/info").body["models"]
         assert [one["source"] for one in found] == ["vectors", "labels"]
         refused = ask(address, "/v1/classify", {**FILM, "model": "labels"})

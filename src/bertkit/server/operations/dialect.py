@@ -41,6 +41,7 @@ class Operations:
             ("GET", "/metrics"): self._page,
             ("GET", "/openapi.json"): self._description,
             ("POST", "/admin/reload"): self._reload,
+            ("GET", "/admin/models"): self._models,
             **{("GET", path): partial(_given, page) for path, page in pages.items()},
         }
 
@@ -82,6 +83,10 @@ class Operations:
 
     async def _description(self) -> Reply:
         return Reply(dumps(self._openapi()))
+
+    async def _models(self) -> Reply:
+        """All that is known of the models, also where they lie, which ``/v1/info`` does not tell."""
+        return Reply(dumps({"models": self._service.models.facts()}))
 
     async def _reload(self) -> Reply:
         models = self._service.models
