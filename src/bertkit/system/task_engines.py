@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, TypeVar
 
 from bertkit.errors import ConfigError
@@ -233,4 +235,5 @@ def task_engine(
     elif workers is None or workers == 1:
         yield InTurn()
     else:
-        yield AtOnce(Processes(), workers)
+        with TemporaryDirectory(prefix="bertkit-tasks-") as folder:
+            yield AtOnce(Processes(Path(folder)), workers)

@@ -6,10 +6,12 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ResourceError
@@ -23,7 +25,7 @@ RESTARTS = 3
 class ProcessTask:
     """One task under way: its process, and the pipe that its result comes through."""
 
-    def __init__(self, function: bytes, task: object) -> None:
+    def __init__(self, function: Path, task: object) -> None:
         self._given, self._num_starts = (function, task), 0
         self._start()
 
@@ -32,7 +34,8 @@ class ProcessTask:
         self._num_starts += 1
         self._receiver, sender = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(*self._given, sender))
-        self.process.start()
+        with _no_interrupt():
+            self.process.start()
         sender.close()  # the other end is in the process alone, so that the pipe ends with it
 
     @property
@@ -61,14 +64,37 @@ class ProcessTask:
         self._start()
 
 
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """In the block Ctrl-C waits, and a process that is started does not get it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Processes:
-    """Starts tasks in processes of this machine; see :class:`bertkit.system.task_engines.Engine`."""
+    """Starts tasks in processes of this machine; see :class:`bertkit.system.task_engines.Engine`.
 
-    def ship(self, function: Callable[[Any], Any]) -> bytes:
+    ``folder``: for the functions, which may hold much data. As an argument of a process, one would come through a pipe
+    that nobody empties when the process dies early.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._num_functions = folder, 0
+
+    def ship(self, function: Callable[[Any], Any]) -> Path:
         """The function as all tasks get it."""
-        return pickle.dumps(function)
+        self._num_functions += 1
+        path = self._folder / f"function-{self._num_functions}"
+        path.write_bytes(pickle.dumps(function))
+        return path
 
-    def start(self, function: bytes, task: object) -> ProcessTask:
+    def start(self, function: Path, task: object) -> ProcessTask:
         """Begin one task."""
         return ProcessTask(function, task)
 
@@ -94,14 +120,16 @@ class Processes:
         return {}
 
 
-def _work(function: bytes, task: object, sender: Connection) -> None:
+def _work(function: Path, task: object, sender: Connection) -> None:
     """The main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setsid"):
         os.setsid()  # a terminal's Ctrl-C reaches only the process that started this one, which then asks this to stop
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=leave_with_parent, daemon=True).start()
     set_quiet(True)
     try:
-        answer = True, pickle.loads(function)(task)
+        answer = True, pickle.loads(function.read_bytes())(task)
     except KeyboardInterrupt:  # it was asked to stop, and has saved
         return
     except BaseException as error:
