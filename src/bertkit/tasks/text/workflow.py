@@ -22,6 +22,7 @@ from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Labels
 from bertkit.system.json_files import read_lines
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -31,6 +32,7 @@ from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import (
     TUNABLE,
     LabelDecision,
+    answer_columns,
     cross_fitted_labels,
     decide_labels,
     prediction_rows,
@@ -212,6 +214,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         chosen = LabelDecision.of(given.decision, list(config.id2label.values()))
         rows = prediction_rows(given.outputs, config, given.encoded.truncated, chosen)
         return with_texts(rows, given.examples, empty_pair=self.task.columns.empty_pair)
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return answer_columns(config)
 
     @property
     def reads_pairs(self) -> bool:
