@@ -262,15 +262,15 @@ def task_of(model: str | Path, task: str | None) -> str:
 
 
 def open_answers(
-    model: str | Path, task: str, fields: Sequence[str], computing: Mapping[str, Any], options: Mapping[str, Any]
+    model: str | Path, task: str | None, fields: Sequence[str], computing: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Answers:
-    """Open a model for a task of :func:`task_of`; ``fields``: those that the caller has named."""
-    if task in RUNS or "tokens" in fields:
+    """Open a model for a task of :func:`task_of`, or as its run answers; ``fields``: those that the caller named."""
+    if task is None or task in RUNS or "tokens" in fields:
         if options:
             raise InputError(
                 f"{', '.join(options)}: a run is read as in training, and task {task} takes no further settings"
             )
-        own = RUNS.get(task)
+        own = None if task is None else RUNS.get(task)
         if own is not None and read_task(checkpoint_folder(resolve(model))) is None:
             return RunAnswers(open_run(model, get_task(own), **computing))
         return RunAnswers(open_any_run(model, **computing))

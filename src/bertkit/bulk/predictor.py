@@ -30,11 +30,12 @@ ERROR = "error"
 class Settings:
     """All that a worker needs to know: small, and plain data.
 
-    sha256: of the model where this was made, so that a worker notices another one under the same name.
+    task: of :func:`bertkit.bulk.answers.task_of`; None: as the model's run answers. sha256: of the model where this was
+        made, so that a worker notices another one under the same name.
     """
 
     model: str
-    task: str
+    task: str | None
     sha256: str
     columns: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
