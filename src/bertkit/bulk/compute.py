@@ -143,8 +143,8 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
     if work.variant not in (None, own):
         raise ConfigError(
             f"{socket.gethostname()} computes with {own}, and this run with {work.variant}, which gives other last "
-            "bits: start a run that all machines can compute with --cpu NAME ('bertkit doctor' lists the names), or allow it "
-            "with --mixed-hardware"
+            "bits: start a run that all machines can compute with --cpu NAME ('bertkit doctor' lists the names), or "
+            "allow it with --mixed-hardware"
         )
     if isinstance(answers, PipelineAnswers):
         return own, VectorRows(answers, work.columns)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from bertkit.config.file_columns import Columns
+from bertkit.errors import DataError
 from bertkit.system.atomic_files import sha256_file
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.encodings import open_binary
-from bertkit.tasks.reading.lines import MAX_FIELD
+from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, open_table
 
@@ -61,6 +62,8 @@ def cut_file(path: Path, number: int, columns: Columns | None, size: Size, count
             return list(_of_lines(path, number, columns, size))
         except _NotByBytes:
             pass
+        except DAMAGED as error:
+            raise DataError(f"{path}: damaged or cut short: {error}") from None
     return _of_rows(path, number, size, count())
 
 

@@ -137,8 +137,8 @@ def compute_file(
                 (state.out / ERRORS).replace(errors)
             shutil.rmtree(state.out)
         finally:
-            if state.out.is_dir() and not any(state.blocks.glob("*.json")):
-                shutil.rmtree(state.out)
+            if state.out.is_dir() and not any(len(each.errors) < each.rows for each in state.manifests().values()):
+                shutil.rmtree(state.out)  # nothing in it is worth keeping
     return totals
 
 
