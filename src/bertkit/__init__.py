@@ -89,6 +89,7 @@ _NAMES = {
         SentenceTransformerTrainer SentenceTransformerTrainingArguments SimilarityFunction SparseEncoder
         SparseEncoderTrainer SparseEncoderTrainingArguments datasets evaluation losses models readers util
     """,
+    "bertkit.bulk.predictor": "BatchPredictor",
     "bertkit.inference.analysis": "Analyzer analyze",
     "bertkit.inference.pipeline_base": "Pipeline",
     "bertkit.inference.pipelines": "pipeline",

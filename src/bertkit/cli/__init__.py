@@ -77,7 +77,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "distill": "train a small model to imitate a large one; resumable",
         "evaluate": "score a finished run on labelled text",
         "compare": "compare two runs on the same rows",
-        "predict": "label a whole file with a finished run; resumable",
+        "predict": "label whole files with a finished run; resumable",
+        "predict-status": "show how far a folder of predictions or vectors is",
+        "merge": "make one file of a folder of predictions or vectors",
     },
     "Use": {
         "fill-mask": "guess the words behind [MASK]",

@@ -170,6 +170,11 @@ class DelimitedTable:
         if self._has_header:
             self._check_header()
 
+    @property
+    def is_quoted(self) -> bool:
+        """Whether double quotes enclose fields, so that a row may have several lines."""
+        return self._quoted
+
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
         """As :meth:`Table.rows`; checks the number of fields, and quotes that are data."""
         wanted = [self.columns.index(name) for name in names]
