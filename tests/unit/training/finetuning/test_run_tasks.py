@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.errors import ConfigError
 from bertkit.system import task_engines
-from bertkit.system.task_engines import Tasks, task_engine
+from bertkit.system.task_engines import Tasks
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning import hyperparameter_search, run_tasks
 from bertkit.training.finetuning.finetune import finetune
@@ -24,7 +22,6 @@ from bertkit.training.trainer.callbacks import Callback
 from finetune_data import QUICK, labelled_texts, write_splits
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
-KILLED = "a process died"
 
 
 @pytest.fixture(scope="module")
@@ -195,41 +192,3 @@ def test_a_search_depends_on_the_number_of_workers_and_not_on_who_is_fast(
     rest = Pretended(lambda tasks: tasks)
     assert found_by(rest, 4, tmp_path / "killed", monkeypatch, resume=True) == four
     assert sum(rest.rounds) == sum(ahead.rounds) - 10
-
-
-# ------------------------------------------------------------------------------------------------ tasks that fail
-
-
-def square(number: int) -> int:
-    if number < 0:
-        raise DataError("file.csv:3: bad")
-    return number**2
-
-
-def die_once(marks: Path, number: int) -> int:
-    mark = marks / str(number)
-    if number and not mark.exists():
-        mark.write_text("")
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def die(number: int) -> int:
-    os._exit(7)
-
-
-@pytest.mark.slow
-def test_processes_that_die_are_started_again_and_errors_arrive(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from functools import partial
-
-    with task_engine("local", 2) as tasks:
-        ended: list[int] = []
-        assert tasks.run(partial(die_once, tmp_path), [0, 1, 2], label="x", done=ended.append) == [0, 1, 2]
-        assert sorted(ended) == [0, 1, 2]
-        with pytest.raises(DataError, match=r"file\.csv:3: bad"):
-            tasks.run(square, [3, -1], label="x")
-        with pytest.raises(ResourceError, match=r"a process died 4 times \(exit code 7\).*use fewer workers"):
-            tasks.run(die, [0], label="x")
-    assert capfd.readouterr().err.count(KILLED) == 2 + 3
