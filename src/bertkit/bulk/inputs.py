@@ -85,7 +85,7 @@ def _named(name: str) -> Iterable[str]:
 
 def _in_folder(folder: Path) -> list[str]:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    shown = [file for file in files if not any(part[0] in "._" for part in file.relative_to(folder).parts)]
+    shown = [file for file in files if _is_shown(str(file.relative_to(folder)))]
     found = [str(file) for file in shown if _is_readable(file)]
     if not found:
         raise DataError(
@@ -93,6 +93,11 @@ def _in_folder(folder: Path) -> list[str]:
             " files"
         )
     return found
+
+
+def _is_shown(path: str) -> bool:
+    """Whether no part of a path in a folder is hidden, as those are that others keep beside data."""
+    return not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 def _is_readable(file: Path) -> bool:
@@ -106,7 +111,8 @@ def _remote_files(name: str) -> list[str]:
     address = name.removesuffix("/").removesuffix(path.strip("/"))
     if files.get_file_info(path).type == FileType.Directory:
         listed = files.get_file_info(FileSelector(path, recursive=True))
-        names = sorted(each.path for each in listed if each.is_file and _is_readable(Path(each.path)))
+        shown = [each for each in listed if each.is_file and _is_shown(each.path.removeprefix(path))]
+        names = sorted(each.path for each in shown if _is_readable(Path(each.path)))
         if not names:
             raise DataError(f"{name} has no files that can be read")
         return [address + each.lstrip("/") for each in names]

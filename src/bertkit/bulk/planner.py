@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from bertkit.bulk.state import ERRORS, Manifest, State
 from bertkit.bulk.worker_models import fingerprint
 from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.predict_files import UNNAMED, tell_empty, tell_marked
 from bertkit.inference.row_files import FORMATS, Done, claimed, row_file
 from bertkit.system.atomic_files import held_lock, write_atomically
@@ -110,7 +111,7 @@ def compute_folder(
         ResourceError: no room, no permission, or workers that die again and again.
         Interrupted: a signal, after which the same call resumes.
     """
-    if is_remote(str(out)):
+    if re.match(r"[a-z][a-z0-9+]+:/", str(out)):  # of an address a path has one of the two
         raise ConfigError(f"--out {out}: give a folder of a file system, and copy it when it is done")
     state = State(out)
     if out.is_dir() and any(out.iterdir()) and not state.folder.is_dir():
@@ -273,7 +274,8 @@ def _tell(totals: Totals, own: RowWork) -> None:
     else:
         tell_empty(totals.empty, totals.rows)
     if totals.errors:
-        say(f"WARNING: {totals.errors:,} of {totals.rows:,} rows have no result; the first is {totals.first_error}")
+        failed = f"{totals.errors:,} of {counted(totals.rows, 'row')}"
+        say(f"WARNING: without a result: {failed}; the first is {totals.first_error}")
 
 
 def predict_file(

@@ -18,7 +18,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.engine.rows import same_packs
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.predict_files import columns_of, joined
-from bertkit.inference.row_cells import Row, own_name
+from bertkit.inference.row_cells import Row
 from bertkit.system.console import quiet
 from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.examples import Example
@@ -27,6 +27,7 @@ from bertkit.tasks.reading.encodings import open_binary
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, open_table
 from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
+from bertkit.tasks.text.decoding import inputs_of
 
 #: The field of a row that has no result.
 ERROR = "error"
@@ -74,7 +75,7 @@ class _Texts:
         return read_texts(path, places, inferred=self.inferred, may_lack=True, mark=True)[1]
 
     def without(self, item: FileRow, reason: str, taken: Collection[str]) -> Row:
-        return {**joined(item, {}, taken), own_name(ERROR, taken): reason}
+        return joined(item, {**inputs_of([Example(item.text, item.pair)])[0], ERROR: reason}, taken)
 
     def _answered(
         self, items: Sequence[FileRow], taken: Collection[str], answer: Callable[[Sequence[FileRow]], list[Row]]

@@ -111,8 +111,8 @@ class Run:
         self.progress.advance(0 if self.counts_rows else manifest.rows, note=note)
         if self.max_errors is not None and failed > self.max_errors:
             raise DataError(
-                f"{failed:,} rows have no result, and {self.max_errors:,} are allowed; the first is "
-                f"{self.totals.first_error}. What is done stays: with a higher --max-errors the same command resumes"
+                f"more rows have no result ({failed:,}) than --max-errors {self.max_errors:,} allows; the first is "
+                f"{self.totals.first_error}. What is done stays: with a higher number the same command resumes"
             )
 
     def _without_poison(self, job: Job) -> Job:

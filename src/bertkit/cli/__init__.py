@@ -34,7 +34,7 @@ READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
 #: Whole numbers that are no counts; all others are from 1 on, or from 0.
 NO_COUNTS, MAY_BE_ZERO = (
     {"seed", "word_column", "tag_column", "layer"},
-    {"every", "negatives", "passage_overlap", "port", "rows", "stride"},
+    {"every", "max_errors", "negatives", "passage_overlap", "port", "rows", "stride"},
 )
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.

@@ -111,7 +111,7 @@ def refuse_file(out: Path, formats: Sequence[str]) -> None:
         )
 
 
-def write_folder(what: What, inputs: Sequence[Path], out: Path, blocks: Blocks, common: Computing) -> None:
+def write_folder(what: What, inputs: Sequence[str], out: Path, blocks: Blocks, common: Computing) -> None:
     """Compute a folder of parts, and say so."""
     from bertkit.bulk.planner import compute_folder
 

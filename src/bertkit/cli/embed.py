@@ -167,7 +167,7 @@ def _embed_folder(
     from bertkit.system.device import check_device
 
     check_device(common.device)
-    files = [Path(name) for name in inputs] + ([] if reading.file is None else [reading.file])
+    files = [*inputs, *([] if reading.file is None else [str(reading.file)])]
     if not files:
         raise ConfigError(f"--out {out} is a folder: name the files to read, or give a .npy, .jsonl or .parquet file")
     options = {**asdict(making), **reading.limits, "truncation": True, "normalize": normalize}

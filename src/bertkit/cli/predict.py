@@ -18,7 +18,7 @@ from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
 Inputs = Annotated[
-    Path,
+    str,
     Parameter(
         help="Files, folders or patterns: .txt (one text per line), .csv, .tsv, .xlsx, .json, .jsonl, .parquet; s3:// "
         "and gs:// addresses; or -."
@@ -68,16 +68,16 @@ def predict(
         blocks.refuse()
         if len(file) > 1:
             raise ConfigError(f"{len(file)} files are given, and their rows are printed for one: give --out as well")
-        taken, rows = _predicted(file[0], model, columns, common)
+        taken, rows = _predicted(Path(file[0]), model, columns, common)
         for row in rows:
             _show(row, taken, common)
         return
     refuse_file(out, FORMATS)
-    if STANDARD_STREAM in map(str, file):
+    if STANDARD_STREAM in file:
         blocks.refuse()
         check_format(out, FORMATS)
         with claimed(out):
-            count = write_rows(_predicted(file[0], model, columns, common)[1], out, excel=excel)
+            count = write_rows(_predicted(Path(file[0]), model, columns, common)[1], out, excel=excel)
     else:
         from bertkit.bulk.planner import What, compute_file, is_file_name
 
