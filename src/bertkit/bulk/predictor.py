@@ -126,7 +126,7 @@ class BatchPredictor:
         return with_columns(table, added, {own_name(name, names): kind for name, kind in types.items()})
 
     def arrow_iterator(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One record batch for each, as Spark's ``mapInArrow`` asks for; Spark knows lists, but none of a fixed size."""
+        """One record batch for each, as Spark's ``mapInArrow`` asks for; it knows no lists of a fixed size."""
         return (without_fixed_sizes(self(batch)) for batch in batches)
 
     def output_schema(self, input_schema: pa.Schema) -> pa.Schema:
