@@ -54,9 +54,14 @@ def test_a_block_gives_what_one_call_gives(name: str, tmp_path: Path, monkeypatc
         pytest.skip("Spark needs a JVM")
     model = save_tiny(tmp_path / "RUN", BertForSequenceClassification, num_labels=2)
     texts = ["good film", "the film was bad", "good " * 100, " ", "bad"]
-    pq.write_table(given := pa.table({"text": texts}), tmp_path / "reviews.parquet")
+    pq.write_table(given := pa.table({"text": texts}), tmp_path / "reviews.parquet", compression="none")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Spark compresses by a native library that it cannot load everywhere.
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.sql.parquet.compression.codec uncompressed\nspark.ui.enabled false\nspark.driver.host 127.0.0.1\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     script = tmp_path / "script.py"
