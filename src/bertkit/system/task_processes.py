@@ -48,11 +48,12 @@ class ProcessTask:
         try:
             found: tuple[bool, Any] = pickle.loads(self._receiver.recv_bytes())
         except EOFError:
-            return self._started_again()
+            self._start_again()
+            return None
         self.process.join()
         return found
 
-    def _started_again(self) -> None:
+    def _start_again(self) -> None:
         self.process.join()
         code = self.process.exitcode
         if self._num_starts > RESTARTS:
