@@ -11,7 +11,7 @@ Inside the encoder every tensor is ``(T, ...)``: no padding exists there. A padd
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -25,14 +25,30 @@ from bertkit.ragged import GroupSet, Labels, Ragged, gather
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """A shape that packed batches are filled up to.
+
+    tokens: T, fillers included; sequences: how many a kernel is told, empty ones included; longest: S.
+    """
+
+    tokens: int
+    sequences: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where each sequence lies in a flat ``(T, ...)`` tensor.
 
     lengths: tokens of each sequence, B Python ints, each at least 1, so that no kernel waits for a device to learn
         them. Sequence b owns rows ``starts[b] : starts[b] + lengths[b]``.
+    fill: the fixed shape that an encoder fills the batch up to, so that its kernels see few shapes; None: none.
+    offsets: :attr:`attended` as a kernel takes it, int32, on the device of the batch; None: made where it is needed.
     """
 
     lengths: tuple[int, ...]
+    fill: Fill | None = None
+    offsets: Tensor | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_sequences(self) -> int:
@@ -50,6 +66,32 @@ class Layout:
         return max(self.lengths)
 
     @property
+    def num_fillers(self) -> int:
+        """Tokens that an encoder puts behind the last sequence and takes off again."""
+        return 0 if self.fill is None else self.fill.tokens - self.num_tokens
+
+    @property
+    def attended(self) -> tuple[int, ...]:
+        """The lengths that attention sees: those of the sequences, then of what fills up the batch."""
+        if self.fill is None:
+            return self.lengths
+        whole, rest = divmod(self.num_fillers, self.fill.longest)
+        return (*self.lengths, *(self.fill.longest,) * whole, *((rest,) if rest else ()))
+
+    @property
+    def longest(self) -> int:
+        """What attention is told of the longest sequence: :attr:`max_seqlen`, or that of the fixed shape."""
+        return self.max_seqlen if self.fill is None else self.fill.longest
+
+    def filled(self, fill: Fill) -> Layout:
+        """The same sequences, to be filled up to a fixed shape; :attr:`offsets` are on the CPU."""
+        layout = Layout(self.lengths, fill)
+        ends = (0, *accumulate(layout.attended))
+        ends += (fill.tokens,) * (fill.sequences + 1 - len(ends))
+        assert len(ends) == fill.sequences + 1, "more sequences than the fixed shape has"
+        return replace(layout, offsets=torch.tensor(ends, dtype=torch.int32))
+
+    @property
     def boundaries(self) -> tuple[int, ...]:
         """``(0, l0, l0 + l1, ..., T)``: B + 1 Python ints."""
         return (0, *accumulate(self.lengths))
@@ -60,6 +102,8 @@ class Layout:
 
     def first_rows(self, device: torch.device | str = "cpu") -> Tensor:
         """Row of each sequence's first token, where [CLS] stands: int64 ``(B,)``."""
+        if self.offsets is not None and self.offsets.device == torch.device(device):
+            return self.offsets[: self.num_sequences].long()  # nothing is copied from the host
         return torch.tensor(self.boundaries[:-1], dtype=torch.int64, device=device)
 
     def spans(self) -> list[tuple[int, int]]:
@@ -106,16 +150,25 @@ class Batch:
             layout=Layout(tuple(lengths.tolist())),
         )
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on ``device``."""
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """The same batch on ``device``; ``non_blocking``: the host goes on while pinned memory is copied."""
+        return self._each(lambda x: x.to(device, non_blocking=non_blocking))
+
+    def pinned(self) -> Batch:
+        """The same batch in memory that a GPU reads by itself."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        offsets = self.layout.offsets
         return replace(
             self,
-            input_ids=self.input_ids.to(device),
-            token_type_ids=self.token_type_ids.to(device),
-            position_ids=self.position_ids.to(device),
-            targets={name: target.to(device) for name, target in self.targets.items()},
-            logit_rows=None if self.logit_rows is None else self.logit_rows.to(device),
-            inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),
+            input_ids=change(self.input_ids),
+            token_type_ids=change(self.token_type_ids),
+            position_ids=change(self.position_ids),
+            layout=self.layout if offsets is None else replace(self.layout, offsets=change(offsets)),
+            targets={name: change(target) for name, target in self.targets.items()},
+            logit_rows=None if self.logit_rows is None else change(self.logit_rows),
+            inputs_embeds=None if self.inputs_embeds is None else change(self.inputs_embeds),
         )
 
 
