@@ -11,7 +11,7 @@ Inside the encoder every tensor is ``(T, ...)``: no padding exists there. A padd
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -83,13 +83,21 @@ class Layout:
         """What attention is told of the longest sequence: :attr:`max_seqlen`, or that of the fixed shape."""
         return self.max_seqlen if self.fill is None else self.fill.longest
 
-    def filled(self, fill: Fill) -> Layout:
-        """The same sequences, to be filled up to a fixed shape; :attr:`offsets` are on the CPU."""
+    def with_offsets(self, fill: Fill | None = None) -> Layout:
+        """The same sequences with :attr:`offsets`, still on the CPU; with ``fill``, to be filled up to that shape."""
         layout = Layout(self.lengths, fill)
         ends = (0, *accumulate(layout.attended))
-        ends += (fill.tokens,) * (fill.sequences + 1 - len(ends))
-        assert len(ends) == fill.sequences + 1, "more sequences than the fixed shape has"
+        if fill is not None:
+            assert layout.num_fillers >= 0
+            assert fill.sequences + 1 >= len(ends), "more sequences than the fixed shape has"
+            ends += (fill.tokens,) * (fill.sequences + 1 - len(ends))
         return replace(layout, offsets=torch.tensor(ends, dtype=torch.int32))
+
+    def lengths_on(self, device: torch.device) -> Tensor:
+        """:attr:`lengths`, int64 ``(B,)`` on ``device``."""
+        if self.offsets is not None and self.offsets.device == device:
+            return self.offsets[: self.num_sequences + 1].diff().long()  # nothing is copied from the host
+        return torch.tensor(self.lengths, device=device)
 
     @property
     def boundaries(self) -> tuple[int, ...]:
@@ -150,25 +158,18 @@ class Batch:
             layout=Layout(tuple(lengths.tolist())),
         )
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on ``device``; ``non_blocking``: the host goes on while pinned memory is copied."""
-        return self._each(lambda x: x.to(device, non_blocking=non_blocking))
-
-    def pinned(self) -> Batch:
-        """The same batch in memory that a GPU reads by itself."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on ``device``."""
         offsets = self.layout.offsets
         return replace(
             self,
-            input_ids=change(self.input_ids),
-            token_type_ids=change(self.token_type_ids),
-            position_ids=change(self.position_ids),
-            layout=self.layout if offsets is None else replace(self.layout, offsets=change(offsets)),
-            targets={name: change(target) for name, target in self.targets.items()},
-            logit_rows=None if self.logit_rows is None else change(self.logit_rows),
-            inputs_embeds=None if self.inputs_embeds is None else change(self.inputs_embeds),
+            input_ids=self.input_ids.to(device),
+            token_type_ids=self.token_type_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            layout=self.layout if offsets is None else replace(self.layout, offsets=offsets.to(device)),
+            targets={name: target.to(device) for name, target in self.targets.items()},
+            logit_rows=None if self.logit_rows is None else self.logit_rows.to(device),
+            inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),
         )
 
 

@@ -118,7 +118,7 @@ def test_equals_the_reference_forward_and_backward(lengths, width, spare, seed, 
     generator = torch.Generator().manual_seed(seed)
     plain = layout = Layout(tuple(lengths))
     if spare is not None:
-        layout = layout.filled(Fill(layout.num_tokens + spare, len(lengths) + 71, 64))
+        layout = layout.with_offsets(Fill(layout.num_tokens + spare, len(lengths) + 71, 64))
     rows = data.draw(st.none() | st.lists(st.integers(0, layout.num_tokens - 1), max_size=9)) if spare is None else None
     some = None if rows is None else chosen(layout, *rows)
     qkv = torch.randn(layout.num_tokens, 3, 2, width, generator=generator)

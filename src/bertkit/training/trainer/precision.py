@@ -1,7 +1,8 @@
 """Number formats of the forward and backward pass: fp32, bf16, fp16 (Micikevicius et al. 2018).
 
-Weights, gradients and the optimizer's state stay fp32. ``torch.autocast`` runs matrix products in the half format and
-keeps normalization, softmax and losses in fp32 or with fp32 sums.
+Weights, gradients and the optimizer's state stay fp32. On a GPU bf16 computes with copies of the weights
+(:mod:`bertkit.training.trainer.half_weights`); elsewhere ``torch.autocast`` runs matrix products in the half format.
+Normalization, softmax and losses are in fp32 or have fp32 sums.
 
 fp16 has no numbers between 0 and 6e-8, so the loss is multiplied by a scale before the backward pass and the gradients
 are divided by it. The scale follows ``torch.amp.GradScaler``: halved when a gradient overflows, and that step is
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -22,9 +24,12 @@ from torch import Tensor, nn
 from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.model.kernels.products import linear
+from bertkit.model.kernels.varlen_attention import HEAD_WIDTH_STEP, backend_for, varlen_capability
 from bertkit.system.device import Device, find_device
 from bertkit.system.processor import find_processor
+from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop_options import Progression
+from bertkit.training.trainer.parallel import SINGLE, Parallel
 
 #: The type of the numbers in matrix products.
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -34,17 +39,26 @@ GROWTH_INTERVAL = 2000
 SMALLEST_SCALE = 2.0**-14
 #: How many times as fast products in bf16 must be to be the default on a CPU.
 WORTH_BF16 = 1.3
+#: The first compute capability of an NVIDIA GPU with fast products in fp16.
+FAST_FP16 = (7, 0)
 #: Rows, inputs and outputs of the product that is timed, and how often.
 _TIMED, _TIMES = (128, 768, 768), 20
 
 
 def fastest_precision(device: Device) -> Precision:
-    """The number format that fine-tuning should use: bf16 on a CPU where it is faster, else fp32; None: the CPU.
+    """The number format that training should use; None: the CPU.
 
+    On a GPU bf16 where it has it, else fp16 if its products are faster in that (7.0, Volta), else fp32. On a CPU bf16
+    where it is faster, else fp32.
     Instruction sets are no guide: of the processors with AVX-512 BF16 some multiply in bf16 twice as fast as in fp32,
     others half as fast. See ``docs/decisions/0150-training-on-a-cpu.md``.
     """
-    on_cpu = find_device(device, "cpu").type == "cpu"
+    found = find_device(device, "cpu")
+    if found.type == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return "bf16"
+        return "fp16" if torch.cuda.get_device_capability(found) >= FAST_FP16 else "fp32"
+    on_cpu = found.type == "cpu"
     return "bf16" if on_cpu and find_processor().has_bf16 and bf16_speedup() >= WORTH_BF16 else "fp32"
 
 
@@ -66,16 +80,41 @@ def bf16_speedup() -> float:
     return min(full for full, _ in pairs) / min(half for _, half in pairs)
 
 
-def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The context for a forward pass in ``precision``; a ConfigError if the device cannot compute in it."""
-    if precision == "fp32":
-        return torch.autocast(device.type, enabled=False)
+def has_copies(precision: Precision, device: torch.device, parallel: Parallel) -> bool:
+    """Whether a model computes with copies of its weights, not by autocasting.
+
+    fp16 is left to autocasting, which knows what overflows in it; so are sharded weights, whose copies torch makes.
+    """
+    return precision == "bf16" and device.type != "cpu" and not parallel.is_sharded
+
+
+def weights_in(
+    model: nn.Module, precision: Precision, device: torch.device, parallel: Parallel = SINGLE
+) -> AbstractContextManager[None]:
+    """The context for a forward pass and its backward pass: copies of the weights, where :func:`has_copies`."""
+    return half_weights(model, DTYPES[precision]) if has_copies(precision, device, parallel) else nullcontext()
+
+
+def products_in(precision: Precision, device: torch.device, parallel: Parallel = SINGLE) -> torch.autocast:
+    """The context for a forward pass alone: autocasting, unless :func:`weights_in` does its work."""
+    if precision == "fp32" or has_copies(precision, device, parallel):
+        return torch.autocast(device.type if device.type != "meta" else "cpu", enabled=False)
+    return torch.autocast(device.type, DTYPES[precision])
+
+
+def has_varlen(precision: Precision, device: torch.device) -> bool:
+    """Whether attention in ``precision`` is that of :func:`bertkit.model.kernels.varlen_attention.attend_varlen`."""
+    found = backend_for(varlen_capability(device), DTYPES[precision], HEAD_WIDTH_STEP)
+    return found.name == "variable-length"
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Refuse (ConfigError) what the device cannot compute in."""
     if precision not in DTYPES:
         raise ConfigError(f"precision must be fp32, bf16 or fp16, got {precision!r}")
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
         raise ConfigError(f"{name} has no bf16 arithmetic; use precision fp16 or fp32")
-    return torch.autocast(device.type, DTYPES[precision])
 
 
 def loss_scale(at: Progression, precision: Precision) -> float:
