@@ -1,14 +1,9 @@
-"""What training does on a GPU, without one: results read later, 16-bit weights, few shapes, no wait, little memory.
-
-The device ``meta`` stands for a GPU where no values are needed: torch's operators check shapes and types there, to read
-a value is an error, and its autograd engine runs as always.
-"""
+"""What training does on a GPU, computed on a CPU: results that are read later, 16-bit weights, little memory."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +14,12 @@ from torch.testing import assert_close
 
 from bertkit.batch import Batch
 from bertkit.errors import ResourceError, TrainingError
-from bertkit.model.kernels import varlen_attention
 from bertkit.model.models import BertForPreTraining
 from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """What a pretended device left in the caches must not reach another test."""
-    yield
-    varlen_attention.varlen_capability.cache_clear()
-    varlen_attention.cu_seqlens_on.cache_clear()
 
 
 # Results are read later.
