@@ -26,6 +26,7 @@ from bertkit.system.json_files import as_stored
 from bertkit.system.memory import freed_memory_kept
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
+from bertkit.training.trainer.determinism import repeatable
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
 from bertkit.training.trainer.feeding import Feed
 from bertkit.training.trainer.loop_options import (
@@ -40,6 +41,7 @@ from bertkit.training.trainer.loop_options import (
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import (
     check_precision,
+    float32_products_in,
     has_varlen,
     loss_scale,
     products_in,
@@ -62,7 +64,7 @@ from bertkit.training.trainer.snapshot import (
     take_snapshot,
     trained_parameters,
 )
-from bertkit.training.trainer.unread import READ_EVERY, Unread, can_skip, read, skip_if_failed
+from bertkit.training.trainer.unread import READ_EVERY, Unread, add_to, can_skip, read, skip_if_failed
 from bertkit.training.trainer.within_memory import within_memory
 
 
@@ -141,6 +143,8 @@ class Trainer(Generic[BatchT]):
             progress(options, at) as shown,
             parallel.explained(),
             compiled(self.model, enabled=options.compile),
+            repeatable(enabled=options.deterministic),
+            float32_products_in(options.precision),
             freed_memory_kept(enabled=self.device.type == "cpu"),
         ):
             try:
@@ -239,8 +243,8 @@ class Trainer(Generic[BatchT]):
                 self._refuse(result)
             update(result)
             self._last = result
-            _add(self.at.epoch_loss_sums, loss_sums)
-            _add(self.at.epoch_num_targets, result.num_targets)
+            add_to(self.at.epoch_loss_sums, loss_sums)
+            add_to(self.at.epoch_num_targets, result.num_targets)
             assert self._read_since is not None
             self._log_step(result, (time.perf_counter() - self._read_since) / len(found))
         self._read_since = None
@@ -249,11 +253,11 @@ class Trainer(Generic[BatchT]):
         """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
         own: dict[str, float] = {}
         for batch in batches:
-            _add(own, cast(Trainable[BatchT], self.model).num_targets(batch))
+            add_to(own, cast(Trainable[BatchT], self.model).num_targets(batch))
         total: dict[str, float] = {}
         counted = self.parallel.gather((own, len(batches)))
         for targets, _ in counted:
-            _add(total, targets)
+            add_to(total, targets)
         return total, max(number for _, number in counted)
 
     def _backward(
@@ -393,8 +397,3 @@ class Trainer(Generic[BatchT]):
     @property
     def _position(self) -> str:
         return self.options.position(self.at.step, self.at.seconds)
-
-
-def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, value in more.items():
-        totals[name] = totals.get(name, 0.0) + value

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -32,7 +33,14 @@ from bertkit.training.trainer.loop_options import Progression
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 
 #: The type of the numbers in matrix products.
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+#: The first compute capability of an NVIDIA GPU with products in TF32.
+HAS_TF32 = (8, 0)
 #: Steps without overflow after which the scale is doubled.
 GROWTH_INTERVAL = 2000
 #: Below this, the scale cannot be the reason for an overflow.
@@ -60,6 +68,12 @@ def fastest_precision(device: Device) -> Precision:
         return "fp16" if torch.cuda.get_device_capability(found) >= FAST_FP16 else "fp32"
     on_cpu = found.type == "cpu"
     return "bf16" if on_cpu and find_processor().has_bf16 and bf16_speedup() >= WORTH_BF16 else "fp32"
+
+
+def plain_precision(device: Device) -> Precision:
+    """That of trainings which were not compared with fp32 in 16 bits: tf32 where a GPU has it, else fp32."""
+    found = find_device(device, "cpu")
+    return "tf32" if found.type == "cuda" and torch.cuda.get_device_capability(found) >= HAS_TF32 else "fp32"
 
 
 @cache
@@ -97,9 +111,20 @@ def weights_in(
 
 def products_in(precision: Precision, device: torch.device, parallel: Parallel = SINGLE) -> torch.autocast:
     """The context for a forward pass alone: autocasting, unless :func:`weights_in` does its work."""
-    if precision == "fp32" or has_copies(precision, device, parallel):
+    if DTYPES[precision] == torch.float32 or has_copies(precision, device, parallel):
         return torch.autocast(device.type if device.type != "meta" else "cpu", enabled=False)
     return torch.autocast(device.type, DTYPES[precision])
+
+
+@contextmanager
+def float32_products_in(precision: Precision) -> Iterator[None]:
+    """Inside the block a GPU multiplies float32 numbers in TF32 if that is the format, else as they are."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def has_varlen(precision: Precision, device: torch.device) -> bool:
@@ -111,7 +136,9 @@ def has_varlen(precision: Precision, device: torch.device) -> bool:
 def check_precision(precision: Precision, device: torch.device) -> None:
     """Refuse (ConfigError) what the device cannot compute in."""
     if precision not in DTYPES:
-        raise ConfigError(f"precision must be fp32, bf16 or fp16, got {precision!r}")
+        raise ConfigError(f"precision must be fp32, tf32, bf16 or fp16, got {precision!r}")
+    if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < HAS_TF32):
+        raise ConfigError("precision tf32 is for NVIDIA GPUs of compute capability 8.0 and newer; use fp32")
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
         raise ConfigError(f"{name} has no bf16 arithmetic; use precision fp16 or fp32")

@@ -7,7 +7,7 @@ state as they are, also in the steps after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,3 +58,9 @@ def skip_if_failed(optimizer: Optimizer, failed: Tensor | None, values: Tensor) 
     flag = now if failed is None else torch.maximum(failed, now)
     optimizer.found_inf = flag  # type: ignore[attr-defined]  # as torch.amp.GradScaler does
     return flag
+
+
+def add_to(totals: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add values to the totals of the same names."""
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0.0) + value

@@ -158,7 +158,7 @@ def test_refused_settings_leave_nothing_and_others_may_follow(stores, tmp_path, 
     def refuse(*_args):
         raise ConfigError("this device has no bf16; use precision fp32")
 
-    monkeypatch.setattr("bertkit.training.trainer.loop.autocast", refuse)
+    monkeypatch.setattr("bertkit.training.trainer.loop.check_precision", refuse)
     with pytest.raises(ConfigError, match="use precision fp32"):
         pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=1, precision="bf16"), model=SHAPE)
     assert not (tmp_path / "run").exists()

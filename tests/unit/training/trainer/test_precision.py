@@ -18,7 +18,9 @@ from bertkit.training.trainer.precision import (
     bf16_speedup,
     check_precision,
     fastest_precision,
+    float32_products_in,
     overflowed,
+    plain_precision,
     products_in,
     update_loss_scale,
 )
@@ -168,7 +170,7 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(ConfigError, match="fp32, bf16 or fp16, got 'fp8'"):
+    with pytest.raises(ConfigError, match="fp32, tf32, bf16 or fp16, got 'fp8'"):
         check_precision("fp8", torch.device("cpu"))  # type: ignore[arg-type]
 
 
@@ -217,3 +219,14 @@ def test_on_a_gpu_its_capability_decides(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert fastest_precision("cuda") == expected
+    assert plain_precision("cuda") == ("tf32" if has_bf16 else "fp32")
+
+
+def test_tf32_is_for_a_gpu_and_ends_with_the_run() -> None:
+    with pytest.raises(ConfigError, match="tf32 is for NVIDIA GPUs.*use fp32"):
+        check_precision("tf32", torch.device("cpu"))
+    before = torch.backends.cuda.matmul.allow_tf32
+    for precision, allowed in (("tf32", True), ("fp32", False)):
+        with float32_products_in(precision):  # type: ignore[arg-type]
+            assert torch.backends.cuda.matmul.allow_tf32 is allowed
+        assert torch.backends.cuda.matmul.allow_tf32 is before
