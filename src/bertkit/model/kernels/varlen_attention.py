@@ -179,11 +179,12 @@ def attend_jagged(
     """
     assert window == (-1, -1), "jagged attention has no windows"
     q, k, v = (
-        torch.nested.nested_tensor_from_jagged(x.contiguous(), each.boundaries, min_seqlen=0, max_seqlen=each.longest)
+        torch.nested.nested_tensor_from_jagged(
+            x.contiguous(), each.boundaries, min_seqlen=0, max_seqlen=each.longest
+        ).transpose(1, 2)
         for x, each in ((q_RNH, queries), (k_TNH, keys), (v_TNH, keys))
     )
-    heads_first = (x.transpose(1, 2) for x in (q, k, v))
-    out = F.scaled_dot_product_attention(*heads_first, dropout_p=p, scale=scale).transpose(1, 2)
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=p, scale=scale).transpose(1, 2)
     values: Tensor = out.values()
     return values
 

@@ -117,9 +117,9 @@ class FinetuneConfig(TaskSettings):
     )
     precision: Precision | None = Field(
         None,
-        description="number format of the products in training; default for an encoder that is trained as a whole: on a "
-        "GPU bf16 (fp16 on older ones), on a CPU bf16 where that is measured to be faster, else fp32; for the rest fp32, "
-        "with tf32 products on a GPU; weights and every evaluation stay fp32",
+        description="number format of the products in training; default for an encoder that is trained as a whole: "
+        "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
+        "with tf32 products; weights and every evaluation on a CPU stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
     tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")

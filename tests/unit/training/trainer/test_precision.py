@@ -223,7 +223,7 @@ def test_on_a_gpu_its_capability_decides(
 
 
 def test_tf32_is_for_a_gpu_and_ends_with_the_run() -> None:
-    with pytest.raises(ConfigError, match="tf32 is for NVIDIA GPUs.*use fp32"):
+    with pytest.raises(ConfigError, match=r"tf32 is for NVIDIA GPUs.*use fp32"):
         check_precision("tf32", torch.device("cpu"))
     before = torch.backends.cuda.matmul.allow_tf32
     for precision, allowed in (("tf32", True), ("fp32", False)):
