@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from bertkit.config.number_formats import Precision
 from bertkit.optim import Schedule, adamw, linear_schedule, parameter_groups
+from bertkit.system.device import runs_ahead
 from bertkit.system.untrusted_files import Json
 from bertkit.training.trainer.batch_plan import EpochPlan, Plan, Prefetched, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
@@ -105,7 +106,7 @@ def run_trainer(trainer: AnyTrainer, options: RunOptions) -> Progression:
 def batches_made_ahead(trainer: AnyTrainer) -> Iterator[None]:
     """Inside the block a thread makes the next batches while a GPU computes; a CPU gains nothing from that."""
     plan = trainer.plan
-    if trainer.device.type == "cpu" or not isinstance(plan, EpochPlan | WholeSteps):
+    if not (runs_ahead(trainer.device) and isinstance(plan, EpochPlan | WholeSteps)):
         yield
         return
     with Prefetched(plan, end=trainer.options.num_steps) as trainer.plan:

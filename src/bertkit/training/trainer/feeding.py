@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, Fill, Layout
 from bertkit.model.encoder import Encoder
 from bertkit.model.kernels.varlen_attention import attend_packed
+from bertkit.system.device import runs_ahead
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.loop_options import BatchT
 
@@ -79,15 +80,15 @@ def can_be_filled(model: nn.Module) -> bool:
 
 
 class Feed(Generic[BatchT]):
-    """What brings the batches of a plan to a device; on a CPU they stay what they are."""
+    """What brings the batches of a plan to a device; only for a GPU are they changed."""
 
     def __init__(self, plan: Plan[BatchT], model: nn.Module, device: torch.device, *, fills: bool) -> None:
         self.device = device
-        self.sizes = Sizes.of(plan) if fills and device.type != "cpu" and can_be_filled(model) else None
+        self.sizes = Sizes.of(plan) if fills and runs_ahead(device) and can_be_filled(model) else None
 
     def __call__(self, batch: BatchT) -> BatchT:
         """The batch on the device: the copy is asked for, not waited for."""
-        if self.device.type == "cpu":
+        if not runs_ahead(self.device):
             return batch.to(self.device)
         return _changed(_changed(batch, self._laid_out, Layout), self._sent, Tensor)  # type: ignore[no-any-return]
 

@@ -21,6 +21,7 @@ from bertkit.config.number_formats import Precision
 from bertkit.errors import ResourceError, TrainingError
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import clock, say
+from bertkit.system.device import runs_ahead
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import as_stored
 from bertkit.system.memory import freed_memory_kept
@@ -106,7 +107,7 @@ class Trainer(Generic[BatchT]):
         self._saved_at = time.monotonic()
         check_precision(options.precision, self.device)
         self.feed = Feed(plan, model, self.device, fills=has_varlen(options.precision, self.device))
-        waits = self.device.type == "cpu" or options.precision == "fp16" or not can_skip(optimizer)
+        waits = not runs_ahead(self.device) or options.precision == "fp16" or not can_skip(optimizer)
         self._reads_every = 1 if waits else READ_EVERY
         self._unread: list[Unread] = []
         self._last: StepResult | None = None

@@ -26,7 +26,7 @@ from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.model.kernels.products import linear
 from bertkit.model.kernels.varlen_attention import HEAD_WIDTH_STEP, backend_for, varlen_capability
-from bertkit.system.device import Device, find_device
+from bertkit.system.device import Device, find_device, runs_ahead
 from bertkit.system.processor import find_processor
 from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop_options import Progression
@@ -99,7 +99,7 @@ def has_copies(precision: Precision, device: torch.device, parallel: Parallel) -
 
     fp16 is left to autocasting, which knows what overflows in it; so are sharded weights, whose copies torch makes.
     """
-    return precision == "bf16" and device.type != "cpu" and not parallel.is_sharded
+    return precision == "bf16" and runs_ahead(device) and not parallel.is_sharded
 
 
 def weights_in(

@@ -19,7 +19,7 @@ from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.loop_options import BatchT
 from bertkit.training.trainer.parallel import Parallel
 
-_ADVICE = "lower --max-tokens or --max-length, use --precision bf16, or recompute layers with --gradient-checkpointing"
+_ADVICE = "lower --max-tokens or the maximum length of a text, or compute in 16 bits (--precision bf16)"
 
 
 def smaller_batches(plan: Plan[BatchT], step: int, parallel: Parallel, cause: BaseException) -> list[BatchT]:

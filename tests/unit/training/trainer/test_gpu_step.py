@@ -170,5 +170,5 @@ def test_where_no_batch_is_small_enough_the_error_says_what_to_lower() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     trainer.model.forward_packed = never
-    with pytest.raises(ResourceError, match=r"even for the smallest batch.*lower --max-tokens or --max-length"):
+    with pytest.raises(ResourceError, match=r"even for the smallest batch.*lower --max-tokens or the maximum length"):
         trainer.run()
