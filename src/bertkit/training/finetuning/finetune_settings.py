@@ -121,6 +121,9 @@ class FinetuneConfig(TaskSettings):
         "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
         "with tf32 products; weights and every evaluation on a CPU stay fp32",
     )
+    deterministic: bool = Field(
+        False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"
+    )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
     tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")
     mlflow: bool = Field(
