@@ -119,7 +119,7 @@ class FinetuneConfig(TaskSettings):
         None,
         description="number format of the products in training; default for an encoder that is trained as a whole: "
         "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
-        "with tf32 products; weights and every evaluation on a CPU stay fp32",
+        "with tf32 products; weights and every evaluation stay fp32",
     )
     deterministic: bool = Field(
         False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"

@@ -8,6 +8,7 @@ asks for the copy, steps ahead of the computation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, Self
@@ -30,13 +31,14 @@ _SIZES_SEEN = 5
 _STEPS_SEEN = 16
 #: Numbers of tokens and longest sequences are multiples of these: of a tile of a product, and of a block of attention.
 _TILE, _BLOCK = 64, 128
-#: A kernel is told of one sequence for so many tokens; it costs next to nothing if most are empty.
-_TOKENS_A_SEQUENCE = 8
+#: A kernel is told of so many times as many sequences for a number of tokens as the batches had, and of some more.
+#: Empty ones cost its backward pass memory: 128 rows each.
+_MORE_SEQUENCES, _SPARE_SEQUENCES = 1.25, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of tokens that batches are filled up to, ascending, and the longest sequence.
+    """Numbers of tokens that batches are filled up to, ascending, the longest sequence, and how many there are a token.
 
     A batch with more tokens than the largest size is filled up to a multiple of a quarter of it. It is a pure function
     of the plan: a run that is resumed fills up its batches as before.
@@ -44,6 +46,7 @@ class Sizes:
 
     tokens: tuple[int, ...]
     longest: int
+    sequences_a_token: float
 
     @classmethod
     def of(cls, plan: Plan[Any]) -> Self | None:
@@ -56,14 +59,16 @@ class Sizes:
         seen = sorted(layout.num_tokens for layout in layouts)
         places = np.linspace(0, len(seen) - 1, _SIZES_SEEN + 1).round().astype(int)[1:]
         tokens = sorted({_up(seen[place], _TILE) for place in places})
-        return cls(tuple(tokens), _up(max(layout.max_seqlen for layout in layouts), _BLOCK))
+        longest = _up(max(layout.max_seqlen for layout in layouts), _BLOCK)
+        return cls(tuple(tokens), longest, max(each.num_sequences / each.num_tokens for each in layouts))
 
     def fill(self, layout: Layout) -> Fill | None:
         """The shape for a batch; None: it has more sequences, or a longer one, than a kernel is told of."""
         own, most = layout.num_tokens, self.tokens[-1]
         tokens = next((size for size in self.tokens if size >= own), _up(own, _up(most // 4, _TILE)))
         longest = _up(layout.max_seqlen, self.longest)
-        fill = Fill(tokens, tokens // _TOKENS_A_SEQUENCE + _TILE, longest)
+        sequences = math.ceil(tokens * self.sequences_a_token * _MORE_SEQUENCES) + _SPARE_SEQUENCES
+        fill = Fill(tokens, sequences, longest)
         return fill if len(Layout(layout.lengths, fill).attended) <= fill.sequences else None
 
 

@@ -41,6 +41,7 @@ from bertkit.training.trainer.loop_options import (
 )
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import (
+    autocast,
     check_precision,
     float32_products_in,
     has_varlen,
@@ -112,7 +113,7 @@ class Trainer(Generic[BatchT]):
         self._unread: list[Unread] = []
         self._last: StepResult | None = None
         self._failed: Tensor | None = None
-        self._read_since: float | None = None
+        self._read_since = 0.0  # when the first of the unread steps began
         if options.compile:
             check_compiling(self.device, sharded=parallel.is_sharded)
         parallel.check_optimizer(optimizer)
@@ -189,7 +190,7 @@ class Trainer(Generic[BatchT]):
         Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
         which is known in advance, so the split into micro-batches only affects rounding.
         """
-        self._read_since = self._read_since or time.perf_counter()
+        self._read_since = time.perf_counter() if not self._unread else self._read_since
         step, scale = self.at.step, loss_scale(self.at, self.options.precision)
         batches = self.plan.micro_batches(step)
         num_targets, num_batches = self._count(batches)  # on the host, where they still are
@@ -238,6 +239,7 @@ class Trainer(Generic[BatchT]):
         if not steps:
             return
         found = list(read(steps))  # the only wait for the device
+        seconds = (time.perf_counter() - self._read_since) / len(found)
         for unread, loss_sums, grad_norm in found:
             result = unread.result(loss_sums, grad_norm, self.options.precision, self.at)
             if not (result.skipped or (math.isfinite(result.loss) and math.isfinite(grad_norm))):
@@ -246,9 +248,8 @@ class Trainer(Generic[BatchT]):
             self._last = result
             add_to(self.at.epoch_loss_sums, loss_sums)
             add_to(self.at.epoch_num_targets, result.num_targets)
-            assert self._read_since is not None
-            self._log_step(result, (time.perf_counter() - self._read_since) / len(found))
-        self._read_since = None
+            if self.parallel.is_first:
+                self.log(step_record(result, self.at, self.options, self.plan, seconds))
 
     def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
         """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
@@ -284,10 +285,6 @@ class Trainer(Generic[BatchT]):
                     sums[place] += terms[name].total.detach()
         return sums
 
-    def _log_step(self, result: StepResult, seconds: float) -> None:
-        if self.parallel.is_first:
-            self.log(step_record(result, self.at, self.options, self.plan, seconds))
-
     def _refuse(self, result: StepResult) -> None:
         rows, batches = self.plan.rows(result.step), self.plan.micro_batches(result.step)
         self.optimizer.zero_grad(set_to_none=True)
@@ -315,7 +312,7 @@ class Trainer(Generic[BatchT]):
             # Sharded weights gathered in inference mode could not be used in the next step.
             without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
             try:
-                with without, weights_in(*self._computing), products_in(*self._computing[1:]):
+                with without, autocast(self.options.precision, self.device):
                     scores = self.parallel.from_first({k: float(v) for k, v in self.evaluate(check).items()})
             finally:
                 self.parallel.end_evaluation(self.model)

@@ -111,8 +111,15 @@ def weights_in(
 
 def products_in(precision: Precision, device: torch.device, parallel: Parallel = SINGLE) -> torch.autocast:
     """The context for a forward pass alone: autocasting, unless :func:`weights_in` does its work."""
-    if DTYPES[precision] == torch.float32 or has_copies(precision, device, parallel):
-        return torch.autocast(device.type if device.type != "meta" else "cpu", enabled=False)
+    if has_copies(precision, device, parallel):
+        return torch.autocast("cpu", enabled=False)
+    return autocast(precision, device)
+
+
+def autocast(precision: Precision, device: torch.device) -> torch.autocast:
+    """The context for an evaluation, whose weights stay what they are."""
+    if DTYPES[precision] == torch.float32:
+        return torch.autocast(device.type, enabled=False)
     return torch.autocast(device.type, DTYPES[precision])
 
 

@@ -204,7 +204,7 @@ def test_few_shapes_reach_the_kernel(pretended: list[int], max_tokens: int, num_
 
 
 def test_a_batch_larger_than_any_before_has_a_size_too() -> None:
-    sizes = Sizes((64, 640), 128)
+    sizes = Sizes((64, 640), 128, 0.05)
     for tokens, expected in ((10, 64), (65, 640), (640, 640), (641, 768), (1000, 1152)):
         fill = sizes.fill(Layout((50,) * (tokens // 50) + ((tokens % 50,) if tokens % 50 else ())))
         assert fill is not None
