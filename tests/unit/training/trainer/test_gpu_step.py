@@ -15,6 +15,10 @@ from torch.testing import assert_close
 from bertkit.batch import Batch
 from bertkit.errors import ResourceError, TrainingError
 from bertkit.model.models import BertForPreTraining
+from bertkit.training.trainer import assembly
+from bertkit.training.trainer.assembly import batches_made_ahead
+from bertkit.training.trainer.batch_plan import Prefetched
+from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
@@ -172,3 +176,32 @@ def test_where_no_batch_is_small_enough_the_error_says_what_to_lower() -> None:
     trainer.model.forward_packed = never
     with pytest.raises(ResourceError, match=r"even for the smallest batch.*lower --max-tokens or the maximum length"):
         trainer.run()
+
+
+def test_repeatable_kernels_are_asked_for_during_a_run_only() -> None:
+    trainer, seen = toy_trainer(tiny_model(), DATA, num_steps=2, evaluate=False, deterministic=True), []
+    trainer.log = lambda record: seen.append(torch.are_deterministic_algorithms_enabled())
+    assert not torch.are_deterministic_algorithms_enabled()
+    trainer.run()
+    assert seen
+    assert all(seen)
+    assert not torch.are_deterministic_algorithms_enabled()
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert [is_repeatable(gpu, deterministic=flag) for flag in (False, True)] == [False, True]
+    assert is_repeatable(cpu, deterministic=False)
+
+
+def test_a_gpu_s_batches_are_made_ahead_and_the_plan_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = toy_trainer(tiny_model(), DATA, num_steps=5, evaluate=False)
+    plan = trainer.plan
+    with batches_made_ahead(trainer):
+        assert trainer.plan is plan  # a CPU
+    monkeypatch.setattr(assembly, "runs_ahead", lambda device: True)
+    with batches_made_ahead(trainer):
+        assert isinstance(trainer.plan, Prefetched)
+        trainer.run()
+    assert trainer.plan is plan
+    alone = toy_trainer(tiny_model(), DATA, num_steps=5, evaluate=False)
+    alone.run()
+    for one, other in zip(weights(trainer.model).values(), weights(alone.model).values(), strict=True):
+        assert torch.equal(one, other)
