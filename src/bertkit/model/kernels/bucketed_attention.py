@@ -204,7 +204,10 @@ def attend_bucketed(
         k_PNH, v_PNH = keys.gather(qkv_T3NH[:, 1:]).unbind(1)
         if bias_ND is not None:
             starts_B = layout.first_rows(rows.rows.device)
-            starts_R = starts_B.repeat_interleave(torch.tensor(rows.lengths, device=starts_B.device))
+            counts_B = torch.tensor(rows.lengths, device=starts_B.device)
+            starts_R = starts_B.repeat_interleave(
+                counts_B, output_size=len(rows.rows)
+            )  # known, so nothing waits for it
             place_Q = queries.gather(rows.rows - starts_R)
     shares = zip(queries.split(q_QNH), keys.split(k_PNH), keys.split(v_PNH), keys.each, strict=True)
     each_place = [None] * len(keys.each) if place_Q is None else queries.split(place_Q)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.families import FAMILIES
 from bertkit.errors import ResourceError, TrainingError
-from bertkit.model.models import BertForPreTraining
+from bertkit.model.kernels.dropout import Dropout
+from bertkit.model.models import BertForPreTraining, BertForSequenceClassification
 from bertkit.training.trainer import assembly
 from bertkit.training.trainer.assembly import batches_made_ahead
 from bertkit.training.trainer.batch_plan import Prefetched
@@ -24,6 +28,10 @@ from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
+SIZES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "num_labels",
+)  # fmt: skip
 
 
 # Results are read later.
@@ -117,6 +125,38 @@ def test_half_weights_compute_in_16_bits_and_train_float32() -> None:
         model.bert.embeddings.word_embeddings.weight
         is dict(model.named_parameters())["bert.embeddings.word_embeddings.weight"]
     )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_every_family_trains_with_half_weights(family: str, device: str) -> None:
+    """No part of it mixes types; on a CPU the gradients are near those of float32."""
+    own = {
+        "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        "modernbert": {"pad_token_id": 0},
+    }
+    shape = {name: getattr(TINY, name) for name in SIZES} | {"initializer_range": 0.2} | own.get(family, {})
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(model_type=family, **shape)).train().to(device)
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+    batch, gradients = DATA.batch(list(range(20))).to(device), []
+    for half in (False, True):
+        model.zero_grad()
+        with half_weights(model, torch.bfloat16) if half else nullcontext():
+            out = model.forward_packed(batch)
+            assert out.loss_terms is not None
+            total = out.loss_terms["loss"].total
+            total.backward()
+        assert out.logits is not None
+        assert out.logits.dtype == (torch.bfloat16 if half else torch.float32)
+        if device == "meta":
+            assert total.dtype == torch.float32
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert gradients[0].shape == gradients[1].shape
+    if device == "cpu":
+        assert nn.functional.cosine_similarity(*gradients, dim=0) > 0.98
 
 
 # No memory.
