@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertkit.model.models import BertForPreTraining, BertForSequenceClassification
-from bertkit.training.trainer.precision import products_in
+from bertkit.training.trainer.precision import autocast
 from training_helpers import TINY, ToyData, tiny_model, toy_trainer
 
 DATA = ToyData()
@@ -34,7 +34,7 @@ def step(cls: Any, batch: Any, enabled: bool, precision: Any = "fp32") -> tuple[
         return x
 
     torch.manual_seed(1)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), products_in(precision, torch.device("cpu")):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), autocast(precision, torch.device("cpu")):
         terms = model.forward_packed(batch).loss_terms
     loss = sum(term.total for term in terms.values())
     loss.backward()

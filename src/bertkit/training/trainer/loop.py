@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from bertkit.config.number_formats import Precision
 from bertkit.errors import ResourceError, TrainingError
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import clock, say
@@ -43,13 +42,13 @@ from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import (
     autocast,
     check_precision,
+    contexts,
     float32_products_in,
+    has_copies,
     has_varlen,
     loss_scale,
-    products_in,
     unscale,
     update_loss_scale,
-    weights_in,
 )
 from bertkit.training.trainer.records import progress, show, step_record
 from bertkit.training.trainer.snapshot import (
@@ -107,6 +106,7 @@ class Trainer(Generic[BatchT]):
         self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
         check_precision(options.precision, self.device)
+        self._copies = has_copies(model, options.precision, self.device, parallel)
         self.feed = Feed(plan, model, self.device, fills=has_varlen(options.precision, self.device))
         waits = not runs_ahead(self.device) or options.precision == "fp16" or not can_skip(optimizer)
         self._reads_every = 1 if waits else READ_EVERY
@@ -123,10 +123,6 @@ class Trainer(Generic[BatchT]):
     def device(self) -> torch.device:
         """Where the model is."""
         return self.trained[0].device
-
-    @property
-    def _computing(self) -> tuple[nn.Module, Precision, torch.device, Parallel]:
-        return self.model, self.options.precision, self.device, self.parallel
 
     def run(self) -> Progression:
         """Train from the state :attr:`at` to the end.
@@ -274,8 +270,9 @@ class Trainer(Generic[BatchT]):
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
             self.parallel.begin_micro_batch(self.model, last=number == len(passes))
-            with weights_in(*self._computing):
-                with products_in(*self._computing[1:]):
+            whole, forward = contexts(self.model, self.options.precision, self.device, copies=self._copies)
+            with whole:
+                with forward:
                     terms = cast(Trainable[BatchT], self.model).forward_packed(batch).loss_terms
                 assert terms, "the plan made a batch without targets"
                 shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]

@@ -94,30 +94,28 @@ def bf16_speedup() -> float:
     return min(full for full, _ in pairs) / min(half for _, half in pairs)
 
 
-def has_copies(precision: Precision, device: torch.device, parallel: Parallel) -> bool:
+def has_copies(model: nn.Module, precision: Precision, device: torch.device, parallel: Parallel = SINGLE) -> bool:
     """Whether a model computes with copies of its weights, not by autocasting.
 
-    fp16 is left to autocasting, which knows what overflows in it; so are sharded weights, whose copies torch makes.
+    fp16 is left to autocasting, which knows what overflows in it; so are sharded weights, whose copies torch makes, and
+    models with parts that others wrote, which may compute with float32 numbers of their own.
     """
-    return precision == "bf16" and runs_ahead(device) and not parallel.is_sharded
+    if precision != "bf16" or not runs_ahead(device) or parallel.is_sharded:
+        return False
+    return all(type(module).__module__.partition(".")[0] in ("bertkit", "torch") for module in model.modules())
 
 
-def weights_in(
-    model: nn.Module, precision: Precision, device: torch.device, parallel: Parallel = SINGLE
-) -> AbstractContextManager[None]:
-    """The context for a forward pass and its backward pass: copies of the weights, where :func:`has_copies`."""
-    return half_weights(model, DTYPES[precision]) if has_copies(precision, device, parallel) else nullcontext()
-
-
-def products_in(precision: Precision, device: torch.device, parallel: Parallel = SINGLE) -> torch.autocast:
-    """The context for a forward pass alone: autocasting, unless :func:`weights_in` does its work."""
-    if has_copies(precision, device, parallel):
-        return torch.autocast("cpu", enabled=False)
-    return autocast(precision, device)
+def contexts(
+    model: nn.Module, precision: Precision, device: torch.device, *, copies: bool
+) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+    """For a forward pass and its backward pass, and for the forward pass alone; ``copies``: see :func:`has_copies`."""
+    if copies:
+        return half_weights(model, DTYPES[precision]), nullcontext()
+    return nullcontext(), autocast(precision, device)
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The context for an evaluation, whose weights stay what they are."""
+    """The context for a forward pass with the weights as they are."""
     if DTYPES[precision] == torch.float32:
         return torch.autocast(device.type, enabled=False)
     return torch.autocast(device.type, DTYPES[precision])

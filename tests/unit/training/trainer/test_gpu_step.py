@@ -25,6 +25,7 @@ from bertkit.training.trainer.batch_plan import Prefetched
 from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.precision import has_copies
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
@@ -157,6 +158,18 @@ def test_every_family_trains_with_half_weights(family: str, device: str) -> None
     assert gradients[0].shape == gradients[1].shape
     if device == "cpu":
         assert nn.functional.cosine_similarity(*gradients, dim=0) > 0.98
+
+
+def test_a_model_with_parts_of_others_is_autocast() -> None:
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.ones(x.shape[-1])
+
+    model, gpu = tiny_model(), torch.device("cuda")
+    assert has_copies(model, "bf16", gpu)
+    assert not has_copies(model, "fp16", gpu)
+    assert not has_copies(model, "bf16", torch.device("cpu"))
+    assert not has_copies(nn.Sequential(model, Own()), "bf16", gpu)
 
 
 # No memory.

@@ -15,13 +15,13 @@ from bertkit.system.processor import Processor, find_processor
 from bertkit.training.trainer import precision as module
 from bertkit.training.trainer.loop_options import Progression
 from bertkit.training.trainer.precision import (
+    autocast,
     bf16_speedup,
     check_precision,
     fastest_precision,
     float32_products_in,
     overflowed,
     plain_precision,
-    products_in,
     update_loss_scale,
 )
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
@@ -58,7 +58,7 @@ def test_the_pretraining_loss_is_summed_in_fp32(precision: Any) -> None:
     batch = DATA.batch(list(range(20)))
     labels = batch.input_ids.clone()
     batch = batch.with_target("labels", labels).with_target("next_sentence_label", torch.zeros(20, dtype=torch.int64))
-    with products_in(precision, torch.device("cpu")):
+    with autocast(precision, torch.device("cpu")):
         terms = model.forward_packed(batch).loss_terms
     assert terms is not None
     assert {term.total.dtype for term in terms.values()} == {torch.float32}
