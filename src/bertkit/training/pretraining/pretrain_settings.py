@@ -13,9 +13,9 @@ import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, model_validator
 
 from bertkit.config.any_config import AnyConfig, config_class
 from bertkit.config.number_formats import Precision
@@ -49,11 +49,6 @@ AnyObjective = Literal[Objective, DenoisingObjective]
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
 Compile = Literal["auto", "on", "off"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
-
-
-def _compile_name(given: object) -> object:
-    """``True`` and ``False``, which earlier versions had, by the names of today."""
-    return {True: "on", False: "off"}[given] if isinstance(given, bool) else given
 
 
 class Phase(NamedTuple):
@@ -147,7 +142,7 @@ class PretrainConfig(Settings):
     gradient_checkpointing: bool = Field(
         False, description="recompute layers for the backward pass: less memory, more time, same result"
     )
-    compile: Annotated[Compile, BeforeValidator(_compile_name)] = Field(
+    compile: Compile = Field(
         "auto", description="torch.compile for parts of the layers; auto: on a GPU, if the run is long enough to gain"
     )
     deterministic: bool = Field(
@@ -165,6 +160,13 @@ class PretrainConfig(Settings):
         False, description="also log to MLflow (MLFLOW_TRACKING_URI, else mlruns); needs the extra mlflow"
     )
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compile_of_earlier_versions(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(given := values.get("compile"), bool):
+            return {**values, "compile": "on" if given else "off"}
+        return values
 
     @property
     def replaced(self) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -88,8 +89,13 @@ class Feed(Generic[BatchT]):
     """What brings the batches of a plan to a device; only for a GPU are they changed."""
 
     def __init__(self, plan: Plan[BatchT], model: nn.Module, device: torch.device, *, fills: bool) -> None:
-        self.device = device
-        self.sizes = Sizes.of(plan) if fills and runs_ahead(device) and can_be_filled(model) else None
+        self.plan, self.device = plan, device
+        self.fills = fills and runs_ahead(device) and can_be_filled(model)
+
+    @cached_property
+    def sizes(self) -> Sizes | None:
+        """What batches are filled up to; found when the first one is sent, because a plan may ask the trainer's clock."""
+        return Sizes.of(self.plan) if self.fills else None
 
     def __call__(self, batch: BatchT) -> BatchT:
         """The batch on the device: the copy is asked for, not waited for."""

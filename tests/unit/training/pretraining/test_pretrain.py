@@ -364,7 +364,8 @@ def test_the_settings_reach_the_loop() -> None:
         "precision": "bf16", "compile": True,
     }  # fmt: skip
     config = PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4)
-    options = module.loop_options(config, RunOptions(Path("run"), how_to_resume=module.ON_ITS_OWN))
+    assert config.compile == "on"  # True is what earlier versions said
+    options = module.loop_options(config, RunOptions(Path("run"), how_to_resume=module.ON_ITS_OWN), compiles=True)
     told = {**values, "num_steps": 7, "keep": 5, "evaluate_every_steps": 4}
     del told["max_steps"]
     assert {name: getattr(options, name) for name in told} == told
