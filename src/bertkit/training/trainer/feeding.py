@@ -94,7 +94,7 @@ class Feed(Generic[BatchT]):
 
     @cached_property
     def sizes(self) -> Sizes | None:
-        """What batches are filled up to; found when the first one is sent, because a plan may ask the trainer's clock."""
+        """What batches are filled up to; found when the first is sent, because a plan may ask the trainer's clock."""
         return Sizes.of(self.plan) if self.fills else None
 
     def __call__(self, batch: BatchT) -> BatchT:
