@@ -56,7 +56,7 @@ from bertkit.training.finetuning.seed_run import (
     settings_of_seed,
 )
 from bertkit.training.trainer.callbacks import Callback
-from bertkit.training.trainer.precision import fastest_precision
+from bertkit.training.trainer.precision import fastest_precision, plain_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
 
 #: What to do when memory runs out while training.
@@ -178,9 +178,9 @@ def with_precision(config: FinetuneConfig, start: Path, run: RunFolder, device: 
     """With the number format that the run began with, on another processor too; for a new one the fastest."""
     if config.precision is not None:
         return config
-    # bf16 was compared with fp32 for encoders alone, trained as a whole.
+    # 16 bits were compared with fp32 for encoders alone, trained as a whole.
     other = config.freeze_encoder or config.lora or config.few_shot or is_encoder_decoder(config_path(start))
-    precision = run.precision or ("fp32" if other else fastest_precision(device))
+    precision = run.precision or (plain_precision if other else fastest_precision)(device)
     return config.model_copy(update={"precision": precision})
 
 

@@ -130,8 +130,12 @@ class FinetuneConfig(TaskSettings):
     )
     precision: Precision | None = Field(
         None,
-        description="number format of the products in training; default fp32, or bf16 where an encoder is trained as a "
-        "whole on a CPU that is measured to be faster with it; weights and every evaluation stay fp32",
+        description="number format of the products in training; default for an encoder that is trained as a whole: "
+        "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
+        "with tf32 products; weights and every evaluation stay fp32",
+    )
+    deterministic: bool = Field(
+        False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
     tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")
@@ -160,11 +164,11 @@ class FinetuneConfig(TaskSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.freeze_encoder and self.precision not in (None, "fp32"):
+        if self.freeze_encoder and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(
                 f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
             )
-        if self.few_shot and self.precision not in (None, "fp32"):
+        if self.few_shot and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay cannot be combined with freeze_encoder, which trains no layer")

@@ -20,7 +20,7 @@ from bertkit.model.text_comparison import TextComparison
 from bertkit.ragged import Ragged
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
-from bertkit.system.device import hardware
+from bertkit.system.device import find_device, hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.model_sources import is_of_hub
@@ -38,6 +38,7 @@ from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS, LORA_FIELDS, FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
+from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
 
@@ -383,4 +384,5 @@ def protocol_block(
         **({} if few_shot is None else {"few_shot": few_shot}),
         "versions": versions(),
         "hardware": hardware(job.device),
+        "resumes_bit_for_bit": is_repeatable(find_device(job.device, "cpu"), deterministic=config.deterministic),
     }
