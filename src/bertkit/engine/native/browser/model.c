@@ -10,6 +10,7 @@ static const char MAGIC[8] = "BERTKIT1";
 #define LONGEST_WORD 100 /* characters, as everywhere in BERT */
 #define MOST_LAYERS 48
 #define MOST_NUMBER (1 << 20)
+#define MOST_BYTES ((size_t)1 << 30) /* of a file; a size_t of 32 bits holds all that is made of it */
 
 /* Numbers of the matrices that are added to the encoder, in this order. */
 enum { BEFORE_WORDS, WORDS, VECTOR };
@@ -57,15 +58,15 @@ static bertkit_matrix take_matrix(Reader *r, int32_t outputs, int32_t inputs) {
         .weights = weights, .bias = bias, .unit = 1.0f};
 }
 
-static size_t layer_weights(const model_sizes *s) {
-    size_t width = s->width, inner = s->inner;
+static uint64_t layer_weights(const model_sizes *s) {
+    uint64_t width = s->width, inner = s->inner;
     return (3 * width + 1) * width + 2 * width + (width + 1) * width + (width + 1) * inner + (inner + 1) * width + 4 * width;
 }
 
 /* Weights besides the rows of words, which stay where they are. */
-static size_t other_weights(const model_sizes *s) {
-    size_t width = s->width;
-    return (s->positions + (size_t)s->segments) * width + 2 * width + s->layers * layer_weights(s) + (width + 1) * width +
+static uint64_t other_weights(const model_sizes *s) {
+    uint64_t width = s->width;
+    return (s->positions + (uint64_t)s->segments) * width + 2 * width + s->layers * layer_weights(s) + (width + 1) * width +
         2 * width + s->words + (2 * width + 1) * s->vector;
 }
 
@@ -158,9 +159,11 @@ static bertkit_status read_model(model *m, const char *file, size_t size, bertki
     memcpy(&m->eps, file + header - sizeof m->eps, sizeof m->eps);
     const model_sizes *s = &m->sizes;
     FORWARD(check_sizes(s, error));
-    size_t word_weights = (size_t)s->words * s->width, weights = word_weights + other_weights(s);
-    size_t expected = header + weights * sizeof(uint16_t) + s->entry_bytes;
-    REQUIRE(size == expected, BERTKIT_SHAPE, "the model's file has %zu bytes, expected %zu", size, expected);
+    uint64_t word_weights = (uint64_t)s->words * s->width, weights = word_weights + other_weights(s);
+    uint64_t expected = header + weights * sizeof(uint16_t) + s->entry_bytes;
+    REQUIRE(
+        size == expected && size < MOST_BYTES, BERTKIT_SHAPE, "the model's file has %zu bytes, expected %llu", size,
+        (unsigned long long)expected);
     REQUIRE(allocate(m), BERTKIT_NO_MEMORY, "no memory for the model");
     m->words = (const uint16_t *)(file + header);
     FORWARD(build(m, m->words + word_weights, error));
