@@ -26,6 +26,11 @@ function withShare(element, share) {
   return element;
 }
 
+// Two decimals, without a minus before 0.00.
+function hundredths(number) {
+  return (Math.round(100 * number) / 100 || 0).toFixed(2);
+}
+
 // A table that scrolls by keyboard as well where it is wider than the page.
 function scrolled(table, label) {
   const box = made("div", "", { class: "try-scroll", tabindex: "0", role: "region", "aria-label": label });
@@ -51,7 +56,7 @@ const TOOLS = {
     engine.similarities(lines).forEach((cosines, i) => {
       const row = body.appendChild(made("tr"));
       row.append(made("th", `${i + 1}. ${lines[i]}`, { scope: "row", title: lines[i] }));
-      for (const cosine of cosines) row.append(withShare(made("td", cosine.toFixed(2)), cosine));
+      for (const cosine of cosines) row.append(withShare(made("td", hundredths(cosine)), cosine));
     });
     return [scrolled(table, "Similarities of the lines"), "Cosines of the lines' vectors: 1 is the same direction."];
   },
