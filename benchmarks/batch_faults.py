@@ -198,7 +198,6 @@ def spark_after_kills(model: Path, work: Path, number: int) -> str:
     stopped.wait()
     again = subprocess.Popen(command, env=environment)
     wait_for(lambda: len(processes_named("pyspark.daemon")) > 1, again)  # the daemon, and a worker that it forked
-    time.sleep(0.5)
     workers = sorted(processes_named("pyspark.daemon"))[1:]
     for worker in workers[:1]:
         os.kill(worker, signal.SIGKILL)

@@ -130,8 +130,7 @@ def finetune(
         config = with_precision(config, start.path, run, place)
         settings = _identity(task, data, start, config, added)
         callbacks = [*callbacks, *trackers_of(config)]
-        free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
-        free |= set() if config.search else {"workers"}
+        free = _may_change(config, run)
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         finished = run.finished_with(config.seeds)
         if finished is not None and not isinstance(data, Given):
@@ -146,6 +145,12 @@ def finetune(
                 return _nothing_to_do(run, finished, config)
             run.begin(settings | {EXAMPLES: job.data.rows.hashes})
             return _train(job.prepared(), config, tasks, resume=resume)
+
+
+def _may_change(config: FinetuneConfig, run: FinetuneFolder) -> set[str]:
+    """The settings that a resumed run may change."""
+    free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+    return free if config.search else {*free, "workers"}
 
 
 def _folder(cache: str | Path | None) -> Path | None:
