@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit import BatchPredictor, BertForSequenceClassification
+from bertkit.bulk.state import State
 from machine import about, block, publish
 
 BLOCK_ROWS, BATCH_ROWS, POISON = 16, 64, "poison"
@@ -130,7 +131,8 @@ def ray_after_kills(model: Path, work: Path, number: int, kills: int) -> str:
     subprocess.run(command("local", "local"), env=environment, check=True)
     os.environ["PYTHONPATH"] = environment["PYTHONPATH"]
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    environment["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    # A cluster of this machine asks for the token that Ray keeps in the home folder.
+    environment |= {"RAY_ADDRESS": ray.get_runtime_context().gcs_address, "RAY_AUTH_MODE": "token"}
     workers, drivers = killed_at_random(command("ray", "ray"), environment, kills)
     subprocess.run(command("ray", "ray"), env=environment, check=True)
     ray.shutdown()
@@ -141,22 +143,26 @@ def ray_after_kills(model: Path, work: Path, number: int, kills: int) -> str:
 
 def killed_at_random(command: Sequence[str], environment: dict[str, str], kills: int) -> tuple[int, int]:
     """Start and kill until as many processes were killed; the number of workers and of drivers among them."""
-    drawn, workers, drivers = random.Random(1), 0, 0
+    drawn, workers, drivers, out = random.Random(1), 0, 0, Path(command[-2])
     while workers + drivers < kills:
+        before = num_finished(out)
         running = subprocess.Popen(command, env=environment)
-        time.sleep(2 + 4 * drawn.random())
-        for _ in range(drawn.randint(0, 2)):
-            if running.poll() is None and (found := processes_named("ray::work_poisoned")):
+        for wanted in range(before + 1, before + 1 + drawn.randint(1, 2)):
+            wait_for(lambda wanted=wanted: num_finished(out) >= wanted, running)  # type: ignore[misc]
+            time.sleep(drawn.random() * 0.05)
+            if drawn.random() < 0.5 and (found := processes_named("ray::work_poisoned")):
                 os.kill(drawn.choice(found), signal.SIGKILL)
                 workers += 1
-            time.sleep(drawn.random())
-        if running.poll() is not None:
-            print("finished after", workers, "and", drivers, "kills: more --rows are needed", file=sys.stderr)
-            break
         running.kill()
         running.wait()
         drivers += 1
+        print(f"{workers + drivers} kills, {num_finished(out)} blocks", file=sys.stderr)
     return workers, drivers
+
+
+def num_finished(out: Path) -> int:
+    """Blocks that are committed."""
+    return len(State(out).manifests()) if out.is_dir() else 0
 
 
 def processes_named(name: str) -> list[int]:
@@ -192,7 +198,6 @@ def spark_after_kills(model: Path, work: Path, number: int) -> str:
     stopped.wait()
     again = subprocess.Popen(command, env=environment)
     wait_for(lambda: len(processes_named("pyspark.daemon")) > 1, again)  # the daemon, and a worker that it forked
-    time.sleep(0.5)
     workers = sorted(processes_named("pyspark.daemon"))[1:]
     for worker in workers[:1]:
         os.kill(worker, signal.SIGKILL)

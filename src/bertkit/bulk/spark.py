@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 from bertkit.bulk.predictor import BatchPredictor
@@ -35,8 +36,7 @@ def udf(model: str | Path, task: str | None = None, reads: Sequence[str] = ("tex
     import pyarrow as pa
 
     functions = require("pyspark.sql.functions", extra=None, needed_for="bertkit.spark")
-    import pandas as pd
-
+    pd: Any = require("pandas", extra=None, needed_for="bertkit.spark")
     predictor = BatchPredictor(model, task, {name: name for name in reads}, **settings)
     answers = list(predictor.output_schema(pa.schema([(name, pa.string()) for name in reads])))[len(reads) :]
     several = len(reads) > 1
@@ -47,8 +47,8 @@ def udf(model: str | Path, task: str | None = None, reads: Sequence[str] = ("tex
             given = pa.table([pa.Array.from_pandas(column) for column in columns], list(reads))
             yield predictor(given).select([field.name for field in answers]).to_pandas()
 
-    taken = tuple[pd.Series, ...] if several else pd.Series
-    answer.__annotations__ = {"batches": Iterator[taken], "return": Iterator[pd.DataFrame]}  # type: ignore[valid-type]
+    taken: Any = GenericAlias(tuple, (pd.Series, ...)) if several else pd.Series
+    answer.__annotations__ = {"batches": GenericAlias(Iterator, taken), "return": GenericAlias(Iterator, pd.DataFrame)}
     # PySpark's predict_batch_udf stands on the same, but knows neither true and false nor lists and structs.
     return functions.pandas_udf(answer, _of_spark(pa.schema(answers)))
 
@@ -63,6 +63,5 @@ def schema(predictor: BatchPredictor, frame: Any) -> Any:
 
 
 def _of_spark(found: pa.Schema) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(found)
+    types = require("pyspark.sql.pandas.types", extra=None, needed_for="bertkit.spark")
+    return types.from_arrow_schema(found)

@@ -57,8 +57,19 @@ def _connect(ray: ModuleType) -> None:
         ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = str(error).strip() or type(error).__name__
+        if _wants_token(error):
+            why = "it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
         raise ConfigError(f"no Ray at {where}: {why}; check RAY_ADDRESS") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # it reports each plan and run
+
+
+def _wants_token(error: BaseException | None) -> bool:
+    """Whether the cluster refused us for want of its token, which Ray says somewhere below its error."""
+    while error is not None:
+        if "InvalidAuthToken" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _knock(address: str) -> None:

@@ -130,23 +130,31 @@ def finetune(
         config = with_precision(config, start.path, run, place)
         settings = _identity(task, data, start, config, added)
         callbacks = [*callbacks, *trackers_of(config)]
-        free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
-        free |= set() if config.search else {"workers"}
+        free = _may_change(config, run)
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         finished = run.finished_with(config.seeds)
         if finished is not None and not isinstance(data, Given):
             return _nothing_to_do(run, finished, config)
-        shared = ("model_sha256", "added")
-        identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
-        folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
+        identity: dict[str, Json] = {"task": task.name}
+        identity |= {name: settings[name] for name in ("model_sha256", "added") if name in settings}
         with tasks_of(config, run, start, place) as tasks:
             job = _prepare(workflow_for(task), data, start, config, run, place)
-            job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
+            job = replace(job, identity=identity | job.identity, cache=_folder(cache), callbacks=callbacks)
             run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
             if finished is not None:  # with the same rows, which no name could say
                 return _nothing_to_do(run, finished, config)
             run.begin(settings | {EXAMPLES: job.data.rows.hashes})
             return _train(job.prepared(), config, tasks, resume=resume)
+
+
+def _may_change(config: FinetuneConfig, run: FinetuneFolder) -> set[str]:
+    """The settings that a resumed run may change."""
+    free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+    return free if config.search else {*free, "workers"}
+
+
+def _folder(cache: str | Path | None) -> Path | None:
+    return None if cache is None else cache_folder() if cache == "auto" else Path(cache)
 
 
 def _train(job: Job, config: FinetuneConfig, tasks: Tasks, *, resume: bool) -> FinetuneResult:

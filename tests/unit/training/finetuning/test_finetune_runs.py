@@ -24,6 +24,7 @@ from bertkit.inference.run_files import SETTINGS
 from bertkit.metrics.intervals import bootstrap_draws
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.json_files import read_json
+from bertkit.system.task_engines import InTurn
 from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import worst_rows
@@ -399,7 +400,7 @@ def test_a_trial_without_a_score_says_so(
         train=train,
     )
     job.with_config = lambda config: job
-    found = search_module.search(job, {"epochs": (1, 2, 3)}, None, resume=False)
+    found = search_module.search(job, {"epochs": (1, 2, 3)}, None, InTurn(), resume=False)
     assert [trial.score for trial in found.trials] == [None, 0.5, None]
     assert found.chosen == {"epochs": 2}
     assert json.loads((tmp_path / "search.json").read_text())["trials"][0]["score"] is None
