@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertkit.inference import predict_files as bulk
-from bertkit.inference import runs
+from bertkit.bulk import compute
+from bertkit.bulk import planner as bulk
+from bertkit.bulk.cuts import Size
 from bertkit.tasks.spans.metrics import squad2_metrics, squad_metrics
 from bertkit.tasks.spans.task import SQUAD, SQUAD2
 from bertkit.tasks.workflow import workflow_of
@@ -54,22 +54,22 @@ def test_the_command_says_what_the_evaluation_said(made: Made, tmp_path: Path, c
 def test_predicting_a_file_goes_on_after_a_stop(made: Made, tmp_path: Path, capsys: Any) -> None:
     data, folder = made.data, made.run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "QUESTIONS", replace(runs.QUESTIONS, items=20))
-        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "whole.jsonl") == 48
+        how = bulk.How(size=Size(rows=20))
+        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "whole.jsonl", how=how) == 48
         whole = (tmp_path / "whole.jsonl").read_bytes()
-        append, calls = bulk._append, []
+        write, calls = compute.write_part, []
 
-        def dies(*args: Any) -> None:
+        def dies(*args: Any, **others: Any) -> None:
             calls.append(1)
             if len(calls) == 3:
                 raise MemoryError
-            append(*args)
+            write(*args, **others)
 
-        patch.setattr(bulk, "_append", dies)
+        patch.setattr(compute, "write_part", dies)
         with pytest.raises(MemoryError):
-            bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl")
-        patch.setattr(bulk, "_append", append)
-        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl") == 48
+            bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl", how=how)
+        patch.setattr(compute, "write_part", write)
+        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl", how=how) == 48
     assert "resuming after 40 finished rows" in capsys.readouterr().err
     assert (tmp_path / "parts.jsonl").read_bytes() == whole
     told = [json.loads(line) for line in whole.splitlines()]

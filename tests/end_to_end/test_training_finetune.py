@@ -10,7 +10,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertkit.bulk import compute
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.planner import How, predict_file
 from bertkit.cli import main
 from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
-from bertkit.inference import runs
 from bertkit.inference.evaluate import evaluate_run
-from bertkit.inference.predict_files import predict_file
 from bertkit.inference.runs import load_run, predict_run
 from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.tasks import csv_task, get_task, load_split
@@ -480,43 +480,32 @@ def test_predict_refuses_what_is_not_text(run: Path) -> None:
 def test_predict_file_goes_on_after_a_kill(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "TEXTS", replace(TEXTS, items=50))
-    source = write_csv(tmp_path / "in.csv", texts(150, seed=3))
-    assert predict_file(run, source, tmp_path / "whole.jsonl") == 150
+    source, how = write_csv(tmp_path / "in.csv", texts(150, seed=3)), How(size=Size(rows=50))
+    assert predict_file(run, source, tmp_path / "whole.jsonl", how=how) == 150
     whole = (tmp_path / "whole.jsonl").read_bytes()
     assert [json.loads(line)["text"] for line in whole.splitlines()] == [t for t, _ in texts(150, seed=3)]
 
-    out, partial = tmp_path / "parts.jsonl", tmp_path / "parts.jsonl.partial"
+    out, parts = tmp_path / "parts.jsonl", tmp_path / "parts.jsonl.parts"
     with pytest.MonkeyPatch.context() as patch:
-        import bertkit.inference.predict_files as bulk
+        write, calls = compute.write_part, []
 
-        append, calls = bulk._append, []
-
-        def dies(*args: Any) -> None:
+        def dies(*args: Any, **others: Any) -> None:
             calls.append(1)
             if len(calls) == 2:
                 raise MemoryError
-            append(*args)
+            write(*args, **others)
 
-        patch.setattr(bulk, "_append", dies)
+        patch.setattr(compute, "write_part", dies)
         with pytest.raises(MemoryError):
-            predict_file(run, source, out)
+            predict_file(run, source, out, how=how)
     assert not out.exists()
-    with partial.open("ab") as file:
-        file.write(b'{"text": "torn li')
-    assert predict_file(run, source, out) == 150
-    assert "resuming after 50 finished rows" in capsys.readouterr().err
+    (parts / ".part-00001.jsonl.0123abcd.99999999.tmp").write_bytes(b'{"text": "torn li')
+    assert predict_file(run, source, out, how=how) == 150
+    assert "resuming after 50 finished rows (1 of 3 blocks)" in capsys.readouterr().err
     assert out.read_bytes() == whole
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):
-        predict_file(run, source, out)
-    partial.write_bytes(b"{}\n")
-    (tmp_path / "parts.jsonl.partial.json").write_text("{}")
-    out.unlink()
-    with pytest.raises(ConfigError, match="another model or another input"):
-        predict_file(run, source, out)
-    partial.write_bytes(b"")
-    assert predict_file(run, source, out) == 150, "an unfinished file without rows is no obstacle"
+        predict_file(run, source, out, how=how)
 
 
 def test_predict_file_reads_plain_text(run: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
 #: Whole numbers that are no counts; all others are from 1 on, or from 0.
 NO_COUNTS, MAY_BE_ZERO = (
     {"seed", "word_column", "tag_column", "layer"},
-    {"every", "negatives", "passage_overlap", "port", "rows", "stride"},
+    {"every", "max_errors", "negatives", "passage_overlap", "port", "rows", "stride"},
 )
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
@@ -77,7 +77,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "distill": "train a small model to imitate a large one; resumable",
         "evaluate": "score a finished run on labelled text",
         "compare": "compare two runs on the same rows",
-        "predict": "label a whole file with a finished run; resumable",
+        "predict": "label whole files with a finished run; resumable",
+        "predict-status": "show how far a folder of predictions or vectors is",
+        "merge": "make one file of a folder of predictions or vectors",
     },
     "Use": {
         "fill-mask": "guess the words behind [MASK]",

@@ -59,7 +59,7 @@ def analyze(
     check_excel(out, excel=excel)
     common.begin()
     if out is not None:
-        from bertkit.inference.predict_files import predict_file
+        from bertkit.bulk.planner import predict_file
         from bertkit.inference.row_files import FORMATS
 
         if source.file is None or text or pairs:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from bertkit.cli.block_options import Blocks, write_folder
 from bertkit.cli.common_options import (
     Computing,
     JsonLike,
@@ -75,7 +76,11 @@ def embed(
     model: Model,
     out: Annotated[
         Path | None,
-        Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead; with --sparse .npz or .jsonl."),
+        Parameter(
+            alias="-o",
+            help="Write a .npy, .jsonl or .parquet file instead; with --sparse .npz or .jsonl. Or a folder of parts: "
+            "the TEXTs are then files, folders or patterns, as for 'bertkit predict'.",
+        ),
     ] = None,
     making: VectorOptions = VectorOptions(),
     normalize: Annotated[
@@ -89,6 +94,7 @@ def embed(
     sparse: Annotated[
         bool, Parameter(negative=(), help="Weights of words instead, by a masked-LM head (SPLADE).")
     ] = False,
+    blocks: Blocks = Blocks(),
     reading: Reading = Reading(),
     common: Computing = Computing(),
 ) -> None:
@@ -108,6 +114,7 @@ def embed(
             --out vectors.npy
         bertkit embed --model DIR --file more.txt --vector-precision int8 \
             --calibration vectors.npy --out more.npy
+        bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
     if sparse:
@@ -117,6 +124,12 @@ def embed(
             )
         _embed_sparse(text, model, out, reading, common)
         return
+    if out is not None and not out.suffix:
+        if vector_precision != "float32" or calibration:
+            raise ConfigError("--vector-precision is for one file; leave it out with a folder of parts")
+        _embed_folder(text, model, out, making, normalize, blocks, reading, common)
+        return
+    blocks.refuse_folder()
     if out is not None:
         check_format(out, WRITERS)
     fewer = in_fewer_bits(vector_precision, calibration)
@@ -137,6 +150,31 @@ def embed(
     say(f"wrote {counted(count, 'vector')} of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})
+
+
+def _embed_folder(
+    inputs: tuple[str, ...],
+    model: str,
+    out: Path,
+    making: VectorOptions,
+    normalize: bool | None,
+    blocks: Blocks,
+    reading: Reading,
+    common: Computing,
+) -> None:
+    common.begin()
+    from bertkit.bulk.planner import What
+    from bertkit.system.device import check_device
+
+    check_device(common.device)
+    files = [*inputs, *([] if reading.file is None else [str(reading.file)])]
+    if not files:
+        raise ConfigError(f"--out {out} is a folder: name the files to read, or give a .npy, .jsonl or .parquet file")
+    options = {**asdict(making), **reading.limits, "truncation": True, "normalize": normalize}
+    given = {name: value for name, value in options.items() if value is not None}
+    places, device = reading.columns.places, common.device or "auto"
+    what = What(model, "embed", places, device, common.precision, common.threads, given)
+    write_folder(what, files, out, blocks, common)
 
 
 def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: Reading, common: Computing) -> None:

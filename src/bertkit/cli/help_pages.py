@@ -32,6 +32,7 @@ EVERYDAY = {
         --seeds --freeze-encoder --lora --patience --metric-for-best --keep --max-train-rows --on-error --precision
         --few-shot --few-shot-method""".split()
     ),
+    "Large inputs": {"--workers", "--engine", "--shard", "--refresh", "--max-errors"},
     "Server": set("--host --port --precision --threads --workers --api-key --playground --mcp --timeout --log".split()),
     "Fine-tuning": set("--learning-rate --epochs --batch-size --max-length --seed --seeds --max-train-rows".split()),
 }

@@ -10,56 +10,84 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.cluster import TextFile
+from bertkit.cli.block_options import Blocks, refuse_file, write_folder
 from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.results import ID, Excel, check_excel
 from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
+Inputs = Annotated[
+    str,
+    Parameter(
+        help="Files, folders or patterns: .txt (one text per line), .csv, .tsv, .xlsx, .json, .jsonl, .parquet; s3:// "
+        "and gs:// addresses; or -."
+    ),
+]
+
 
 def predict(
-    file: TextFile,
-    /,
-    *,
+    *file: Inputs,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
     out: Annotated[
-        Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv, .xlsx or .parquet file.")
+        Path | None,
+        Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv, .xlsx or .parquet file, or a folder of parts."),
     ] = None,
     excel: Excel = False,
+    blocks: Blocks = Blocks(),
     columns: TextColumns = TextColumns(),
     common: Computing = Computing(),
 ) -> None:
-    """Label a whole file.
+    """Label whole files.
 
-    With --out, it can be interrupted; the same command resumes.
+    With --out, it can be interrupted; the same command resumes. Rows that cannot be
+    read or answered are marked, counted, and listed in a file of errors.
     Without it, prints one line per text: label, probability, text. Texts longer
     than in training are truncated as in training, and flagged.
+
+    Input is cut into blocks, which workers, shards or a Ray cluster share; results
+    are the same bytes whoever computes them. 'bertkit predict-status DIR' shows how
+    far a folder is, 'bertkit merge DIR FILE' makes one file of it.
 
     For example:
 
         bertkit predict --model run reviews.csv --out labelled.csv
+        bertkit predict --model run "texts/*.parquet" --out labels --workers 4
+        bertkit predict --model run texts --out labels --shard 3/16
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.inference.predict_files import predict_file
     from bertkit.inference.row_files import FORMATS, claimed, write_rows
     from bertkit.system.device import check_device
 
     check_device(common.device)
     check_excel(out, excel=excel)
+    if not file:
+        raise ConfigError("no file: name the files to label, or - for standard input, one text per line")
     if out is None:
-        taken, rows = _predicted(file, model, columns, common)
+        blocks.refuse()
+        if len(file) > 1:
+            raise ConfigError(f"{len(file)} files are given, and their rows are printed for one: give --out as well")
+        taken, rows = _predicted(Path(file[0]), model, columns, common)
         for row in rows:
             _show(row, taken, common)
         return
-    check_format(out, FORMATS)
-    if str(file) == STANDARD_STREAM:
+    refuse_file(out, FORMATS)
+    if STANDARD_STREAM in file:
+        blocks.refuse()
+        check_format(out, FORMATS)
         with claimed(out):
-            count = write_rows(_predicted(file, model, columns, common)[1], out, excel=excel)
+            count = write_rows(_predicted(Path(file[0]), model, columns, common)[1], out, excel=excel)
     else:
+        from bertkit.bulk.planner import What, compute_file, is_file_name
+
         device = common.device or "auto"
-        count = predict_file(model, file, out, columns.places, device=device, excel=excel, **common.engine)
+        what = What(model, "predict", columns.places, device, common.precision, common.threads)
+        if not is_file_name(out):
+            write_folder(what, file, out, blocks, common)
+            return
+        check_format(out, FORMATS)
+        count = compute_file(what, file, out, blocks.how(), excel=excel).rows
     say(f"wrote {counted(count, 'row')} to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -40,6 +42,20 @@ LEAST_WORK = 8
 SMALLEST_PACK = 64
 
 
+#: Whether rows are packed as for one thread, however many there are: the last bits of an output depend on its pack.
+_same_packs = ContextVar("same_packs", default=False)
+
+
+@contextmanager
+def same_packs() -> Iterator[None]:
+    """Inside, outputs do not depend on the number of threads, not even in their last bits."""
+    token = _same_packs.set(True)
+    try:
+        yield
+    finally:
+        _same_packs.reset(token)
+
+
 def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[list[int]]:
     """Row numbers in packs of at most ``max_tokens`` tokens, each as full as possible; the longest rows first.
 
@@ -55,7 +71,7 @@ def pack_by_length(lengths: Ints, max_tokens: int, workers: int = 1) -> list[lis
     start = used = 0
     while start < len(order):
         most = max_tokens
-        if workers > 1:
+        if workers > 1 and not _same_packs.get():
             share = (int(ends[-1]) - used) // workers
             most = min(max_tokens, max(share // 2, SMALLEST_PACK))
         end = max(start + 1, int(np.searchsorted(ends, used + most, side="right")))

@@ -26,6 +26,7 @@ from bertkit.inference.runs import Run, open_run
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.model_sources import HEAD, HEADS, resolve
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.examples import Example
 from bertkit.tasks.text.decoding import inputs_of
 from bertkit.tasks.text.task import TextTask
@@ -187,8 +188,26 @@ def open_any_run(
     )
 
 
+_ENTITY: dict[str, ColumnType] = {
+    "entity_group": "string", "score": "float64", "word": "string", "start": "int64", "end": "int64"
+}  # fmt: skip
+
+
 class _AllHeads(Run):
     """A run of several heads, whose answer to a text is a field for each head."""
+
+    def answer_columns(self) -> dict[str, ColumnType]:
+        found: dict[str, ColumnType] = {}
+        for name, head in self.engine.heads.items():
+            marks: dict[str, ColumnType] = {"truncated": "bool"} if head.options.get("truncation") else {}
+            if head.options.get("top_k") == "best":
+                found |= {name: "string", f"{name}_score": "float64"}
+                found |= {f"{name}_{mark}": kind for mark, kind in marks.items()}
+            elif "top_k" in head.options:
+                found[name] = [{"label": "string", "score": "float64", **marks}]
+            else:
+                found[name] = [{**_ENTITY, **marks}]
+        return found
 
     def answers(
         self, examples: Sequence[Example], *, label: str = "predicting", truncation: Truncation = "longest_first"

@@ -43,7 +43,7 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
     if not any(sizes.values()):
         return dict(columns)
     loaded = run if isinstance(run, Run) else open_any_run(run)
-    fields = _fields(loaded, list(columns), columns_of(loaded, places))
+    fields = fields_of(loaded, list(columns), columns_of(loaded, places))
     named = enumerate(zip(*(columns[column] for column in fields.values()), strict=True))
     examples = (
         loaded.workflow.example_of(dict(zip(fields, values, strict=True)), f"row {number} (counted from 0)")
@@ -58,7 +58,8 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
     return {**columns, **{name: _compact(cells) for name, cells in table_of(answers, columns).items()}}
 
 
-def _fields(run: Run, names: Sequence[str], places: Columns | None) -> dict[str, str]:
+def fields_of(run: Run, names: Sequence[str], places: Columns | None) -> dict[str, str]:
+    """The column of each field that a run reads; DataError or InputError where it is not there."""
     if places is None:
         own = {field: field for field in run.workflow.fields if field in names}
         if not own:

@@ -22,7 +22,7 @@ from bertkit.system.console import quiet
 from bertkit.system.device import Device
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.answering import Predicted
+from bertkit.tasks.answering import ColumnType, Predicted
 from bertkit.tasks.examples import Example
 from bertkit.tasks.own_files import Finished
 from bertkit.tasks.reading.given_rows import Given
@@ -68,6 +68,10 @@ class Run:
         """Tokens of the longest input."""
         assert self.config.max_length is not None
         return self.config.max_length
+
+    def answer_columns(self) -> dict[str, ColumnType]:
+        """The columns of :meth:`answers` in a table, beside the input's."""
+        return self.workflow.answer_columns(self.shape)
 
     def learned_from(self, data: str | Path) -> bool:
         """Whether it was trained on these files, as far as it says what on."""

@@ -59,11 +59,11 @@ def map_in_processes(
 
 def _begin(begin: Callable[[], object]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     begin()
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
     """End this worker when its parent is killed: nothing else would notify it."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -23,6 +23,9 @@ from bertkit.windows import WindowRows
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
 Decision = Mapping[str, Fact]
+#: Of a column: ``"string"``, ``"bool"``, ``"int32"``, ``"int64"``, ``"float32"`` or ``"float64"``; ``[type]`` of lists;
+#: ``{name: type}`` of structs; ``("float32", width)`` of vectors.
+ColumnType = str | list["ColumnType"] | dict[str, "ColumnType"] | tuple[str, int]
 EncodedT = TypeVar("EncodedT", bound=Encoded)
 OutputsT = TypeVar("OutputsT")
 
@@ -86,6 +89,10 @@ class Answering(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def decode(self, given: Predicted[ExampleT, EncodedT, OutputsT], config: AnyConfig) -> list[Row]:
         """What is answered to each example; ``config`` is the model's."""
         return self.prediction_rows(given)
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        """The columns of :meth:`decode` beside the input's, as a table has them: of the task and the model alone."""
+        return {"predicted": "string"}
 
     @property
     def reads_pairs(self) -> bool:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import bertkit
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.planner import How, predict_file
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference import runs
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.pipelines import pipeline
-from bertkit.inference.predict_files import predict_file
 from bertkit.model.convert import convert
 from bertkit.tasks import csv_task, task_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -136,17 +136,21 @@ def test_a_whole_file_with_its_columns_and_resumed(place, tmp_path, monkeypatch)
     assert found[1]["mood"] == "mine"
     assert same(found[1]["bertkit_mood"], alone[1]["mood"])
     assert same(found[1]["names"], alone[1]["names"])
+    table = bertkit.BatchPredictor(place / "run")(pa.table({"text": TEXTS}))
+    assert table["error"].null_count == len(TEXTS)
+    assert table["mood"].to_pylist() == [said["mood"]["label"] for said in alone]
+    assert same(table["names"].to_pylist(), [said["names"] for said in alone])
     # Five lines were written when it was killed; the encoder must not see them again.
     seen = []
     answer = Analyzer.answer
-    monkeypatch.setattr(runs, "TEXTS", replace(runs.TEXTS, items=5))
+    how = How(size=Size(rows=5))
     with monkeypatch.context() as patch:
         patch.setattr(Analyzer, "answer", lambda self, texts: 1 / 0 if seen else seen.append(1) or answer(self, texts))
         with pytest.raises(ZeroDivisionError):
-            predict_file(place / "run", tmp_path / "texts.jsonl", tmp_path / "more.jsonl")
+            predict_file(place / "run", tmp_path / "texts.jsonl", tmp_path / "more.jsonl", how=how)
     seen.clear()
     monkeypatch.setattr(Analyzer, "answer", lambda self, texts: seen.extend(texts) or answer(self, texts))
-    predict_file(place / "run", tmp_path / "texts.jsonl", tmp_path / "more.jsonl")
+    predict_file(place / "run", tmp_path / "texts.jsonl", tmp_path / "more.jsonl", how=how)
     assert len(seen) == 7
     again = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
     assert same(again, found)

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit import BertForSequenceClassification, BertForTokenClassification
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.planner import How, predict_file
 from bertkit.cli import main
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference import runs
-from bertkit.inference.predict_files import predict_file
 from bertkit.inference.row_files import write_rows
 from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
@@ -113,8 +114,10 @@ def test_columns_of_odd_types(model: Path, tmp_path: Path) -> None:
     rows = predicted(model, source)
     assert (rows[-1]["n"], rows[-1]["raw"]) == (2**64 - 1, "ff00")
     pq.write_table(pa.table({"text": pa.array([b"good", b"\xff"])}), source)
-    with pytest.raises(DataError, match=r"in\.parquet:2: column 'text' holds b'\\xff', expected a text"):
-        predicted(model, source, "other.jsonl")
+    good, bad = predicted(model, source, "other.jsonl")
+    assert "error" not in good
+    assert bad["error"] == "column 'text' holds b'\\xff', expected a text"
+    assert read_rows(tmp_path / "other.jsonl.errors.jsonl") == [{"place": f"{source}:2", "error": bad["error"]}]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
@@ -376,17 +379,13 @@ def test_metrics_of_another_trainer_are_not_read(tmp_path: Path) -> None:
     assert open_run(folder).max_length == 64
 
 
-def test_an_unfinished_file_without_rows_is_no_obstacle(model: Path, tmp_path: Path) -> None:
+def test_a_file_without_a_single_result_is_an_error_that_leaves_nothing(model: Path, tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"text": 5}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"in\.jsonl:1: column 'text' holds 5"):
+    with pytest.raises(DataError, match=r"no row has a result; the first is .*in\.jsonl:1: column 'text' holds 5"):
         predict_file(model, source, out)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
     source.write_text('{"text": "good"}\n', encoding="utf-8")
-    # As a kill leaves it, before anything was predicted, of another input.
-    (tmp_path / "out.jsonl.partial").write_bytes(b"")
-    note = {"identity": {"input_sha256": "another"}, "done": {"rows": 0}}
-    (tmp_path / "out.jsonl.partial.json").write_text(json.dumps(note), encoding="utf-8")
     assert predict_file(model, source, out) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
@@ -396,8 +395,8 @@ def test_an_unfinished_file_without_rows_is_no_obstacle(model: Path, tmp_path: P
 def test_a_stopped_file_is_resumed_to_the_same_content(
     model: Path, tmp_path: Path, suffix: str, torn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=2, first=1, characters=1000))
     source, whole, out = tmp_path / "in.jsonl", tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    how = How(size=Size(rows=2))
     lines: list[dict[str, Any]] = [
         {"text": 'a "film",\nof two lines', "n": None},
         {"text": "", "n": 1},
@@ -406,7 +405,7 @@ def test_a_stopped_file_is_resumed_to_the_same_content(
         {"text": "the end", "n": 3},
     ]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert predict_file(model, source, whole) == 5
+    assert predict_file(model, source, whole, how=how) == 5
     answers, seen = runs.Run.answers, []
 
     def stops(self: Any, examples: Any, **others: Any) -> Any:
@@ -417,13 +416,13 @@ def test_a_stopped_file_is_resumed_to_the_same_content(
 
     monkeypatch.setattr(runs.Run, "answers", stops)
     with pytest.raises(KeyboardInterrupt):
-        predict_file(model, source, out)
+        predict_file(model, source, out, how=how)
     assert not out.exists()
     if torn:
-        with (tmp_path / f"out{suffix}.partial").open("ab") as file:
-            file.write(b'"torn, in the middle')
-    assert predict_file(model, source, out) == 5
-    assert seen == [2, 2, 1, 1], "the control: what is finished is not predicted again"
+        part = tmp_path / f"out{suffix}.parts" / "part-00001.jsonl"
+        part.write_bytes(part.read_bytes()[:-5])
+    assert predict_file(model, source, out, how=how) == 5
+    assert seen == ([2, 2, 1, 2, 1] if torn else [2, 2, 1, 1]), "the control: what is finished is not predicted again"
     assert out.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", out.name, whole.name]
     with pytest.raises(ConfigError, match="exists already"):

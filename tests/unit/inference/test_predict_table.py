@@ -16,8 +16,8 @@ from bertkit import (
     BertForTokenClassification,
     pipeline,
 )
+from bertkit.bulk.planner import predict_file
 from bertkit.errors import DataError, InputError
-from bertkit.inference.predict_files import predict_file
 from bertkit.inference.predict_table import predict_table
 from bertkit.inference.runs import open_run
 from bertkit.tasks import Columns, TokenTask, get_task

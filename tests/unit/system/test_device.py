@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bertkit import AutoModel, BertClassifier, pipeline
+from bertkit.bulk.planner import predict_file
 from bertkit.errors import ConfigError
 from bertkit.inference.evaluate import evaluate_run
-from bertkit.inference.predict_files import predict_file
 from bertkit.inference.runs import open_run
 from bertkit.system.device import check_device, find_device
 from bertkit.tasks import csv_task

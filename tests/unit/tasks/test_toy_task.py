@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from bertkit.bulk.planner import predict_file
 from bertkit.errors import CheckpointError
 from bertkit.inference.evaluate import evaluate_run
-from bertkit.inference.predict_files import predict_file
 from bertkit.tasks import get_task, task_from_dict
 from bertkit.tasks.registry import KINDS, Kind
 from bertkit.training.finetuning.finetune import finetune

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import os
 import pickle
 import re
@@ -32,7 +31,8 @@ from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, drop_duplica
 from bertkit.data.corpus.text_files import CorpusReport, OnError
 from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import TokenizedChunk
-from bertkit.errors import BertkitError, ConfigError, ResourceError, require
+from bertkit.errors import require
+from bertkit.system.ray_cluster import cause_of, connected
 from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import MergedVocabulary, UnigramVocabulary
@@ -222,21 +222,10 @@ def tokenize_on_ray(
 ) -> Iterator[TokenizedChunk]:
     """The chunks of a corpus as ids, in order, after the ``skipped`` documents in finished shards.
 
-    Uses the Ray that this process is connected to, or the cluster at ``RAY_ADDRESS``; otherwise starts one on this
-    machine and stops it at the end. Ray's usage statistics are off unless ``RAY_USAGE_STATS_ENABLED`` is set.
+    For which Ray, see :func:`bertkit.system.ray_cluster.connected`.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = require("ray", extra="ray", needed_for="engine 'ray'")
     require("ray.data", extra="ray", needed_for="engine 'ray'")
-    mine = not ray.is_initialized()
-    try:
-        if mine:
-            try:
-                ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                where = os.environ.get("RAY_ADDRESS", "this machine")
-                raise ConfigError(f"no Ray at {where}: {error}; check RAY_ADDRESS") from error
-            logging.getLogger("ray.data").setLevel(logging.ERROR)  # it reports each plan and run
+    with connected() as ray:
         num_actors = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         for pickled in _results(ray, _source(work, skipped, os.getcwd()), tokenizer, work.split, num_actors):
             result, *newer = pickle.loads(pickled)
@@ -246,9 +235,6 @@ def tokenize_on_ray(
                     setattr(own, field.name, getattr(sent, field.name))
             if result is not None:
                 yield result
-    finally:
-        if mine:
-            ray.shutdown()
 
 
 def _results(
@@ -274,7 +260,7 @@ def _results(
         for row in rows:
             yield row[_COLUMN]
     except Exception as error:
-        raise _cause_of(error) from error
+        raise cause_of(error, "finished shards stay") from error
     finally:
         context.execution_options.preserve_order, context.enable_progress_bars = before
 
@@ -313,14 +299,3 @@ def _source(work: CorpusWork, skipped: int, folder: str) -> Datasource:
             return [ReadTask(read, BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None))]
 
     return Corpus()
-
-
-def _cause_of(error: BaseException) -> BertkitError:
-    """The bertkit error that made Ray fail; if there is none, one with Ray's message."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, BertkitError) and type(cause).__module__ == BertkitError.__module__:
-            return cause
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    said = str(error).strip() or type(error).__name__
-    return ResourceError(f"the Ray cluster failed, finished shards stay: {said.splitlines()[-1]}")

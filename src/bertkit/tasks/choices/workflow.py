@@ -17,6 +17,7 @@ from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.ragged import Floats, GroupSet
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
@@ -114,6 +115,9 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             }
             for example, share, truncated in zip(given.examples, shares, cut, strict=True)
         ]
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return {"predicted": "int64", "probabilities": ["float64"], "truncated": "bool"}
 
     def badness(self, given: ChoicesPredicted) -> npt.NDArray[np.float64] | None:
         return None if given.encoded.labels is None else log_losses(given.outputs, given.encoded.labels)

@@ -21,6 +21,7 @@ from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.embeddings.baseline import embedding_baseline
 from bertkit.tasks.embeddings.batches import epoch_batches
@@ -239,6 +240,9 @@ class EmbeddingWorkflow(Workflow[EmbeddingExample, TextColumns, Floats]):
         cosines = column_cosines(given.outputs, given.encoded.columns).round(6).tolist()
         rows = zip(given.examples, cosines, given.encoded.truncated.tolist(), strict=True)
         return [_prediction_row(example, cosines, cut=cut) for example, cosines, cut in rows]
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return {"predicted": "float64", "truncated": "bool"}
 
     def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
         return badness_of(self.task, given.outputs, given.encoded)

@@ -139,14 +139,15 @@ class DelimitedTable:
         delimiter: between the fields of a line. Where ``layout`` leaves it open: as a first line ``sep=;`` says, which
             some programs write for Excel; else a tab in .tsv; in .csv a comma, or a semicolon or a tab where the header
             has these and no comma.
-        header_line: where the header is, or the first row without one. note: on titles above it, else "".
+        header_line: where the header is, or the first row without one. note: on titles above it, else "". is_quoted:
+        whether double quotes enclose fields.
     """
 
     def __init__(self, path: Path, bad: BadRows, layout: Columns, *, tabs: bool) -> None:
         self.path = path
         self._bad = bad
         self._encoding = layout.encoding
-        self._quoted = layout.quoting == "csv" or (layout.quoting is None and not tabs)
+        self.is_quoted = layout.quoting == "csv" or (layout.quoting is None and not tabs)
         self._suspect_quotes = layout.quoting is None and tabs
         start = next(iter(Lines(path, BadRows("skip"), layout.encoding)), "")
         self._marked = _SEPARATOR.fullmatch(start.rstrip("\r\n"))
@@ -208,7 +209,7 @@ class DelimitedTable:
 
     def _records(self, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
         lines = Lines(self.path, bad, self._encoding)
-        if self._quoted:
+        if self.is_quoted:
             yield from self._quoted_records(lines)
             return
         for text in self._data(lines):

@@ -39,12 +39,16 @@ Samples = Mapping[str, Mapping[type, Json]]
 
 
 class FileRow(NamedTuple):
-    """A row of a file; ``columns`` has all of its values, ``line`` is counted as by ``Table.rows``."""
+    """A row of a file; ``columns`` has all of its values, ``line`` is counted as by ``Table.rows``.
+
+    fault: why it has no text that can be read; empty if it has one.
+    """
 
     text: str
     pair: str | None
     columns: dict[str, Any]
     line: int
+    fault: str = ""
 
     @property
     def asked(self) -> str | tuple[str, str]:
@@ -53,13 +57,14 @@ class FileRow(NamedTuple):
 
 
 def read_texts(
-    source: Path, columns: Columns, *, inferred: bool = False, may_lack: bool = False
+    source: Path, columns: Columns, *, inferred: bool = False, may_lack: bool = False, mark: bool = False
 ) -> tuple[Samples, Iterator[FileRow]]:
     """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those.
 
     inferred: nobody has asked for ``columns.text``, which are those of the data that a model was trained on:
         :data:`USUAL` may be taken for them. Where the names differ, it is said which column is read.
     may_lack: rows of JSON and Parquet may lack a text, which is then empty, as an empty cell is; else a DataError.
+    mark: a row with something else than a text has a ``fault`` and empty texts; else a DataError.
     """
     check_file(source)
     if kind_of(source) is None:
@@ -90,7 +95,7 @@ def read_texts(
     for name, field in zip(names, ("text", "text_pair"), strict=False):
         if name == field:
             del taken[name]
-    return taken, _texts(source, records(table), names, may_lack)
+    return taken, _texts(source, records(table), names, may_lack, mark)
 
 
 def samples_of(table: Table) -> dict[str, dict[type, Json]]:
@@ -110,13 +115,15 @@ def all_columns(source: Path, columns: Columns) -> tuple[Samples, dict[int, dict
 
 
 def _texts(
-    source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str], may_lack: bool
+    source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str], may_lack: bool, mark: bool
 ) -> Iterator[FileRow]:
     for line, record in rows:
         texts = [record.get(name) for name in names]
         if may_lack:
             texts = ["" if is_missing(text) and not isinstance(text, str) else text for text in texts]
-        for column, value in zip(names, texts, strict=True):
-            if not isinstance(value, str):
-                raise DataError(f"{place_of(source, line)}: column {column!r} holds {value!r:.40}, expected a text")
-        yield FileRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, line)
+        wrong = [pair for pair in zip(names, texts, strict=True) if not isinstance(pair[1], str)]
+        fault = f"column {wrong[0][0]!r} holds {wrong[0][1]!r:.40}, expected a text" if wrong else ""
+        if fault and not mark:
+            raise DataError(f"{place_of(source, line)}: {fault}")
+        first, *second = ["" if fault else str(text) for text in texts]
+        yield FileRow(first, second[0] if second else None, record, line, fault)

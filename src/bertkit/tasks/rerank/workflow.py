@@ -20,6 +20,7 @@ from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.ragged import Floats, GroupSet
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve, plain_text
@@ -188,6 +189,9 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
                 }
             )
         return rows
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return {"predicted": ["int64"], "logits": ["float64"], "truncated": "bool"}
 
     def badness(self, given: RerankPredicted) -> npt.NDArray[np.float64] | None:
         return _losses(given) if self.has_labels(given.examples) else None

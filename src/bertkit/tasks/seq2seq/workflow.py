@@ -22,6 +22,7 @@ from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import plain_text, text_key
@@ -217,6 +218,9 @@ class Seq2SeqWorkflow(Workflow[Seq2SeqExample, TextPairs, Written]):
                 given.examples, given.outputs.texts, given.encoded.truncated.tolist(), strict=True
             )
         ]
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return {"predicted": "string", "truncated": "bool"}
 
     def badness(self, given: PairsPredicted) -> npt.NDArray[np.float64] | None:
         return given.outputs.losses

@@ -17,6 +17,7 @@ from bertkit.engine.backend import SPAN_LOGITS
 from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -177,6 +178,11 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
                 row |= {"exact_match": float(points.exact[number]), "f1": float(points.f1[number])}
             rows.append({**row, "windows": windows[number]})
         return rows
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        margin: dict[str, ColumnType] = {"null_margin": "float64"} if self.task.no_answers else {}
+        place: dict[str, ColumnType] = {"predicted": "string", "start": "int64", "end": "int64"}
+        return {**place, "probability": "float64", **margin, "windows": "int64"}
 
     def badness(self, given: AnswersPredicted) -> npt.NDArray[np.float64] | None:
         """What is missing to full points; of equally bad answers the surer one is worse."""

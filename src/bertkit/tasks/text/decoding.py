@@ -23,6 +23,7 @@ from bertkit.metrics.calibration import (
 from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax, top_k
 from bertkit.ragged import Flags, Ints
 from bertkit.ragged import Floats as Floats32
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
@@ -159,7 +160,7 @@ def prediction_rows(
 
     Of more than :data:`MOST_SHARES` labels the likeliest have their probabilities there, the likeliest first.
     """
-    if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
+    if _is_regression(config):
         values = predictions_of(logits, config.problem_type).tolist()
         return [{"predicted": value, "truncated": cut} for value, cut in zip(values, truncated.tolist(), strict=True)]
     names = [config.id2label[number] for number in range(config.num_labels)]
@@ -173,6 +174,22 @@ def prediction_rows(
             given = [names[number] for number in np.flatnonzero(label)] if several else names[label]
             rows.append({"predicted": given, "probabilities": _by_name(share, names), "truncated": cut})
     return rows
+
+
+def answer_columns(config: AnyConfig) -> dict[str, ColumnType]:
+    """The columns of :func:`prediction_rows` in a table; of more than :data:`MOST_SHARES` labels none has its own."""
+    marks: dict[str, ColumnType] = {"truncated": "bool", "empty": "bool"}
+    if _is_regression(config):
+        return {"predicted": "float64", **marks}
+    labels = config.id2label.values() if config.num_labels <= MOST_SHARES else ()
+    shares: dict[str, ColumnType] = {f"p_{label}": "float64" for label in labels}
+    if config.problem_type == "multi_label_classification":
+        return {"predicted": ["string"], "probability": ["float64"], **shares, **marks}
+    return {"predicted": "string", "probability": "float64", **shares, **marks}
+
+
+def _is_regression(config: AnyConfig) -> bool:
+    return config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1)
 
 
 def rows_at_once(logits: npt.NDArray[np.floating]) -> int:

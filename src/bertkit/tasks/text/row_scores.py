@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from bertkit.metrics.calibration import log_losses
+from bertkit.ragged import Floats, Labels
 from bertkit.tasks.row_scores import RowScores
+from bertkit.tasks.text.decoding import rows_at_once
 from bertkit.tasks.text.task import TextTask, score
 
 
@@ -27,6 +31,15 @@ def text_row_scores(task: TextTask, rows: Sequence[Mapping[str, Any]]) -> RowSco
         right=None if task.is_regression else np.array([a == b for a, b in zip(gold, predicted, strict=True)]),
         metric=lambda some: score(only, arrays[0][some], arrays[1][some])[main],
     )
+
+
+def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
+    """Loss of each row ``(n,)``: :func:`log_losses`, or the squared error of a score."""
+    if task.is_regression:
+        return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
+    size = rows_at_once(logits)
+    starts = range(0, max(1, len(logits)), size)
+    return np.concatenate([log_losses(logits[at : at + size], labels[at : at + size]) for at in starts])
 
 
 def _number(task: TextTask, label: Any) -> int | float | tuple[int, ...]:

@@ -16,12 +16,12 @@ from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.class_scores import ClassScores, class_scores
 from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits, predictions_of
 from bertkit.ragged import Floats, GroupSet, Labels
 from bertkit.system.json_files import read_lines
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -31,17 +31,17 @@ from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import (
     TUNABLE,
     LabelDecision,
+    answer_columns,
     cross_fitted_labels,
     decide_labels,
     prediction_rows,
-    rows_at_once,
     with_examples,
     with_texts,
 )
 from bertkit.tasks.text.features import TextRows, encode_texts, sequences_of, values_of
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
-from bertkit.tasks.text.row_scores import text_row_scores
+from bertkit.tasks.text.row_scores import row_losses, text_row_scores
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
@@ -213,6 +213,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         rows = prediction_rows(given.outputs, config, given.encoded.truncated, chosen)
         return with_texts(rows, given.examples, empty_pair=self.task.columns.empty_pair)
 
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        return answer_columns(config)
+
     @property
     def reads_pairs(self) -> bool:
         return self.task.is_pair
@@ -317,15 +320,6 @@ def text_logits(
 ) -> Floats:
     """Logits of every text ``(R, C)``, of one in windows their mean; see :meth:`InferenceEngine.row_outputs`."""
     return values_of(rows, engine.row_outputs(sequences_of(rows), LOGITS, check=check, label=label))
-
-
-def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
-    """Loss of each row ``(n,)``: :func:`log_losses`, or the squared error of a score."""
-    if task.is_regression:
-        return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
-    size = rows_at_once(logits)
-    starts = range(0, max(1, len(logits)), size)
-    return np.concatenate([log_losses(logits[at : at + size], labels[at : at + size]) for at in starts])
 
 
 def score_logits(

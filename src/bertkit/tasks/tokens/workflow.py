@@ -21,6 +21,7 @@ from bertkit.metrics.intervals import Drawn, Draws
 from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.ragged import Floats, Ints
+from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
@@ -170,6 +171,10 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             }
             for example, tags in zip(given.examples, self._tags(given), strict=True)
         ]
+
+    def answer_columns(self, config: AnyConfig) -> dict[str, ColumnType]:
+        entity: ColumnType = {"type": "string", "start": "int64", "end": "int64", "word": "string"}
+        return {"text": "string", "words": ["string"], "predicted": ["string"], "entities": [entity]}
 
     def badness(self, given: TagsPredicted) -> npt.NDArray[np.float64] | None:
         if given.encoded.labels is None:

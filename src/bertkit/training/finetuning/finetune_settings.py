@@ -109,6 +109,19 @@ class FinetuneConfig(TaskSettings):
         description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
         "before the seeds run",
     )
+    engine: Literal["local", "ray"] = Field(
+        "local",
+        description="where seeds and trials are trained: this machine, or a Ray cluster (RAY_ADDRESS) that shares the "
+        "disks of --out and the model (extra: ray)",
+    )
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="seeds or trials trained at once, each in a process with as many threads as this one "
+        "(OMP_NUM_THREADS); default 1, with ray as many as the cluster has room for. Seeds come out the same; a search "
+        "tries so many settings before it learns from them",
+    )
     restarts: int = Field(
         3,
         ge=0,
@@ -181,6 +194,8 @@ class FinetuneConfig(TaskSettings):
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
                 raise ValueError(f"few_shot cannot be combined with {name}={getattr(self, name)!r}; leave one out")
+        if self.search and self.engine == "ray" and self.workers is None:
+            raise ValueError("search with engine 'ray' needs workers, on which its outcome depends; add workers=4")
         if self.search and self.max_steps:
             raise ValueError("max_steps cannot be combined with search, which chooses epochs; leave one out")
         if self.protocol == "original" and self.patience:

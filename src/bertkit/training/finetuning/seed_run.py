@@ -115,7 +115,7 @@ SHORT_RUN = (
 )
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
-_NOT_OF_A_SEED |= {"tensorboard", "mlflow"}
+_NOT_OF_A_SEED |= {"tensorboard", "mlflow", "engine", "workers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +235,9 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
     If ``replaceable``, another seed will replace this one if it is dead, so it need not run to its end.
     """
     if (finished := job.run.seed_result(seed)) is not None:
-        return finished
-    label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
+        if replaceable or not finished.ended_dead:
+            return finished
+        shutil.rmtree(job.run.seed(seed))
     with closing(RunLog(job.run.seed(seed) / LOG, job.run.how_to_resume)) as log:
         options = FitOptions(
             folder=job.run.seed(seed) / CHECKPOINTS,
@@ -246,17 +247,26 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
             on_resume=log.drop_after,
             callbacks=job.callbacks,
             cache=job.cache,
-            label=label,
+            label=_label(job, seed),
             end_when_dead=replaceable and not job.is_short,
         )
         trained = job.train(seed, options)
-    result = _save(job, seed, trained)
-    main = job.workflow.task.main_metric
-    say(f"{label}: {job.data.split} {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+    result = _save(job, seed, trained, ended=options.end_when_dead)
+    say_score(job, result)
     return result
 
 
-def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
+def say_score(job: Job, result: SeedResult) -> None:
+    """Say how good a finished seed is."""
+    label, main = _label(job, result.seed), job.workflow.task.main_metric
+    say(f"{label}: {job.data.split} {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+
+
+def _label(job: Job, seed: int) -> str:
+    return "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
+
+
+def _save(job: Job, seed: int, trained: Fit, *, ended: bool) -> SeedResult:
     """Write model, predictions and scores of a finished seed; ``metrics.json`` last, then its states are deleted."""
     folder, at = job.run.seed(seed), trained.progression
     scored, scores, files = _score(job, trained.model)
@@ -282,6 +292,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         interval=scored.interval,
         classes=scored.classes,
         remarks=[*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])],
+        ended_dead=trained.dead and at.stopped_early and ended,
     )
     write_json(folder / METRICS, asdict(result))
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

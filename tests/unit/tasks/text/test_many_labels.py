@@ -18,7 +18,7 @@ from bertkit.tasks import Columns, TextTask, csv_task, tfidf_baseline
 from bertkit.tasks.examples import Example
 from bertkit.tasks.text import baseline, decoding
 from bertkit.tasks.text.decoding import MOST_SHARES, prediction_rows
-from bertkit.tasks.text.workflow import row_losses
+from bertkit.tasks.text.row_scores import row_losses
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from finetune_data import QUICK, tiny_start

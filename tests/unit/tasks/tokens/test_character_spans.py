@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.finetune_data import QUICK
 from tests.kinds_data import sentences, tagger_start
 
+from bertkit.bulk.planner import predict_file
 from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
-from bertkit.inference.predict_files import predict_file
 from bertkit.metrics.tags import Entity
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.own_files import task_of

@@ -28,7 +28,8 @@ from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import worst_rows
 from bertkit.tasks.task_settings import uses
-from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits
+from bertkit.tasks.text.row_scores import row_losses
+from bertkit.tasks.text.workflow import TextWorkflow, score_logits, text_logits
 from bertkit.tasks.tokens.task import TokenTask
 from bertkit.tasks.workflow import Predicted, Workflow, workflow_of
 from bertkit.training.finetuning import finetune as finetune_module

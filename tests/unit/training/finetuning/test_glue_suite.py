@@ -180,7 +180,7 @@ def test_submission_files_are_in_the_official_form(whole: Path, glue: Path) -> N
 
 
 def predictions(run: Path, source: Path) -> list[str]:
-    from bertkit.inference.predict_files import predict_file
+    from bertkit.bulk.planner import predict_file
 
     out = run / "test-predictions.jsonl"
     predict_file(run, source, out)

@@ -1,0 +1,307 @@
+"""Files of any size to files of results: planned once, computed by anyone, resumed after anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bertkit.bulk.compute import BlockWorker, Job, open_work
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.inputs import find_inputs, is_remote
+from bertkit.bulk.parts import merge_parts
+from bertkit.bulk.plan import Plan, Work, make_plan
+from bertkit.bulk.pools import Here, Pool, processes, ray_tasks
+from bertkit.bulk.predictor import Settings
+from bertkit.bulk.resume import finished, new_or_same, remove_drafts, settle
+from bertkit.bulk.row_work import ExampleRows, RowWork, TextRows
+from bertkit.bulk.run_blocks import DEATHS, Run, Totals
+from bertkit.bulk.state import ERRORS, Manifest, State
+from bertkit.bulk.worker_models import fingerprint
+from bertkit.config.file_columns import Columns
+from bertkit.engine.backend import Precision
+from bertkit.errors import ConfigError, DataError, counted
+from bertkit.inference.predict_files import UNNAMED, tell_empty, tell_marked
+from bertkit.inference.row_files import FORMATS, Done, claimed, row_file
+from bertkit.system.atomic_files import held_lock, write_atomically
+from bertkit.system.console import Progress, say
+from bertkit.system.device import Device
+from bertkit.system.granted_cores import granted_cores
+from bertkit.system.interrupts import Interrupted, Interrupts
+from bertkit.system.json_files import printable
+from bertkit.tasks.reading.splits import kind_of
+
+Engine = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class How:
+    """How the work is done; none of it changes a result, but the size of blocks and ``cpu`` the last bits.
+
+    engine: this machine, or the Ray cluster at ``RAY_ADDRESS``. workers: processes; None: this one (with Ray, as many
+    as its cores allow). shard: ``(i, n)``, the i-th of n parts of the work, from 1. refresh: compute what has changed.
+    max_errors: rows without a result that are put up with; None: any number. size: of new plans. cpu: variant of the
+    compiled encoder. mixed_hardware: workers may compute with different ones.
+    """
+
+    engine: Engine = "local"
+    workers: int | None = None
+    shard: tuple[int, int] = (1, 1)
+    refresh: bool = False
+    max_errors: int | None = None
+    size: Size | None = None
+    cpu: str | None = None
+    mixed_hardware: bool = False
+
+    def __post_init__(self) -> None:
+        index, count = self.shard
+        if not 1 <= index <= count:
+            raise ConfigError(f"shard {index}/{count}: give i/n with i from 1 to n (add 1 to an index from 0)")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers must be at least 1, got {self.workers}")
+        if self.engine not in ("local", "ray"):
+            raise ConfigError(f"engine must be 'local' or 'ray', got {self.engine!r}")
+
+
+@dataclass(frozen=True)
+class What:
+    """What is done with the rows; see :class:`bertkit.bulk.plan.Work`."""
+
+    model: str | Path
+    command: Literal["predict", "embed"] = "predict"
+    columns: Columns = UNNAMED
+    device: Device = None
+    precision: Precision = "auto"
+    threads: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def work(self, how: How, suffix: str, *, typed: bool) -> Work:
+        """For a plan, of a variant that is not known yet."""
+        task = None if self.command == "predict" else "feature-extraction"
+        name = str(Path(self.model).absolute()) if Path(self.model).expanduser().exists() else str(self.model)
+        device = None if self.device is None else str(self.device)
+        settings = Settings(
+            name, task, fingerprint(self.model), {}, device, self.precision, self.threads, how.cpu, options=self.options
+        )
+        return Work(self.command, settings, self.columns, how.cpu, suffix, typed)
+
+
+def is_file_name(out: Path) -> bool:
+    """Whether an output is one file, by its ending, and not a folder of parts."""
+    return out.suffix in FORMATS
+
+
+def compute_folder(
+    what: What, inputs: Sequence[str | Path], out: Path, how: How = How(), suffix: str = ".jsonl"
+) -> Totals:
+    """Write the rows of files, with what a model says of them, to a folder of parts; see ``bertkit predict --help``.
+
+    Returns what is there when this shard is done, of all shards.
+
+    Raises:
+        ConfigError: settings that contradict each other or those of the run in the folder, another driver, a folder of
+            something else.
+        DataError: files of different columns, without rows, or more errors than are put up with.
+        ResourceError: no room, no permission, or workers that die again and again.
+        Interrupted: a signal, after which the same call resumes.
+    """
+    if re.match(r"[a-z][a-z0-9+]+:/", str(out)):  # of an address a path has one of the two
+        raise ConfigError(f"--out {out}: give a folder of a file system, and copy it when it is done")
+    state = State(out)
+    if out.is_dir() and any(out.iterdir()) and not state.folder.is_dir():
+        raise ConfigError(f"{out} is a folder of something else; give the name of a new one")
+    return _compute(what, inputs, state, how, suffix)
+
+
+def compute_file(
+    what: What, inputs: Sequence[str | Path], out: Path, how: How = How(), *, excel: bool = False
+) -> Totals:
+    """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete."""
+    if how.shard != (1, 1):
+        raise ConfigError(f"--shard writes parts, and {out.name} is one file: give --out a folder, and merge it later")
+    state = State(out.with_name(out.name + ".parts"))
+    with claimed(out):
+        try:
+            totals = _compute(what, inputs, state, how, ".jsonl", out)
+            plan = state.plan()
+            assert plan is not None
+            parts = [state.out / plan.part(number) for number in range(len(plan.blocks))]
+            merge_parts(parts, out, plan.taken, excel=excel)
+            errors = out.with_name(out.name + ".errors.jsonl")
+            if (state.out / ERRORS).exists():
+                (state.out / ERRORS).replace(errors)
+            shutil.rmtree(state.out)
+        finally:
+            if state.out.is_dir() and not any(len(each.errors) < each.rows for each in state.manifests().values()):
+                shutil.rmtree(state.out)  # nothing in it is worth keeping
+    return totals
+
+
+def _compute(
+    what: What, inputs: Sequence[str | Path], state: State, how: How, suffix: str, file: Path | None = None
+) -> Totals:
+    names = [name if is_remote(name) else str(Path(name).absolute()) for name in find_inputs(inputs)]
+    work = what.work(how, suffix, typed=file is not None and file.suffix == ".xlsx")
+    state.make()
+    index, count = how.shard
+    with state.driven(index, count):
+        remove_drafts(state)
+        threads = what.threads or granted_cores()
+        plan, own = _planned(work, names, state, how, file, threads)
+        manifests = finished(plan, state)
+        mine = range(index - 1, len(plan.blocks), count)
+        todo = [number for number in mine if plan.keys[number] not in manifests]
+        if done := len(mine) - len(todo):
+            rows = sum(manifests[plan.keys[n]].rows for n in mine if plan.keys[n] in manifests)
+            say(f"resuming after {rows:,} finished rows ({done:,} of {len(mine):,} blocks) in {state.out}")
+        totals = Totals()
+        for manifest in manifests.values():
+            totals.add(manifest)
+        try:
+            _run(plan, todo, state, how, totals, threads)
+        finally:
+            _write_errors(plan, state)
+        _tell(totals, own)
+        if totals.errors == totals.rows > 0:
+            raise DataError(f"no row has a result; the first is {totals.first_error}")
+    return totals
+
+
+def _planned(
+    work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
+) -> tuple[Plan, RowWork]:
+    """The plan of the folder, made if need be by whoever comes first, and the work of this process."""
+    with _waited_for(state.folder / "plan.lock"):
+        old = state.plan()
+        if old is not None and not how.mixed_hardware and how.cpu is None and not how.refresh:
+            work = replace(work, variant=old.work.variant)
+        variant, own = open_work(work, threads)
+        work = replace(work, variant=None if how.mixed_hardware else work.variant or variant)
+        plan = new_or_same(old, work, names, state, how.size, refresh=how.refresh)
+        if plan is None:
+            plan = make_plan(work, own, names, how.size or Size(), old)
+            if file is not None:
+                _check_cells(plan, own, file, state)
+            plan.save(state.plan_path)
+        if how.shard[1] == 1 or how.refresh:
+            settle(plan, state)
+    return plan, own
+
+
+@contextmanager
+def _waited_for(path: Path) -> Iterator[None]:
+    """A lock that is held for as long as a plan takes."""
+    while True:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held_lock(path, "busy"))
+            except ConfigError:
+                time.sleep(0.2)
+                continue
+            yield
+            return
+
+
+def _check_cells(plan: Plan, own: RowWork, file: Path, state: State) -> None:
+    """Find what the format of a file cannot hold before anything is computed."""
+    if file.suffix != ".parquet":
+        return
+    for name, planned in zip((each.name for each in plan.files), plan.files, strict=True):
+        path = Path(planned.name)
+        if path.is_file() and kind_of(path) in (".jsonl", ".ndjson", ".json"):
+            row_file(file, state.folder / "none", own.survey(path, name)[0], Done())
+
+
+@contextmanager
+def _pool(worker: BlockWorker, how: How, progress: Progress, signals: Interrupts, *, kills: bool) -> Iterator[Pool]:
+    """Who does the work; blocks that have killed this process are not done in it."""
+    out, threads = worker.state.out.absolute(), worker.threads
+    if how.engine == "ray":
+        with ray_tasks(out, how.workers, threads) as pool:
+            yield pool
+    elif how.workers is not None or kills:
+        with processes(out, how.workers or 1) as local:
+            yield local
+    else:
+
+        def advance(rows: int) -> None:
+            progress.advance(rows)
+            signals.check()
+
+        yield Here(worker, advance)
+
+
+def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals, threads: int | None) -> None:
+    deaths = state.deaths()
+    jobs = [Job(number, deaths.get(plan.keys[number], 0)) for number in todo]
+    total, done = sum(plan.blocks[number].rows for number in todo) + totals.rows, totals.rows
+    worker = BlockWorker(state.out, threads)
+    kills = any(job.deaths >= DEATHS for job in jobs)
+    try:
+        with (
+            Interrupts() as signals,
+            Progress(total, label="predicting", unit="rows", done=done) as progress,
+            _pool(worker, how, progress, signals, kills=kills) as pool,
+        ):
+            Run(plan, pool, progress, signals, totals, how.max_errors, isinstance(pool, Here)).all(jobs)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} after {totals.rows:,} rows; run the same command to resume", stop.signum) from None
+    finally:
+        for number in todo:
+            state.end(plan.keys[number])
+
+
+def _write_errors(plan: Plan, state: State) -> None:
+    """``_errors.jsonl`` of all finished blocks, in their order; none if there are no errors."""
+    manifests = finished(plan, state)
+    ordered: list[Manifest] = [manifests[key] for key in plan.keys if key in manifests]
+    lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in ordered for error in manifest.errors]
+    if lines:
+        write_atomically(state.out / ERRORS, printable("".join(lines)))
+    else:
+        (state.out / ERRORS).unlink(missing_ok=True)
+
+
+def _tell(totals: Totals, own: RowWork) -> None:
+    if isinstance(own, TextRows | ExampleRows):
+        tell_marked(Done(totals.rows, totals.truncated, totals.empty), own.run.max_length)
+    else:
+        tell_empty(totals.empty, totals.rows)
+    if totals.errors:
+        failed = f"{totals.errors:,} of {counted(totals.rows, 'row')}"
+        say(f"WARNING: without a result: {failed}; the first is {totals.first_error}")
+
+
+def predict_file(
+    run: str | Path,
+    source: str | Path,
+    out: str | Path,
+    columns: Columns = UNNAMED,
+    *,
+    device: Device = None,
+    precision: Precision = "auto",
+    threads: int | None = None,
+    excel: bool = False,
+    how: How = How(),
+) -> int:
+    """Write a row for each row of a file, its columns and what :func:`predict_run` says; returns their number.
+
+    Called again after a stop, it keeps the finished blocks and resumes, if model and input are still the same.
+    Truncated and empty texts, and rows without a result, are counted on stderr and marked in their rows.
+
+    source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
+        compressed; of another kind of task a file as it was trained on, or a folder of brat.
+    out: ``.csv``, ``.tsv``, ``.parquet``, ``.xlsx``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
+    columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
+        model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
+    excel: a ``.csv`` file for an Excel whose decimals have a comma.
+    """
+    what = What(run, "predict", columns, device, precision, threads)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    return compute_file(what, [source], Path(out), how, excel=excel).rows

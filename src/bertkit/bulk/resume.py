@@ -1,0 +1,100 @@
+"""What of an earlier run is still good: its plan, and its finished blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.inputs import InputFile
+from bertkit.bulk.plan import Plan, Work
+from bertkit.bulk.row_work import changed
+from bertkit.bulk.state import Manifest, State
+from bertkit.errors import ConfigError
+from bertkit.system.atomic_files import remove_old_drafts
+
+
+def new_or_same(
+    old: Plan | None, work: Work, names: Sequence[str], state: State, size: Size | None, *, refresh: bool
+) -> Plan | None:
+    """The old plan if it is still right; None if there is to be a new one.
+
+    Raises:
+        ConfigError: the run has finished blocks of another model, of other settings or other input, and nobody has
+            asked for a ``refresh``.
+    """
+    if old is None:
+        return None
+    same_work = old.work.identity == work.identity and size in (None, old.size)
+    same_variant = work.variant == old.work.variant
+    same_names = [file.name for file in old.files] == list(names)
+    if same_work and same_variant and same_names and all(InputFile.of(file.name) == file for file in old.files):
+        return old
+    if refresh or not state.manifests():
+        return None
+    if not (same_work and same_names):
+        raise ConfigError(
+            f"{state.out} was started with another model, other settings or another input; remove it, choose another "
+            "--out, or compute what has changed with --refresh"
+        )
+    if not same_variant:
+        raise ConfigError(
+            f"{state.out} was computed with {old.work.variant or 'several processors'}, and now it is to be "
+            f"{work.variant or 'any'}: the last bits of results would differ. Leave --cpu and --mixed-hardware as "
+            "they were"
+        )
+    raise changed(next(file.name for file in old.files if InputFile.of(file.name) != file))
+
+
+def finished(plan: Plan, state: State) -> dict[str, Manifest]:
+    """The manifests of the plan's blocks that are done: whose part is there under its name and of its size."""
+    sizes = _sizes(state.out)
+    known = state.manifests()
+    found = {}
+    for number, key in enumerate(plan.keys):
+        manifest = known.get(key)
+        if manifest is not None and manifest.part == plan.part(number) and sizes.get(manifest.part) == manifest.size:
+            found[key] = manifest
+    return found
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+
+def settle(plan: Plan, state: State) -> None:
+    """Give parts of blocks that are now others the numbers of these, and remove what the plan does not have.
+
+    No step loses a part: one is set aside under a name of its own before another takes its place.
+    """
+    numbers = {key: number for number, key in enumerate(plan.keys)}
+    known, sizes = state.manifests(), _sizes(state.out)
+    aside: dict[str, Manifest] = {}
+    for key, manifest in known.items():
+        if key in numbers and manifest.part == plan.part(numbers[key]):
+            continue
+        if key not in numbers or sizes.get(manifest.part) != manifest.size:
+            state.forget(key)
+            continue
+        moved = f".moved-{key}{plan.work.suffix}"
+        (state.out / manifest.part).replace(state.out / moved)
+        aside[key] = replace(manifest, part=moved)
+        state.commit(aside[key])
+    for key, manifest in aside.items():
+        part = plan.part(numbers[key])
+        (state.out / manifest.part).replace(state.out / part)
+        state.commit(replace(manifest, part=part))
+    wanted = {plan.part(number) for number in range(len(plan.blocks))}
+    for name in _sizes(state.out):
+        if name.startswith(("part-", ".moved-")) and name not in wanted and not name.endswith(".tmp"):
+            (state.out / name).unlink(missing_ok=True)
+
+
+def remove_drafts(state: State) -> None:
+    """Remove the unfinished parts of processes that were killed."""
+    for draft in state.out.glob(".part-*.tmp"):
+        name = ".".join(draft.name.split(".")[1:3])
+        remove_old_drafts(state.out / name)
