@@ -88,7 +88,8 @@ class PretrainConfig(Settings):
     )
     max_seconds: float | None = Field(None, gt=0, description="time budget; the rate falls to 0 at its end")
     optimizer: Optimizer = Field(
-        "adamw", description="adam-weight-decay is the original's; lamb for large batches; muon is experimental"
+        "adamw",
+        description="adam-weight-decay is the original's; lamb for large batches; muon for fewer tokens in small runs",
     )
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="decay of the running mean of squared gradients")
     learning_rate: float = Field(1e-4, gt=0, le=1, description="peak rate")
