@@ -69,25 +69,34 @@ class BlockWorker:
             return None
         key = plan.keys[job.number]
         self.state.begin(key, job.deaths)
-        found = []
-        for part in self._results(items, job.skip):
-            found += part
-            advance(len(part))
+        found = list[Row | Failure]()
+        for window in self._results(items, job.skip):
+            found += window
+            advance(len(window))
+        manifest = self._write(job.number, items, found, began)
+        self.state.commit(manifest)
+        self.state.end(key)
+        return manifest
+
+    def _write(self, number: int, items: Sequence[Any], found: Sequence[Row | Failure], began: float) -> Manifest:
+        plan, block = self.plan, self.plan.blocks[number]
+        results = list(zip(items, found, strict=True))
         rows = [
             self.work.without(item, each.reason, plan.taken) if isinstance(each, Failure) else each
-            for item, each in zip(items, found, strict=True)
+            for item, each in results
         ]
-        part = plan.part(job.number)
-        write_part(self.state.out / part, rows, self.types, plan.taken, typed=plan.work.typed)
+        part = self.state.out / plan.part(number)
+        write_part(part, rows, self.types, plan.taken, typed=plan.work.typed)
+        name = plan.files[block.file].name
         failed = [
-            {"place": _place(name, item, number + block.start), "error": each.reason}
-            for number, (item, each) in enumerate(zip(items, found, strict=True))
+            {"place": _place(name, item, row), "error": each.reason}
+            for row, (item, each) in enumerate(results, start=block.start)
             if isinstance(each, Failure)
         ]
-        manifest = Manifest(
-            key,
-            part,
-            (self.state.out / part).stat().st_size,
+        return Manifest(
+            plan.keys[number],
+            part.name,
+            part.stat().st_size,
             len(rows),
             _count(rows, own_name("truncated", plan.taken)),
             _count(rows, own_name("empty", plan.taken)),
@@ -96,9 +105,6 @@ class BlockWorker:
             round(time.monotonic() - began, 3),
             failed,
         )
-        self.state.commit(manifest)
-        self.state.end(key)
-        return manifest
 
     def _results(self, items: Sequence[Any], skip: Sequence[int]) -> Iterator[list[Row | Failure]]:
         left_out = set(skip)
@@ -162,6 +168,7 @@ def _named_variants() -> list[str]:
 
 def variant_of(answers: Answers) -> str:
     """What computes: the variant of the C library; one that was compiled here is the processor's own."""
+    assert isinstance(answers, PipelineAnswers | RunAnswers)
     engine = answers.pipe.engine if isinstance(answers, PipelineAnswers) else answers.run.engine
     backend = getattr(engine, "backend", None) or getattr(getattr(engine, "shared", None), "encoder", engine)
     backend = getattr(backend, "backend", backend)

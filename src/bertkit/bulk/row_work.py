@@ -81,7 +81,7 @@ class _Texts:
         self, items: Sequence[FileRow], taken: Collection[str], answer: Callable[[Sequence[FileRow]], list[Row]]
     ) -> list[Row | Failure]:
         good = [item for item in items if not item.fault]
-        said = iter(answers_or_failures(good, answer))
+        said: Iterator[Row | Failure] = iter(answers_or_failures(good, answer))
         found = [Failure(item.fault) if item.fault else next(said) for item in items]
         return [
             each if isinstance(each, Failure) else joined(item, each, taken)

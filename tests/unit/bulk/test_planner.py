@@ -372,7 +372,9 @@ def test_errors_are_counted_listed_and_put_up_with_up_to_a_number(
     source = tmp_path / "in.jsonl"
     lines = [{"text": "good"}, {"text": 5}, {"text": "x" * 10_000_000}, {"text": ["a"]}, {"text": None}] * 2
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(DataError, match=r"than --max-errors 0 allows; the first is .*in\.jsonl:2: column 'text' holds 5"):
+    with pytest.raises(
+        DataError, match=r"than --max-errors 0 allows; the first is .*in\.jsonl:2: column 'text' holds 5"
+    ):
         compute_small(model, [source], tmp_path / "out", max_errors=0)
     totals = compute_small(model, [source], tmp_path / "out", max_errors=4)
     assert (totals.rows, totals.errors, totals.truncated, totals.empty) == (10, 4, 0, 2)
