@@ -46,11 +46,14 @@ class Job:
 
 
 class BlockWorker:
-    """Does jobs in this process, with a model that is opened once. threads: of the processor, None: all."""
+    """Does jobs in this process, with a model that is opened once.
 
-    def __init__(self, out: Path, threads: int | None = None) -> None:
+    threads: of the processor, None: all. plan: that of the folder, if it has been read already.
+    """
+
+    def __init__(self, out: Path, threads: int | None = None, plan: Plan | None = None) -> None:
         self.state, self.threads = State(out), threads
-        plan = self.state.plan()
+        plan = plan or self.state.plan()
         assert plan is not None
         self.plan: Plan = plan
         self.variant, self.work = open_work(plan.work, threads)
@@ -142,7 +145,7 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
         CheckpointError: no such model here, or another one.
     """
     settings = work.settings if work.settings.threads is not None else replace(work.settings, threads=threads)
-    if work.variant is not None and work.variant in _named_variants():
+    if work.variant is not None and work.variant.isidentifier():  # not the processor's own, nor another back-end
         settings = replace(settings, cpu=work.variant)
     answers = opened((work.command, settings.key), lambda: open_model(settings))
     own = variant_of(answers)
@@ -156,14 +159,6 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
         return own, VectorRows(answers, work.columns)
     assert isinstance(answers, RunAnswers)
     return own, TextRows(answers, work.columns) if answers.run.workflow.reads_texts else ExampleRows(answers)
-
-
-def _named_variants() -> list[str]:
-    """Those that this machine can be told to use."""
-    from bertkit.engine.native.library import native_library
-
-    library = native_library()
-    return [] if library is None else [info.name.decode() for info in library.variants() if info.runs]
 
 
 def variant_of(answers: Answers) -> str:

@@ -241,7 +241,7 @@ def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals
     deaths = state.deaths()
     jobs = [Job(number, deaths.get(plan.keys[number], 0)) for number in todo]
     total, done = sum(plan.blocks[number].rows for number in todo) + totals.rows, totals.rows
-    worker = BlockWorker(state.out, threads)
+    worker = BlockWorker(state.out, threads, plan)
     kills = any(job.deaths >= DEATHS for job in jobs)
     try:
         with (
