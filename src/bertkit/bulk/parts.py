@@ -120,10 +120,12 @@ def read_part(path: Path) -> Iterator[Row]:
             yield _untyped(json.loads(line))
 
 
-def merge_parts(parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, excel: bool = False) -> int | None:
+def merge_parts(
+    parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, excel: bool = False, without: str | None = None
+) -> int | None:
     """Make one file of parts, in their order; returns the number of its rows, None where nobody counted them.
 
-    taken: the columns of the input, which keep their names.
+    taken: the columns of the input, which keep their names. without: a column that no row has anything in.
     """
     if out.suffix not in FORMATS:
         raise ConfigError(f"{out}: unknown format; the name must end in {', '.join(FORMATS)}")
@@ -135,7 +137,7 @@ def merge_parts(parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, e
     if kinds == {".parquet"} and out.suffix == ".parquet":
         with new_file(out) as draft:
             return _join_tables(parts, draft)
-    rows = (row for part in parts for row in read_part(part))
+    rows = ({name: row[name] for name in row if name != without} for part in parts for row in read_part(part))
     return write_rows(rows, out, {name: {} for name in taken}, excel=excel)
 
 
