@@ -116,7 +116,8 @@ def read_plan(path: Path) -> Plan:
 
 
 def _columns(values: Mapping[str, Any]) -> Columns:
-    return Columns(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    plain: dict[str, Any] = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in values.items()}
+    return Columns(**plain)
 
 
 def _type(kind: Any) -> ColumnType:
