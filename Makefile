@@ -9,6 +9,7 @@
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
+# make try        build/try/: a page with the included model in the reader's browser
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
 VENV ?= .venv
@@ -21,7 +22,7 @@ TORCH_FIRST = $(if $(filter cpu,$(TORCH)),$(PIP) --no-deps --index-url https://d
 PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign wheels clean
+.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign try wheels clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q;/^PY/q' Makefile
@@ -88,6 +89,9 @@ same: setup
 
 campaign: setup
 	$(PYTEST) -m campaign --hypothesis-profile campaign
+
+try: setup
+	$(BIN)/python docs/try/build.py
 
 wheels: setup
 	$(BIN)/python packaging/wheels.py

@@ -119,11 +119,13 @@ class Bertkit:
             freed_memory_kept(enabled=self.job.device.type == "cpu"),  # as in Trainer.run
             Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan,
         ):
+            self.trainer.log = lambda record: turn.losses.append(record["loss"])  # on a GPU many steps at a time
             for number, step in enumerate(steps):
                 if number == WARM:
                     clock.start()
                 self.trainer.at.step = step
-                turn.losses.append(self.trainer.train_step().loss)
+                self.trainer.train_step()
+            self.trainer.read()
             turn.seconds = clock.stop()
         return turn
 

@@ -115,8 +115,10 @@ _ALIASES = {
     ).split()
 } | {"AlbertForPreTraining": "BertForPreTraining"}
 
-#: Modules of public names.
-_MODULES = ("sentence_transformers", "setfit", "static", "visualize")
+#: Modules of public names, and where they are.
+_MODULES = {name: f"bertkit.{name}" for name in ("sentence_transformers", "setfit", "static", "visualize")} | {
+    "spark": "bertkit.bulk.spark"
+}
 
 __all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES, *_MODULES])]
 
@@ -138,7 +140,7 @@ sys.meta_path.append(_OtherModules)
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"bertkit.{name}")
+        return import_module(_MODULES[name])
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         # Imported here, so that `import bertkit` stays quick.

@@ -25,14 +25,30 @@ from bertkit.ragged import GroupSet, Labels, Ragged, gather
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """A shape that packed batches are filled up to.
+
+    tokens: T, fillers included; sequences: how many a kernel is told, empty ones included; longest: S.
+    """
+
+    tokens: int
+    sequences: int
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where each sequence lies in a flat ``(T, ...)`` tensor.
 
     lengths: tokens of each sequence, B Python ints, each at least 1, so that no kernel waits for a device to learn
         them. Sequence b owns rows ``starts[b] : starts[b] + lengths[b]``.
+    fill: the fixed shape that an encoder fills the batch up to, so that its kernels see few shapes; None: none.
+    offsets: :attr:`attended` as a kernel takes it, int32, on the device of the batch; None: made where it is needed.
     """
 
     lengths: tuple[int, ...]
+    fill: Fill | None = None
+    offsets: Tensor | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_sequences(self) -> int:
@@ -50,6 +66,40 @@ class Layout:
         return max(self.lengths)
 
     @property
+    def num_fillers(self) -> int:
+        """Tokens that an encoder puts behind the last sequence and takes off again."""
+        return 0 if self.fill is None else self.fill.tokens - self.num_tokens
+
+    @property
+    def attended(self) -> tuple[int, ...]:
+        """The lengths that attention sees: those of the sequences, then of what fills up the batch."""
+        if self.fill is None:
+            return self.lengths
+        whole, rest = divmod(self.num_fillers, self.fill.longest)
+        return (*self.lengths, *(self.fill.longest,) * whole, *((rest,) if rest else ()))
+
+    @property
+    def longest(self) -> int:
+        """What attention is told of the longest sequence: :attr:`max_seqlen`, or that of the fixed shape."""
+        return self.max_seqlen if self.fill is None else self.fill.longest
+
+    def with_offsets(self, fill: Fill | None = None) -> Layout:
+        """The same sequences with :attr:`offsets`, still on the CPU; with ``fill``, to be filled up to that shape."""
+        layout = Layout(self.lengths, fill)
+        ends = (0, *accumulate(layout.attended))
+        if fill is not None:
+            assert layout.num_fillers >= 0
+            assert fill.sequences + 1 >= len(ends), "more sequences than the fixed shape has"
+            ends += (fill.tokens,) * (fill.sequences + 1 - len(ends))
+        return replace(layout, offsets=torch.tensor(ends, dtype=torch.int32))
+
+    def lengths_on(self, device: torch.device) -> Tensor:
+        """:attr:`lengths`, int64 ``(B,)`` on ``device``."""
+        if self.offsets is not None and self.offsets.device == device:
+            return self.offsets[: self.num_sequences + 1].diff().long()  # nothing is copied from the host
+        return torch.tensor(self.lengths, device=device)
+
+    @property
     def boundaries(self) -> tuple[int, ...]:
         """``(0, l0, l0 + l1, ..., T)``: B + 1 Python ints."""
         return (0, *accumulate(self.lengths))
@@ -60,6 +110,8 @@ class Layout:
 
     def first_rows(self, device: torch.device | str = "cpu") -> Tensor:
         """Row of each sequence's first token, where [CLS] stands: int64 ``(B,)``."""
+        if self.offsets is not None and self.offsets.device == torch.device(device):
+            return self.offsets[: self.num_sequences].long()  # nothing is copied from the host
         return torch.tensor(self.boundaries[:-1], dtype=torch.int64, device=device)
 
     def spans(self) -> list[tuple[int, int]]:
@@ -108,11 +160,13 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on ``device``."""
+        offsets = self.layout.offsets
         return replace(
             self,
             input_ids=self.input_ids.to(device),
             token_type_ids=self.token_type_ids.to(device),
             position_ids=self.position_ids.to(device),
+            layout=self.layout if offsets is None else replace(self.layout, offsets=offsets.to(device)),
             targets={name: target.to(device) for name, target in self.targets.items()},
             logit_rows=None if self.logit_rows is None else self.logit_rows.to(device),
             inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),

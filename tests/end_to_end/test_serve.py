@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline_helpers import save_tiny
-from server_helpers import Reply, ask, save_models
+from server_helpers import Reply, ask, body_of, save_models
 
 FILM = {"input": "a good film"}
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -137,6 +144,66 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path
         assert server.process.wait(20) == 0
 
 
+def counted_by(place: str) -> dict[tuple[str, ...], float]:
+    """The metrics of a server, by their names and labels."""
+    page = ask(place, "/metrics").body.decode()
+    families = text_string_to_metric_families(page)
+    return {(one.name, *sorted(one.labels.values())): one.value for family in families for one in family.samples}
+
+
+def test_metrics_are_the_sums_of_all_workers_also_of_those_that_have_ended(tmp_path: Path) -> None:
+    with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        for number in (1, 2):
+            victim = server.workers[0]
+            for _ in range(100):
+                assert ask(server.address, "/v1/embed", FILM).status == 200
+            time.sleep(1.2)
+            found = counted_by(server.address)
+            assert found["bertkit_requests_total", "/v1/embed", "200"] == 100 * number
+            assert found["bertkit_tokens_total", "vectors"] == 500 * number
+            assert found["bertkit_phase_seconds_bucket", "+Inf", "embed", "queue"] == 100 * number
+            assert found["bertkit_workers",] == 2
+            os.kill(victim, signal.SIGKILL if number == 1 else signal.SIGTERM)
+            wait_until(lambda gone=victim: len(server.workers) == 2 and gone not in server.workers)
+            wait_until(lambda: counted_by(server.address)["bertkit_workers",] == 2)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reloaded")
+        wait_until(lambda: counted_by(server.address)["bertkit_workers",] == 2)
+        found = counted_by(server.address)
+        assert found["bertkit_requests_total", "/v1/embed", "200"] == 200
+        assert found["bertkit_requests_created", "/v1/embed", "200"] < time.time()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="connections are spread by Linux")
+def test_connections_are_spread_among_workers_and_nobody_else_can_join(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    with served(*models, "--workers", "2") as server, contextlib.ExitStack() as stack:
+        where = urlsplit(server.address)
+
+        def sockets(worker: int) -> int:
+            held = [os.readlink(each) for each in Path(f"/proc/{worker}/fd").iterdir() if each.is_symlink()]
+            return sum(place.startswith("socket") for place in held)
+
+        before = [sockets(worker) for worker in server.workers]
+        for _ in range(60):
+            connection = stack.enter_context(contextlib.closing(HTTPConnection(where.hostname or "", where.port)))
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+        more = [sockets(worker) - base for worker, base in zip(server.workers, before, strict=True)]
+        assert sum(more) >= 60
+        assert min(more) >= 10, "were each thrown by a fair coin, fewer would come once in a million times"
+        command = [sys.executable, "-m", "bertkit", "serve", *models, "--workers", "2", "--port", str(where.port)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, "cannot listen" in done.stderr) == (5, True)
+
+
 def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
         before = ask(server.address, "/v1/embed", FILM).results
@@ -156,6 +223,73 @@ def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> N
         while ask(server.address, "/v1/embed", FILM).results == before and time.monotonic() < deadline:
             time.sleep(0.05)
         assert ask(server.address, "/v1/embed", FILM).results != before
+
+
+def sent_without_an_end(place: str, lines: int) -> tuple[socket.socket, threading.Thread]:
+    """A bulk request whose body is sent as fast as it is read, for ever; its connection and the thread that sends."""
+    where = urlsplit(place)
+    connection = socket.create_connection((where.hostname, where.port), timeout=60)
+    head = "POST /v1/bulk/embed HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n"
+    connection.sendall(f"{head}transfer-encoding: chunked\r\n\r\n".encode())
+    part = body_of(*[FILM] * lines)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b"%x\r\n%b\r\n" % (len(part), part))
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    return connection, sending
+
+
+def test_a_bulk_request_ends_with_the_server_and_says_where(tmp_path: Path) -> None:
+    arguments = ("--grace", "2", "--workers", "2", "--max-bulk-lines", "64")
+    with served(*save_models(tmp_path, ("vectors",)), *arguments) as server:
+        expected = ask(server.address, "/v1/embed", FILM).results
+        connection, sending = sent_without_an_end(server.address, 20)
+        answer = HTTPResponse(connection)
+        answer.begin()
+        lines = [answer.readline() for _ in range(50)]
+        server.process.send_signal(signal.SIGTERM)
+        lines += answer.readlines()  # IncompleteRead if the stream is broken off
+        connection.close()
+        sending.join()
+        assert server.process.wait(20) == 0
+    found = [json.loads(line) for line in lines]
+    assert [one["line"] for one in found] == list(range(1, len(found) + 1)), "no line is missing"
+    np.testing.assert_allclose([one["results"][0] for one in found[:-1]], [expected[0]] * (len(found) - 1), atol=1e-5)
+    assert found[-1]["error"]["type"] == "not_ready"
+    assert len(found) > 100
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, workers: str) -> None:
+    port = free_port()
+    models = save_models(tmp_path, ("vectors",))
+    command = [sys.executable, "-m", "bertkit", "serve", *models, "--port", str(port), "--log", "json"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen([*command, "--workers", workers], stderr=full, stdout=full)
+    try:
+        deadline = time.monotonic() + 60
+        while (reply := answered(f"http://127.0.0.1:{port}")) is None or reply.status == 503:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert all(ask(f"http://127.0.0.1:{port}", "/v1/embed", FILM).status == 200 for _ in range(20))
+        assert ask(f"http://127.0.0.1:{port}", "/v1/embed", {"input": ""}).status == 422
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
 
 
 def test_check_asks_each_model_and_stops(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.bulk.answers import Answers, Cells, open_answers, task_of
 from bertkit.bulk.bad_rows import Failure, answers_or_failures, reason_of
-from bertkit.bulk.tables import arrow_field, names_in, num_rows, values_of, with_columns
+from bertkit.bulk.tables import arrow_field, names_in, num_rows, values_of, with_columns, without_fixed_sizes
 from bertkit.bulk.worker_models import fingerprint, opened, use_variant
 from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, InputError
@@ -126,8 +126,8 @@ class BatchPredictor:
         return with_columns(table, added, {own_name(name, names): kind for name, kind in types.items()})
 
     def arrow_iterator(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One record batch for each, as Spark's ``mapInArrow`` asks for."""
-        return map(self, batches)
+        """One record batch for each, as Spark's ``mapInArrow`` asks for; it knows no lists of a fixed size."""
+        return (without_fixed_sizes(self(batch)) for batch in batches)
 
     def output_schema(self, input_schema: pa.Schema) -> pa.Schema:
         """The schema of the tables that a call returns for tables of a schema; opens the model."""

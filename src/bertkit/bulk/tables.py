@@ -163,3 +163,13 @@ def _polars_type(kind: ColumnType) -> Any:
         return pl.Struct({name: _polars_type(own) for name, own in kind.items()})
     names = {"string": "String", "bool": "Boolean"}
     return getattr(pl, names.get(kind, kind.capitalize()))
+
+
+def without_fixed_sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with ``list`` columns where it has ``fixed_size_list``."""
+    import pyarrow as pa
+
+    kinds = [pa.list_(kind.value_type) if pa.types.is_fixed_size_list(kind) else kind for kind in batch.schema.types]
+    fields = [field.with_type(kind) for field, kind in zip(batch.schema, kinds, strict=True)]
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))

@@ -88,11 +88,11 @@ def load_all(service: Service) -> None:
 
 def _run(settings: ServeSettings) -> None:
     from bertkit.server.app import ServerApp
-    from bertkit.server.running import address, curl, listen, run
+    from bertkit.server.running import address, curl, listen_apart, run
 
     app = ServerApp(settings)
-    listening = listen(settings.host, settings.port)
-    place = address(listening)
+    listening = listen_apart(settings.host, settings.port, settings.workers)
+    place = address(listening[0])
     say(f"listening on {place}; Ctrl-C stops")
 
     def ready(app: ServerApp = app) -> None:
@@ -109,7 +109,7 @@ def _run(settings: ServeSettings) -> None:
 
         Supervisor(lambda: ServerApp(settings), listening).run(ready)
     else:
-        run(app, listening, ready)
+        run(app, listening[0], ready)
 
 
 def _line(facts: Any) -> str:

@@ -42,6 +42,8 @@ class GraphLayout:
     num_sequences: int
     first: Tensor
     bias: Tensor
+    #: A graph takes batches of any shape.
+    fill = None
 
     @property
     def max_seqlen(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
@@ -96,6 +97,31 @@ class Encoder(PaddedEncoder):
         """
         if layout is None or isinstance(layout, Tensor):
             return self.padded(x_TD, attention_mask if layout is None else layout)  # type: ignore[return-value]
+        if layout.fill is not None:
+            if self.positions is None:
+                return self._filled(x_TD, layout, rows, want_states=want_states, want_probs=want_probs)
+            layout = Layout(layout.lengths)  # what a layer gets of positions is for the tokens of sequences
+        return self._layers(x_TD, layout, rows, position_ids, want_states=want_states, want_probs=want_probs)
+
+    def _filled(
+        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, *, want_states: bool, want_probs: bool
+    ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
+        """The same with zeros behind the last sequence, as many as its fixed shape asks for, that no sequence sees."""
+        filled = F.pad(x_TD, (0, 0, 0, layout.num_fillers))
+        x, states, attentions = self._layers(filled, layout, None, want_states=want_states, want_probs=want_probs)
+        x = x[: len(x_TD)] if rows is None else x.index_select(0, rows.rows)
+        return x, [state[: len(x_TD)] for state in states], attentions
+
+    def _layers(
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        rows: ChosenRows | None,
+        position_ids: Tensor | None = None,
+        *,
+        want_states: bool,
+        want_probs: bool,
+    ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
         states, attentions, x = [x_TD], [], x_TD
         positions = () if self.positions is None else (self.positions(x_TD, layout, position_ids),)
         for depth, number in enumerate(self.layer_order, start=1):

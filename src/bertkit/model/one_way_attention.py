@@ -44,7 +44,7 @@ class OneWay:
 
     def __call__(self, qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
         """As a :data:`~bertkit.model.attention.Kernel`."""
-        if self.direction == "left-to-right" and varlen_fits(qkv_T3NH, p):  # the other window is not documented
+        if self.direction == "left-to-right" and varlen_fits(qkv_T3NH):  # the other window is not documented
             out_TNH = attend_varlen(qkv_T3NH, layout, p, window=(-1, 0))
             return out_TNH if rows is None else out_TNH.index_select(0, rows.rows)
         bias_1D = _distance_bias(layout.max_seqlen, self.direction, qkv_T3NH.device)

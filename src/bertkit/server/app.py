@@ -17,10 +17,11 @@ from bertkit.server.http.exchange import App, Receive, Scope, Send
 from bertkit.server.http.guards import Guarded
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations
-from bertkit.server.operations.metrics import Metrics
+from bertkit.server.operations.metrics import EVERY, Metrics
 from bertkit.server.playground.pages import playground
 from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
+from bertkit.server.tracing import tracer_for
 
 if TYPE_CHECKING:
     from bertkit.server.mcp import McpOverHttp
@@ -34,7 +35,9 @@ class ServerApp:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings, self.metrics = settings, Metrics()
-        self.service = Service(settings, self.metrics.answer)
+        self._tracer = tracer_for(settings.otlp_endpoint)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.service = Service(settings, self.metrics.answer, None if self._tracer is None else self._tracer.batch)
         self.metrics.watch(self.service.models)
         table = routes()
         dialects = {place: found[0][0] for place, found in table.items()}
@@ -51,7 +54,7 @@ class ServerApp:
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
-        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write)
+        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write, self._tracer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,23 +71,41 @@ class ServerApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def drain(self) -> None:
+        """Called by any thread when the server is to stop: it is not ready any more, and bulk requests end in time."""
+        self.operations.draining = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, self.settings.grace / 2, self.service.ending.set)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models; at the end finish what was taken, and stop."""
+        self._loop = asyncio.get_running_loop()
+        if self._tracer is not None:
+            self._tracer.start()
         self.service.models.begin()
-        idle = asyncio.ensure_future(self._unload_idle())
+        background = [asyncio.ensure_future(each()) for each in (self._unload_idle, self._tell_metrics)]
         try:
             async with contextlib.nullcontext() if self._mcp is None else self._mcp.running():
                 yield
         finally:
-            idle.cancel()
+            for task in background:
+                task.cancel()
             self.operations.draining = True
             await asyncio.to_thread(self.service.models.stop, self.settings.grace)
+            self.metrics.tell()
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.stop)
 
     async def _unload_idle(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_FOR_IDLE)
             await asyncio.to_thread(self.service.models.unload_idle)
+
+    async def _tell_metrics(self) -> None:
+        while True:
+            self.metrics.tell()
+            await asyncio.sleep(EVERY)
 
 
 def _write(line: str) -> None:

@@ -20,6 +20,8 @@ from bertkit.server.queue import Entry, RequestQueue
 Outcome = Any
 #: Hands outcomes to those who wait, all of a batch at once.
 Post = Callable[[Sequence[tuple["Work", Outcome]]], None]
+#: Records a batch; see :meth:`bertkit.server.tracing.Tracer.batch`.
+Trace = Callable[[str, Sequence[tuple[Any, float]], float, float, int], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +31,7 @@ class Work:
     items: those of the call, for a cache.
     render: makes what the client gets; called in the worker's thread.
     waiter: who waits for the outcome, for :data:`Post`.
+    span: of the request, for :data:`Trace`.
     """
 
     call: Call
@@ -36,6 +39,7 @@ class Work:
     characters: int
     render: Callable[[Answer], Any]
     waiter: Any
+    span: Any = None
 
 
 @dataclass(slots=True)
@@ -69,7 +73,9 @@ class Batcher:
         cache_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
         observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self.model, self._facts, self._post, self.queue = model, facts, post, queue
         self._max_tokens, self._clock, self._observe = max_batch_tokens, clock, observe
         self._changed = threading.Condition()
@@ -159,7 +165,11 @@ class Batcher:
             with self._changed:
                 del self._running[threading.get_ident()]
                 self.queue.finished(taken.batch)
+            ended = self._clock()
             self._post(outcomes)
+            if self._trace is not None and taken.batch:
+                waited = [(entry.payload.span, entry.arrived) for entry in taken.batch]
+                self._trace(self._facts().name, waited, begun, ended, sum(entry.tokens for entry in taken.batch))
 
     def _outcomes(self, batch: Sequence[Entry[Work]], begun: float) -> list[tuple[Work, Outcome]]:
         try:
@@ -189,7 +199,12 @@ class Batcher:
             first = last
             if self.cache is not None:
                 self.cache.keep((entry.key, work.items), own)
-            times = Times(queue=begun - entry.arrived, compute=ended - begun, total=ended - entry.arrived)
+            times = Times(
+                queue=begun - entry.arrived,
+                compute=ended - begun,
+                encode=found.encoding,
+                total=ended - entry.arrived,
+            )
             outcomes.append((work, self.rendered(work, own, times)))
         return outcomes
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from bertkit.server.label_rule import LabelRule
+
 #: What a model can be asked, and what one item and one result of it are.
 #:
 #: embed         text                               float32 (D,)
 #: embed-tokens  text                               float32 (S, D), a vector a token
-#: embed-chunks  text                               [{start, end, num_tokens, vector}]
+#: embed-chunks  text, or {parts} that follow       [{start, end, num_tokens, vector}]
+#:               each other in one
 #: sparse        text                               SparseEmbedding: ids, weights, tokens
 #: similarity    {source_sentence, sentences}       [number of each sentence]
 #: rerank        {query, documents}                 [{index, score, text}], best first
@@ -98,6 +101,7 @@ class ModelFacts:
     engine: what computes it, with its instruction set.
     labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
+    decides: which of its labels a classifier gives.
     dev_scores: of the run that trained it, by metric.
     """
 
@@ -121,6 +125,7 @@ class ModelFacts:
     labels: tuple[str, ...] | None = None
     mask: str | None = None
     temperature: float | None = None
+    decides: LabelRule | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0
 
@@ -164,10 +169,13 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of a request: in the queue, in its batch (tokenizer, encoder and head), and in all."""
+    """Seconds of a request: in the queue, in its batch (of which ``encode`` is the encoder's, and the rest tokenizing
+    and what makes results of numbers; 0: not known), and in all.
+    """
 
     queue: float
     compute: float
+    encode: float = 0.0
     total: float
 
 

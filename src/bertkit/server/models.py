@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.inference.run_files import read_scores
-from bertkit.server.batcher import Batcher, Post
+from bertkit.server.batcher import Batcher, Post, Trace
 from bertkit.server.calls import Call, ModelFacts, Task
 from bertkit.server.failures import Failure
+from bertkit.server.label_rule import LabelRule
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
-from bertkit.server.settings import ServeSettings, named
+from bertkit.server.settings import ServeSettings, named, thresholds_of
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
@@ -54,15 +56,17 @@ class Models:
         observe: Callable[[str, Any], None],
         loaded: Callable[[str, OpenModel], None] = lambda name, model: None,
         clock: Callable[[], float] = time.monotonic,
+        trace: Trace | None = None,
     ) -> None:
         self._settings, self._post, self._observe, self._clock = settings, post, observe, clock
-        self._loaded = loaded
+        self._loaded, self._trace = loaded, trace
         self.slots: dict[str, Slot] = {}
         for given in settings.models:
             name, source = named(given)
             if name in self.slots:
                 raise ConfigError(f"two models are called {name!r}: name one otherwise, NAME={source}")
-            resolve(source)  # an early word for a wrong path
+            resolve(source)  # an early word for a wrong path, as for wrong thresholds
+            thresholds_of(settings, name)
             facts = ModelFacts(name=name, state="unloaded", tasks=(), source=source, created=int(time.time()))
             self.slots[name] = Slot(name, source, facts)
         self._guard = ForkSafeLock()
@@ -150,13 +154,13 @@ class Models:
                     precision=self._settings.precision,
                     threads=self._settings.threads,
                 )
-                facts = _facts_of(slot, model)
+                facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
                 model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
                 self._loaded(slot.name, model)
             except (BertkitError, OSError, MemoryError) as error:
                 say(f"the model {slot.name} cannot be loaded: {error}")
                 if before is None:
-                    slot.facts = replace(slot.facts, state="failed", error=str(error))
+                    slot.facts = replace(slot.facts, state="failed", error=_without_place(str(error), slot.source))
                 return False
             limits = self._settings
             slot.batcher = Batcher(
@@ -167,6 +171,7 @@ class Models:
                 max_batch_tokens=limits.max_batch_tokens,
                 cache_bytes=limits.cache_bytes,
                 observe=self._observe,
+                trace=self._trace,
             )
             slot.facts, slot.last_used = facts, self._clock()
         if before is not None:
@@ -208,9 +213,10 @@ class Models:
         return all([batcher.stop(max(0.0, end - self._clock())) for batcher in batchers])
 
 
-def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
+def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> ModelFacts:
     folder = checkpoint_folder(model.path)
-    temperature = read_decision(folder).get("temperature")
+    decision = read_decision(folder)
+    temperature = decision.get("temperature")
     return replace(
         slot.facts,
         state="ready",
@@ -228,9 +234,32 @@ def _facts_of(slot: Slot, model: OpenModel) -> ModelFacts:
         labels=model.labels,
         mask=model.tokenizer.mask_token,
         temperature=temperature if isinstance(temperature, float) else None,
+        decides=_rule_of(model, decision, least),
         dev_scores=read_scores(folder) or None,
         num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
     )
+
+
+def _rule_of(model: OpenModel, decision: Mapping[str, Any], least: Mapping[str, float]) -> LabelRule | None:
+    """How a classifier decides; None: the model is none."""
+    labels = model.labels
+    if "classify" not in model.tasks or labels is None or model.config.problem_type == "regression":
+        if least:
+            raise ConfigError(f"thresholds are set for {', '.join(least)}, and the model is no classifier of labels")
+        return None
+    several = model.config.problem_type == "multi_label_classification" or len(labels) == 1
+    try:
+        return LabelRule(labels=labels, several=several, tuned=decision.get("thresholds") or {}, least=least)
+    except ValueError as error:
+        raise ConfigError(f"thresholds: {error}") from None
+
+
+def _without_place(error: str, source: str) -> str:
+    """An error for clients, whom the folders of this machine do not concern: of a folder its name."""
+    folder = Path(source).resolve()
+    for place in (str(folder), source) if folder.exists() else ():
+        error = error.replace(place, folder.name)
+    return error
 
 
 def _warming_text(model: OpenModel, facts: ModelFacts) -> str:

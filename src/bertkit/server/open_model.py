@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
-from bertkit.inference.late_chunks import late_chunks
+from bertkit.inference.late_chunks import Chunk, late_chunks, late_parts
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
@@ -84,15 +85,16 @@ _IN_WINDOWS: Mapping[Task, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of each item its result, its tokens, and whether its end was not read."""
+    """Of each item its result, its tokens, and whether its end was not read; and the seconds of the encoder for all."""
 
     values: list[Any]
     tokens: list[int]
     truncated: list[bool]
+    encoding: float = 0.0
 
 
 class _SharedEngine(InferenceEngine):
-    """An engine that computes one batch at a time, and notes the lengths of its rows for the thread that asked."""
+    """An engine that computes one batch at a time, and notes lengths of rows and seconds for the thread that asked."""
 
     def __init__(self, engine: InferenceEngine, lock: ForkSafeLock, notes: threading.local) -> None:
         super().__init__(engine.backend)
@@ -103,7 +105,11 @@ class _SharedEngine(InferenceEngine):
     ) -> list[ResultT]:
         self._notes.lengths += rows.lengths.tolist()
         with self._lock:
-            return super().run(rows, wanted, read, advance)
+            begun = time.perf_counter()
+            try:
+                return super().run(rows, wanted, read, advance)
+            finally:
+                self._notes.encoding += time.perf_counter() - begun
 
     def encoder(self) -> InferenceEngine:
         return _SharedEngine(super().encoder(), self._lock, self._notes)
@@ -198,7 +204,7 @@ class OpenModel:
     def precision(self) -> str:
         """How weights are kept, or the type that it computes in."""
         backend = getattr(getattr(self, "engine", None), "backend", None)
-        return str(getattr(backend, "weight_type", getattr(backend, "dtype", "float32")))
+        return str(getattr(backend, "weight_type", None) or getattr(backend, "dtype", "float32"))
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -292,7 +298,7 @@ class OpenModel:
         items = [self._text_of(item) if isinstance(item, list) and task != "decode" else item for item in items]
         if task in OF_TOKENIZERS:
             return self.tokenize(task, items, options)
-        self._notes.lengths = []
+        self._notes.lengths, self._notes.encoding = [], 0.0
         if self.analyzer is not None:
             with self._lock:
                 return self._with_lengths(self.analyzer.answer([pair_of(item) for item in items]), items, task, options)
@@ -311,7 +317,9 @@ class OpenModel:
         if wished:
             keywords["prompt_name"] = wished[0]
         if task == "embed-chunks":
-            values = [list(map(asdict, late_chunks(pipe, item, **keywords))) for item in items]
+            if wished:
+                raise InputError(f"late chunking reads parts in their text, without the prompt {wished[0]!r}")
+            values = [list(map(asdict, _chunks(pipe, item, keywords))) for item in items]
             return self._with_lengths(values, items, task, options)
         if task == "explain":
             values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
@@ -351,11 +359,19 @@ class OpenModel:
         else:  # windows, several of which may be of one text: by the characters of the texts
             sizes = np.array([num_characters(item) for item in items], np.float64)
             tokens = np.rint(sizes / max(sizes.sum(), 1) * sum(lengths)).astype(int).tolist()
-        return Results([without_notes(value) for value in values], tokens, [is_truncated(value) for value in values])
+        truncated = [is_truncated(value) for value in values]
+        return Results([without_notes(value) for value in values], tokens, truncated, self._notes.encoding)
 
 
 def _is_regression(config: Any) -> bool:
     return bool(config.problem_type == "regression")
+
+
+def _chunks(pipe: FeatureExtractionPipeline, item: Any, keywords: Mapping[str, Any]) -> list[Chunk]:
+    """The chunks of a text, or the parts that were sent of one."""
+    return (
+        late_parts(pipe, item["parts"], **keywords) if isinstance(item, dict) else late_chunks(pipe, item, **keywords)
+    )
 
 
 def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:

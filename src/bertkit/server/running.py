@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
 from typing import Any
 
 from bertkit.errors import ResourceError, require
@@ -18,8 +21,8 @@ from bertkit.server.calls import ModelFacts
 _BACKLOG = 4096
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+def listen(host: str, port: int, *, joined: bool = False) -> socket.socket:
+    """A socket that listens; ``joined``: others may listen there, too.
 
     Raises:
         ResourceError: the address is taken, or not of this machine.
@@ -27,6 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if joined:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
     except OSError as error:
@@ -36,12 +41,31 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
+def listen_apart(host: str, port: int, number: int) -> list[socket.socket]:
+    """Sockets of one address, among which Linux spreads connections; elsewhere one, which its owners share.
+
+    Of workers that share a socket the one that wakes first takes all connections that wait.
+
+    Raises:
+        ResourceError: as of :func:`listen`.
+    """
+    first = listen(host, port)
+    if number == 1 or not sys.platform.startswith("linux"):
+        return [first]
+    port = first.getsockname()[1]
+    first.close()  # it has seen that nobody else listens there, which sockets that can be joined do not
+    return [listen(host, port, joined=True) for _ in range(number)]
+
+
 def uvicorn_server(app: ServerApp) -> Any:
     """The server of uvicorn for an application."""
     uvicorn = require("uvicorn", extra="serve", needed_for="bertkit serve")
+    from bertkit.server.http.protocol import Connection
+
     settings = app.settings
     config = uvicorn.Config(
         app,
+        http=type("Connection", (Connection,), {"head_timeout": settings.body_timeout}),
         log_config=None,
         log_level="error",
         access_log=False,
@@ -58,6 +82,11 @@ def uvicorn_server(app: ServerApp) -> Any:
     return server
 
 
+def _stop(app: ServerApp, server: Any, number: int, frame: FrameType | None) -> None:
+    app.drain()
+    server.handle_exit(number, frame)
+
+
 def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
 
@@ -69,7 +98,7 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = la
         telling = asyncio.ensure_future(_tell(app, ready))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, server.handle_exit)
+            signal.signal(number, partial(_stop, app, server))
         if hasattr(signal, "SIGHUP"):
             if app.settings.workers == 1:
                 loop.add_signal_handler(signal.SIGHUP, lambda: _reload(app))
@@ -110,6 +139,7 @@ def in_thread(app: ServerApp) -> Iterator[str]:
             thread.join(0.01)
         yield address(listening)
     finally:
+        app.drain()
         server.should_exit = True
         thread.join()
 

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Outcome, Work, failure_of
-from bertkit.server.calls import Answer, Call, Look, ServerFacts, Times
+from bertkit.server.batcher import Outcome, Trace, Work, failure_of
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
@@ -18,6 +19,7 @@ from bertkit.server.models import Models
 from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
+from bertkit.server.tracing import CURRENT
 
 ReplyT = TypeVar("ReplyT")
 #: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
@@ -28,20 +30,25 @@ class Service:
     """The models of a server, for the coroutines of one event loop."""
 
     def __init__(
-        self, settings: ServeSettings, observe: Callable[[str, Answer], None] = lambda task, answer: None
+        self,
+        settings: ServeSettings,
+        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        trace: Trace | None = None,
     ) -> None:
         self.settings = settings
         self.indexes = Indexes(settings.indexes)
-        self.models = Models(settings, _post, observe, self.indexes.bind)
+        self.models = Models(settings, _post, observe, self.indexes.bind, trace=trace)
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
+        #: Set some time after the server was told to stop: then bulk requests take no more lines.
+        self.ending = asyncio.Event()
 
     def look(self, look: Look) -> ServerFacts:
         """What is known of the server's models, or of one."""
         return ServerFacts(
             version=__version__,
             limits=self.settings.limits,
-            models=self.models.facts(look.model),
+            models=list(map(_without_places, self.models.facts(look.model))),
             indexes=self.indexes.facts(),
         )
 
@@ -77,7 +84,14 @@ class Service:
         now = time.monotonic()
         seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
         entry = Entry(
-            Work(call, None if batcher.cache is None else _hashable(call.items), characters, render, future),
+            Work(
+                call,
+                None if batcher.cache is None else _hashable(call.items),
+                characters,
+                render,
+                future,
+                CURRENT.get(),
+            ),
             key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
             tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, characters),
             client=client,
@@ -91,7 +105,12 @@ class Service:
                 raise outcome
             future.set_result(outcome)
             return future
-        batcher.submit(entry)
+        try:
+            batcher.submit(entry)
+        except Failure:
+            if (newer := self.models.batcher_for(call)) is batcher:
+                raise
+            newer.submit(entry)  # the model has just been loaded again
         self.open_requests += 1
         timer = loop.call_later(seconds, _expire, entry, future, seconds)
 
@@ -148,6 +167,12 @@ class Service:
         for number, item in enumerate(call.items):
             if blank := _blank_part(item):
                 raise Failure("empty", f"input {number} (counted from 0) has no text{blank}")
+
+
+def _without_places(facts: ModelFacts) -> ModelFacts:
+    """Facts for clients, whom the folders of this machine do not concern: of a folder its name."""
+    folder = Path(facts.source)
+    return replace(facts, source=folder.resolve().name) if folder.exists() else facts
 
 
 def _blank_part(item: Any) -> str:

@@ -41,7 +41,9 @@ class ServerOptions(Settings):
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     api_key: str | None = Field(None, min_length=1, description="key that clients must send")
     api_keys_file: Path | None = Field(None, description="file of accepted keys, one per line")
-    admin_key: str | None = Field(None, min_length=8, description="key for /admin/reload, which is off without one")
+    admin_key: str | None = Field(
+        None, min_length=8, description="key for /admin/reload and /admin/models, which are off without one"
+    )
     allowed_hosts: tuple[str, ...] = Field((), description="further Host names by which clients may reach the server")
     allowed_origins: tuple[str, ...] = Field(
         (), description="web pages whose scripts may send requests, as https://NAME"
@@ -61,7 +63,13 @@ class ServerOptions(Settings):
     lazy: bool = Field(False, description="load a model at its first request")
     memory: int | None = Field(None, ge=1, description="megabytes of models; the least recently used are unloaded")
     keep_alive: float | None = Field(None, gt=0, description="seconds without requests until a model is unloaded")
+    thresholds: tuple[str, ...] = Field(
+        (), description="as LABEL=0.8 or MODEL:LABEL=0.8: below it a classifier abstains"
+    )
     cache_bytes: int = Field(0, ge=0, le=1 << 40, description="bytes of exact answers cached per model; 0: none")
+    otlp_endpoint: str | None = Field(
+        None, description="collector of OpenTelemetry for spans, as http://HOST:4318; needs bertkit[otel]"
+    )
     log: Literal["text", "json", "none"] = Field("text", description="log failures as text, or all requests as JSON")
     log_requests: bool = Field(False, description="in a text log, also list successful requests")
 
@@ -109,6 +117,31 @@ def read_serve_settings(
         _check(value, f"the environment variable {variable}")
         found |= value
     return ServeSettings(**{**found, **given})
+
+
+def thresholds_of(settings: ServeSettings, name: str) -> dict[str, float]:
+    """The thresholds that are set for a model, by label.
+
+    Raises:
+        ConfigError: one is not of the form LABEL=0.8, or does not say which of several models it is for.
+    """
+    names, found = [named(given)[0] for given in settings.models], {}
+    for given in settings.thresholds:
+        place, _, share = given.rpartition("=")
+        model, _, label = place.partition(":")
+        if model not in names:
+            model, label = names[0], place
+            if len(names) > 1:
+                raise ConfigError(f"thresholds: say which model {given!r} is for: {names[0]}:{given}")
+        try:
+            least = float(share)
+        except ValueError:
+            least = -1.0
+        if not label or not 0 <= least <= 1:
+            raise ConfigError(f"thresholds: {given!r} is not of the form LABEL=SHARE, with a share from 0 to 1")
+        if model == name:
+            found[label] = least
+    return found
 
 
 def _check(values: Mapping[str, Any], where: str) -> None:

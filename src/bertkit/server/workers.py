@@ -12,11 +12,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from bertkit.errors import CheckpointError
 from bertkit.server.app import ServerApp
+from bertkit.server.operations.board import Board
 from bertkit.server.running import run
 from bertkit.system.console import say
 
@@ -28,15 +29,20 @@ class Supervisor:
     """See the module.
 
     make: an application whose models are not loaded yet.
+    listening: a socket for each worker, or one for all.
     """
 
-    def __init__(self, make: Callable[[], ServerApp], listening: socket.socket) -> None:
+    def __init__(self, make: Callable[[], ServerApp], listening: Sequence[socket.socket]) -> None:
         self._make, self._listening = make, listening
         self._app = self._loaded()
         self._workers: dict[int, float] = {}
+        #: The number of each worker. Another one with the same number takes over its socket, with who waits there.
+        self._numbers: dict[int, int] = {}
         #: Workers that were told to end.
         self._leaving: dict[int, float] = {}
         self._stopping = self._reloading = False
+        #: For those that answer, those of an earlier load, and some that are late.
+        self._board = Board(4 * self._app.settings.workers)
 
     def _loaded(self) -> ServerApp:
         app = self._make()
@@ -60,6 +66,8 @@ class Supervisor:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
+        for each in self._listening:  # so that new connections are refused, and do not wait for nobody
+            each.close()
         self._dismiss(list(self._workers))
 
     def _ask_reload(self, number: int, frame: FrameType | None) -> None:
@@ -88,15 +96,17 @@ class Supervisor:
         if not worker:
             time.sleep(0.05)
             return
+        self._board.give_up(worker)
         if self._leaving.pop(worker, None) is not None or self._stopping:
             self._workers.pop(worker, None)
+            self._numbers.pop(worker, None)
             return
-        begun = self._workers.pop(worker, 0.0)
+        begun, number = self._workers.pop(worker, 0.0), self._numbers.pop(worker)
         say(f"worker {worker} ended ({_ending(status)}); another one is started")
         if time.monotonic() - begun < _PAUSE:
             time.sleep(_PAUSE)
         if not self._stopping:
-            self._start()
+            self._start(number)
 
     def _reload(self) -> None:
         self._reloading = False
@@ -113,21 +123,25 @@ class Supervisor:
     def _start_all(self) -> None:
         gc.collect()
         gc.freeze()  # or the collector would write on, and so copy, pages that workers share
-        for _ in range(self._app.settings.workers):
-            self._start()
+        for number in range(self._app.settings.workers):
+            self._start(number)
 
-    def _start(self) -> None:
+    def _start(self, number: int) -> None:
         sys.stderr.flush()
         sys.stdout.flush()
+        place = self._board.free_place()
         worker = os.fork()
         if worker:
-            self._workers[worker] = time.monotonic()
+            self._workers[worker], self._numbers[worker] = time.monotonic(), number
+            self._board.take(worker, place)
             return
         code = 1
         try:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
-            run(self._app, self._listening)
+            for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(each, signal.SIG_DFL)
+            if place is not None:
+                self._app.metrics.share(self._board, place)
+            run(self._app, self._listening[number % len(self._listening)])
             code = 0
         finally:
             sys.stderr.flush()

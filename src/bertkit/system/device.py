@@ -84,6 +84,14 @@ def find_device(device: Device, default: str = "auto") -> torch.device:
     return found
 
 
+def runs_ahead(device: torch.device) -> bool:
+    """Whether the host goes on while the device computes, and loses time if it waits: a GPU under CUDA.
+
+    ``meta`` computes nothing; the tests take it for a GPU.
+    """
+    return device.type in ("cuda", "meta")
+
+
 def device_of_map(spread: object) -> str | None:
     """The one device that a ``device_map`` stands for; None: a GPU where there is one.
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bertkit import pipeline
-from bertkit.errors import InputError
-from bertkit.inference.late_chunks import late_chunks
+from bertkit.errors import InputError, LongTextError
+from bertkit.inference.late_chunks import late_chunks, late_parts
 from pipeline_helpers import save_tiny
 
 SHORT = "a very good film and the dull end of it"
@@ -51,6 +51,44 @@ def test_without_white_space_and_without_text(pipe) -> None:
     chunks = late_chunks(pipe, "x" * 90, 7)
     assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
     assert late_chunks(pipe, "", 5) == []
+
+
+SENTENCES = ["The film was good. ", "Dr. Bad was not in it.\n", "It was a dull end, and a great start!  ", "Not bad."]
+
+
+def test_chunks_of_sentences(pipe) -> None:
+    text = "".join(SENTENCES)
+    chunks = late_chunks(pipe, text)
+    assert [text[chunk.start : chunk.end] for chunk in chunks] == [sentence.strip() for sentence in SENTENCES]
+    tokens, done = pipe(text)[0][1:-1], 0
+    for chunk in chunks:
+        np.testing.assert_allclose(chunk.vector, tokens[done : done + chunk.num_tokens].mean(axis=0), atol=1e-5)
+        done += chunk.num_tokens
+    assert done == len(tokens)
+    assert late_chunks(pipe, " \n ") == []
+
+
+def test_sentences_of_a_long_text_and_a_sentence_that_is_too_long(pipe) -> None:
+    text = LONG + "very " * 200 + "good. The end."
+    chunks = late_chunks(pipe, text)
+    assert "".join(text[chunk.start : chunk.end] for chunk in chunks).replace(" ", "") == text.replace(" ", "")
+    assert text[chunks[0].start : chunks[0].end] == LONG[: LONG.index(".") + 1]
+    assert text[chunks[-1].start : chunks[-1].end] == "The end."
+    assert max(chunk.num_tokens for chunk in chunks) == 62
+    alone = late_chunks(pipe, "The end.")[0].vector
+    assert np.abs(alone - chunks[-1].vector).max() > 0.01, "it is read beside what is before it"
+
+
+def test_parts_are_read_as_one_text(pipe) -> None:
+    parts = [sentence.strip() for sentence in SENTENCES]
+    whole = late_chunks(pipe, " ".join(parts), normalize=True)
+    found = late_parts(pipe, parts, normalize=True)
+    np.testing.assert_allclose([one.vector for one in found], [one.vector for one in whole], atol=1e-6)
+    assert [(one.start, one.end) for one in found] == [(0, len(part)) for part in parts]
+    assert len(late_parts(pipe, parts * 20)) == 80
+    assert late_parts(pipe, parts, dimensions=5)[0].vector.shape == (5,)
+    with pytest.raises(LongTextError, match="part 1"):
+        late_parts(pipe, ["film", "film " * 63])
 
 
 def test_what_cannot_be_chunked(pipe, tmp_path: Path) -> None:

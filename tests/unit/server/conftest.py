@@ -24,5 +24,5 @@ class Server(NamedTuple):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """All tiny models."""
     folder = tmp_path_factory.mktemp("models")
-    with serving(*save_models(folder), max_items=16) as (app, address):
+    with serving(*save_models(folder), max_items=16, precision="fp32") as (app, address):
         yield Server(app, address, folder)

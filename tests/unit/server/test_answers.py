@@ -202,6 +202,22 @@ def test_one_that_cannot_be_answered_fails_alone(server: Any) -> None:
     assert statuses == [422 if number % 7 == 3 else 200 for number in range(70)]
 
 
+def test_sentences_and_parts_in_their_context(server: Any) -> None:
+    parts = ["the film was good.", "not very bad.", "the end was dull."]
+    body = {"model": "vectors", "input": " ".join(parts), "chunk": "sentence", "normalize": True}
+    (chunks,) = ask(server.address, "/v1/embed", body).results
+    assert [(one["start"], one["end"]) for one in chunks] == [(0, 18), (19, 32), (33, 50)]
+    jina = {"model": "vectors", "input": parts, "late_chunking": True}
+    reply = ask(server.address, "/v1/embeddings", jina)
+    found = [each["embedding"] for each in reply.body["data"]]
+    np.testing.assert_allclose(found, [one["vector"] for one in chunks], atol=1e-5)
+    alone = ask(server.address, "/v1/embeddings", {**jina, "late_chunking": False}).body["data"]
+    assert np.abs(np.array(found) - [each["embedding"] for each in alone]).max() > 0.01, "the control"
+    assert reply.body["usage"]["total_tokens"] > 10
+    for fields in ({"input": [[5, 6]]}, {"input": ["a", ""]}, {"input": ["a", "film " * 70]}):
+        assert ask(server.address, "/v1/embeddings", {**jina, **fields}).status == 400
+
+
 def test_parts_of_a_text_that_is_longer_than_the_model_reads(server: Any) -> None:
     text = "a very good film and " * 40
     found = ask(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
+from bertkit.server.http import protocol
 from bertkit.server.http.guards import OPEN_PATHS
 from bertkit.server.settings import ServeSettings, read_serve_settings
 from pipeline_helpers import save_tiny
@@ -113,6 +117,28 @@ def test_info_says_what_answers(server: Any) -> None:
     assert facts["revision"] == models["labels"]["revision"]
 
 
+def test_clients_are_not_told_where_the_models_lie(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors", "labels"))
+    (tmp_path / "labels" / "model.safetensors").write_bytes(b"no")
+    with serving(*models, admin_key="for admins only") as (_, address):
+        assert ask(address, "/admin/models").status == 401
+        known = ask(address, "/admin/models", x_api_key="for admins only").body["models"]
+        assert [one["source"] for one in known] == [str(tmp_path / name) for name in ("vectors", "labels")]
+        found = ask(address, "/v1/info").body["models"]
+        assert [one["source"] for one in found] == ["vectors", "labels"]
+        refused = ask(address, "/v1/classify", {**FILM, "model": "labels"})
+        assert (refused.status, "labels/model.safetensors" in str(refused.body)) == (424, True)
+        for said in (found, refused.body):
+            assert str(tmp_path) not in json.dumps(said)
+
+
+def test_models_that_torch_computes_have_a_precision(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "model", attention_direction="left-to-right")
+    with serving(str(tmp_path / "model")) as (_, address):
+        (found,) = ask(address, "/v1/info").body["models"]
+    assert (found["engine"], found["precision"]) == ("torch", "torch.float32")
+
+
 def test_the_description_has_every_route(server: Any) -> None:
     document = ask(server.address, "/openapi.json").body
     assert document["openapi"] == "3.1.0"
@@ -201,6 +227,38 @@ def test_stopping_finishes_what_was_taken(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert statuses.count(200) == 20
+
+
+def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER", 20.0)
+    found: list[bytes] = []
+    with serving(*save_models(tmp_path, ("vectors",))) as (_, address):
+        place = urlsplit(address)
+        where = (place.hostname, place.port)
+        connections = [socket.create_connection(where, timeout=30) for _ in range(2)]
+        request = b"GET /v1/info HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        connections[1].sendall(request)  # one that was used before, and one that was not
+        assert connections[1].recv(100).startswith(b"HTTP/1.1 200")
+
+        def send_late() -> None:
+            with contextlib.suppress(ConnectionRefusedError):
+                while True:  # until the server stops
+                    socket.create_connection(where, timeout=30).close()
+                    time.sleep(0.02)
+            for connection in connections:
+                connection.sendall(request)
+                with connection.makefile("rb") as file:
+                    found.append(file.read())  # to its end
+
+        late = threading.Thread(target=send_late)
+        late.start()
+    late.join()
+    assert len(found) == 2
+    for answer in found:
+        assert b"HTTP/1.1 200" in answer
+        assert b"connection: close" in answer
 
 
 def test_settings_of_the_environment_a_file_and_the_call(tmp_path: Path) -> None:

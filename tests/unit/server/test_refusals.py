@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,6 +100,23 @@ def test_a_slow_body_is_not_waited_for(tmp_path: Path) -> None:
         assert raw(address, head, wait=0.5).startswith(b"HTTP/1.1 504")
 
 
+def test_a_request_whose_head_never_ends_is_not_waited_for(tmp_path: Path) -> None:
+    with serving(*save_models(tmp_path, ("vectors",)), body_timeout=0.2) as (_, address):
+        place = urlsplit(address)
+        begun = time.monotonic()
+        for sent in (b"P", b"POST /v1/embed HTTP/1.1\r\nhost: loc", b"\r\n"):
+            with socket.create_connection((place.hostname, place.port), timeout=30) as connection:
+                connection.sendall(sent)
+                assert connection.recv(100) == b"", "closed without a word"
+        assert time.monotonic() - begun >= 0.6
+        with socket.create_connection((place.hostname, place.port), timeout=0.5) as idle:
+            with pytest.raises(TimeoutError):
+                idle.recv(100)  # a connection that a client opened in advance is kept
+            idle.settimeout(30)
+            idle.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_a_damaged_model_is_no_answer(tmp_path: Path) -> None:
     save_tiny(tmp_path / "bad")
     model = BertModel.from_pretrained(tmp_path / "bad")
@@ -128,19 +147,26 @@ def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clients, waiting, together = 24, 4, 16
+    computed, may_go_on = batcher_module.Batcher._computed, threading.Event()
+
+    def held(self: Any, batch: Any) -> Any:
+        assert may_go_on.wait(60)
+        return computed(self, batch)
+
     models = save_models(tmp_path, ("vectors",))
-    with serving(*models, max_requests=4, max_batch_tokens=16) as (_, address):
-        slowed(monkeypatch, 0.3)
-        with ThreadPoolExecutor(24) as pool:
-            begun = time.monotonic()
-
-            def timed(_: int) -> tuple[Reply, float]:
-                return ask(address, "/v1/embed", {"input": "a good film"}), time.monotonic() - begun
-
-            found = list(pool.map(timed, range(24)))
-    refused = [(reply, seconds) for reply, seconds in found if reply.status != 200]
-    assert 0 < len(refused) < 24
-    for reply, _ in refused:
+    with serving(*models, max_requests=waiting, max_batch_tokens=together) as (_, address):
+        monkeypatch.setattr(batcher_module.Batcher, "_computed", held)
+        with ThreadPoolExecutor(clients) as pool:
+            sent = [pool.submit(ask, address, "/v1/embed", {"input": "a good film"}) for _ in range(clients)]
+            # While nothing is computed, all are answered but those of one batch, of 5 tokens each, and those that wait.
+            early = list(islice(as_completed(sent, timeout=60), clients - waiting - together // 5))
+            assert not any(future.result().status == 200 for future in early)
+            may_go_on.set()
+        replies = [future.result() for future in sent]
+    refused = [reply for reply in replies if reply.status != 200]
+    assert len(early) <= len(refused) < clients
+    for reply in refused:
         assert kind(reply) == (429, "overloaded")
         assert int(reply.headers["retry-after"]) >= 1
         assert int(reply.headers["retry-after-ms"]) >= 1

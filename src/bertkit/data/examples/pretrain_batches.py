@@ -52,6 +52,8 @@ _BLOCK = 1 << 20
 #: Held while an index is built. Global, so that an instance can be pickled.
 _building = ForkSafeLock()
 
+#: Tokens of a micro-batch below which its size is not what memory goes for.
+_FEWEST_TOKENS = 8
 #: The objectives that predict a word from the token before or behind it, and how far that stands from the word.
 NEIGHBOURS = {"next-word": -1, "previous-word": 1}
 Places = NDArray[np.uint32 | np.int64]
@@ -203,6 +205,13 @@ class ExamplePlan(ABC):
         # Each as full as possible; micro-batches of equal size would change the order of sums.
         parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
         return [self.pack(numbers[part], spans.take(part), epoch) for part in parts]
+
+    def halve(self) -> int | None:
+        """From now on make micro-batches of at most half as many tokens: how many; None if that is too few."""
+        if self.max_tokens // 2 < _FEWEST_TOKENS:
+            return None
+        self.max_tokens //= 2
+        return self.max_tokens
 
     @abstractmethod
     def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:

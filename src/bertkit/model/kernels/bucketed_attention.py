@@ -192,19 +192,22 @@ def attend_bucketed(
         ``S - 1`` is for distance 0, the next one for the key after the query; S is at least that of the layout.
     scale: what scores are multiplied with before; None: ``1 / sqrt(H)``.
     """
-    keys = buckets_on(layout.lengths, qkv_T3NH.device)
+    keys = buckets_on(layout.attended, qkv_T3NH.device)
     place_Q = None
     if rows is None:
         queries = keys
         q_QNH, k_PNH, v_PNH = keys.gather(qkv_T3NH).unbind(1)
     else:
-        queries = query_buckets(layout.lengths, rows.lengths).to(qkv_T3NH.device)
+        queries = query_buckets(layout.attended, rows.lengths).to(qkv_T3NH.device)
         chosen_RNH: Tensor = _TakeDistinct.apply(qkv_T3NH[:, 0], rows.rows)
         q_QNH = queries.gather(chosen_RNH)
         k_PNH, v_PNH = keys.gather(qkv_T3NH[:, 1:]).unbind(1)
         if bias_ND is not None:
             starts_B = layout.first_rows(rows.rows.device)
-            starts_R = starts_B.repeat_interleave(torch.tensor(rows.lengths, device=starts_B.device))
+            counts_B = torch.tensor(rows.lengths, device=starts_B.device)
+            starts_R = starts_B.repeat_interleave(
+                counts_B, output_size=len(rows.rows)
+            )  # known, so nothing waits for it
             place_Q = queries.gather(rows.rows - starts_R)
     shares = zip(queries.split(q_QNH), keys.split(k_PNH), keys.split(v_PNH), keys.each, strict=True)
     each_place = [None] * len(keys.each) if place_Q is None else queries.split(place_Q)
@@ -239,13 +242,27 @@ def _attend_bucket(
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype) + mask
     # The fused kernels of a GPU drop probabilities themselves; a CPU's have no dropout worth the name.
     if q.is_cuda or (p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0))):
-        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask, dropout_p=p, scale=scale)
+        out_bNqH = attend_fused(q_bNqH, k_bNsH, v_bNsH, mask, p, scale)
     else:
         scaled_bNqH = q_bNqH / math.sqrt(q.shape[-1]) if scale is None else q_bNqH * scale
         scores_bNqs = scaled_bNqH @ k_bNsH.mT
         probs_bNqs = probabilities(scores_bNqs if mask is None else scores_bNqs + mask)
         out_bNqH = dropout(probs_bNqs, p) @ v_bNsH
     return out_bNqH.transpose(1, 2).flatten(0, 1)
+
+
+def attend_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float | None = None) -> Tensor:
+    """Torch's fused attention, ``(b, N, q, H)``, by any kernel but cuDNN's: that one makes a plan for every new shape.
+
+    Batches of texts have a new shape nearly every time, and plans took most of the time of a run.
+    """
+    if not (q.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p, scale=scale)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p, scale=scale)
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def probabilities(scores: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bertkit.batch import Layout
+from bertkit.model.kernels.bucketed_attention import attend_fused
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import dropout
 from bertkit.model.kernels.varlen_attention import attend_packed, attend_varlen, varlen_fits
@@ -45,9 +45,9 @@ class Blocks:
 
 def attend_windowed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None, *, half: int) -> Tensor:
     """Attention of each token to those at most ``half`` tokens away, itself included, as a ``Kernel``."""
-    if layout.max_seqlen <= half + 1:
+    if layout.longest <= half + 1:
         return attend_packed(qkv_T3NH, layout, p, rows)
-    if varlen_fits(qkv_T3NH, p):
+    if varlen_fits(qkv_T3NH):
         out_TNH = attend_varlen(qkv_T3NH, layout, p, window=(half, half))
     else:
         out_TNH = _attend_blocks(qkv_T3NH, layout, p, half)
@@ -60,7 +60,7 @@ def outside_window(query_places: Tensor, key_places: Tensor, half: int) -> Tenso
 
 
 def _attend_blocks(qkv_T3NH: Tensor, layout: Layout, p: float, half: int) -> Tensor:
-    blocks = _blocks_on(layout.lengths, half, qkv_T3NH.device)
+    blocks = _blocks_on(layout.attended, half, qkv_T3NH.device)
     parts = []
     if blocks.short is not None:
         short, rows = blocks.short
@@ -72,7 +72,7 @@ def _attend_blocks(qkv_T3NH: Tensor, layout: Layout, p: float, half: int) -> Ten
         k_bNkH, v_bNkH = kv_T2NH[blocks.keys[some]].transpose(1, 3).unbind(2)
         mask = blocks.mask[some].to(q_bNqH.dtype)
         if p == 0.0 or q_bNqH.is_cuda:
-            out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNkH, v_bNkH, attn_mask=mask, dropout_p=p)
+            out_bNqH = attend_fused(q_bNqH, k_bNkH, v_bNkH, mask, p)
         else:
             scores_bNqk = (q_bNqH / math.sqrt(q_bNqH.shape[-1])) @ k_bNkH.mT + mask
             out_bNqH = dropout(scores_bNqk.softmax(dim=-1), p) @ v_bNkH

@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.tower import Tower
 from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.generation.decoder_cache import LayerCache
-from bertkit.model.kernels.bucketed_attention import attend_bucketed
+from bertkit.model.kernels.bucketed_attention import attend_bucketed, attend_fused
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.relative_positions import square_bias, t5_buckets
@@ -91,10 +90,7 @@ class _Attention(nn.Module):
 
     def _attend(self, q_BNSH: Tensor, k_BNMH: Tensor, v_BNMH: Tensor, bias: Tensor | None) -> Tensor:
         """``(B, N, S, H)``; ``bias`` is added to the scores."""
-        out_BNSH: Tensor = F.scaled_dot_product_attention(
-            q_BNSH, k_BNMH, v_BNMH, attn_mask=bias, dropout_p=self.dropout.rate(), scale=self.scale
-        )
-        return out_BNSH
+        return attend_fused(q_BNSH, k_BNMH, v_BNMH, bias, self.dropout.rate(), self.scale)
 
     def _probabilities(self, q_NSH: Tensor, k_NMH: Tensor, bias: Tensor | None) -> Tensor:
         """What values are weighted with before dropout, ``(..., N, S, M)``; rows sum to 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,7 +53,8 @@ def _embed(asked: Asked) -> Planned:
     body: Embed = asked.body
     items, _ = listed(body.input)
     if body.chunk is not None:
-        call = body.call("embed-chunks", items, None, num_tokens=body.chunk, normalize=body.normalize)
+        size = None if body.chunk == "sentence" else body.chunk
+        call = body.call("embed-chunks", items, None, num_tokens=size, normalize=body.normalize)
         return Planned(call, lambda answer: body.reply(answer, answer.results))
     own = {"normalize": body.normalize, "dimensions": body.dimensions}
     prompts = {"prompt": body.prompt, "prompt_name": body.prompt_name}
@@ -82,12 +84,15 @@ def _similarity(asked: Asked) -> Planned:
 
 def _classify(asked: Asked) -> Planned:
     body: Classify = asked.body
-    call = body.call("classify", _paired(body.input), body.overflow, top_k=body.top_k, function_to_apply=body.function)
-    least = body.threshold or 0.0
+    call = body.call("classify", _paired(body.input), body.overflow, function_to_apply=body.function)
+    least = -math.inf if body.threshold is None else body.threshold
 
     def render(answer: Answer) -> Reply:
-        kept = [[label for label in found if label["score"] >= least] for found in answer.results]
-        return body.reply(answer, kept if body.threshold is not None else answer.results)
+        kept = [[label for label in found[: body.top_k] if label["score"] >= least] for found in answer.results]
+        if (rule := body.rule(answer)) is None:
+            return body.reply(answer, kept)
+        chosen = [rule.chosen({each["label"]: each["score"] for each in found}) for found in answer.results]
+        return body.reply(answer, kept, chosen=chosen, abstained=[one is None for one in chosen])
 
     return Planned(call, render)
 

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from bertkit.server.calls import Answer, Call, Overflow, Task
 from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
+from bertkit.server.failures import Failure
+from bertkit.server.label_rule import LabelRule
 
 
 class Request(Body):
@@ -30,11 +32,12 @@ class Request(Body):
         call = call_of(task, items, getattr(self, "model", None), overflow, **options)
         return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
 
-    def reply(self, answer: Answer, results: Sequence[Any]) -> Reply:
+    def reply(self, answer: Answer, results: Sequence[Any], **more: Any) -> Reply:
         """The results with what is said of every answer."""
         body: dict[str, Any] = {
             "model": answer.model.name,
             "results": results,
+            **more,
             "truncated": answer.truncated,
             "usage": {"tokens": sum(answer.tokens)},
         }
@@ -44,6 +47,7 @@ class Request(Body):
                 "revision": model.revision,
                 "engine": model.engine,
                 "temperature": model.temperature,
+                "decides": model.decides,
                 "dev_scores": model.dev_scores,
             }
         return json_reply(body)
@@ -77,8 +81,11 @@ class Embed(Common):
     prompt_name: str | None = None
     tokens: Annotated[bool, Field(description="a vector for each token in place of one for the text")] = False
     chunk: Annotated[
-        Count | None,
-        Field(description="late chunking: a vector for about so many tokens each, with its place; any length of text"),
+        Count | Literal["sentence"] | None,
+        Field(
+            description="late chunking: a vector for each sentence, or for about so many tokens each, with its place; "
+            "any length of text"
+        ),
     ] = None
     encoding: Literal["float", "base64"] = "float"
 
@@ -100,7 +107,11 @@ class Similarity(Common):
 
 
 class Classify(Common):
-    """Labels of texts or pairs."""
+    """Labels of texts or pairs: all with their probabilities, and those that are chosen by the model's thresholds.
+
+    ``chosen`` has a label for each text, or null where the model abstains, which ``abstained`` says, too; of labels
+    that do not exclude each other a list.
+    """
 
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
     overflow: Windows = None
@@ -109,6 +120,24 @@ class Classify(Common):
     threshold: Annotated[
         Share | None, Field(description="leave out labels of a lower score: none may be left, which is an abstention")
     ] = None
+    thresholds: Annotated[
+        dict[str, Share] | None,
+        Field(description="by label, the probability below which it is not `chosen`", examples=[{"positive": 0.8}]),
+    ] = None
+
+    def rule(self, answer: Answer) -> LabelRule | None:
+        """How labels are chosen: as the model decides, and by the thresholds of this body; None: not at all."""
+        rule = answer.model.decides
+        if rule is None or self.function is not None:  # what are no probabilities of the model have no thresholds
+            if self.thresholds:
+                cause = "`function` is given" if rule else f"the model {answer.model.name} has no labels"
+                raise Failure("invalid", f"`thresholds`: there are none where {cause}", param="thresholds")
+            return None
+        every = dict.fromkeys(rule.labels, self.threshold) if self.threshold is not None else {}
+        try:
+            return rule.with_least({**every, **(self.thresholds or {})})
+        except ValueError as error:
+            raise Failure("invalid", f"`thresholds`: {error}", param="thresholds") from None
 
 
 class NextSentence(Common):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bertkit.server.calls import Answer, Look, ModelFacts, ServerFacts
+from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts
 from bertkit.server.dialects.route import (
     Asked,
     Count,
@@ -29,6 +30,7 @@ from bertkit.server.dialects.route import (
 from bertkit.server.dialects.vectors import EXAMPLE, KINDS, Encoding, Kind, encoded, openai_list
 from bertkit.server.failures import Failure
 from bertkit.server.failures import Kind as FailureKind
+from bertkit.server.label_rule import LabelRule
 
 #: Names of prompts that mean the same as a ``task`` of Jina's.
 _PROMPTS: Mapping[str, Sequence[str]] = {
@@ -56,39 +58,61 @@ class EmbeddingRequest(LenientBody):
     truncate_prompt_tokens: Annotated[
         int | None, Field(ge=-1, description="cut texts to so many tokens, as vLLM does; -1: to what the model reads")
     ] = None
-    late_chunking: Annotated[bool, Field(description="not done here")] = False
+    late_chunking: Annotated[
+        bool, Field(description="read the texts as one, in their order, and give a vector for each")
+    ] = False
     embedding_type: Annotated[
         Kind | list[Kind] | None, Field(description="numbers in fewer bits, as Jina sends them")
     ] = None
 
+    @property
+    def prompts(self) -> Sequence[str] | None:
+        """Names of prompts for what the texts are for."""
+        return None if self.task is None else _PROMPTS.get(self.task, (self.task,))
+
 
 def _embeddings(asked: Asked) -> Planned:
     body: EmbeddingRequest = asked.body
-    if body.late_chunking:
-        raise Failure("invalid", "late_chunking is not done here: send the parts as texts", param="late_chunking")
     some(body.input, "input")
     items, _ = listed(body.input)
     kinds = [body.embedding_type] if isinstance(body.embedding_type, str) else body.embedding_type or []
     if len(kinds) > 1:
         raise Failure("invalid", "embedding_type must be one kind", param="embedding_type")
+
+    def render(answer: Answer) -> Reply:
+        if body.late_chunking:
+            answer = replace(answer, results=[chunk["vector"] for chunk in answer.results[0]])
+        if kinds:
+            return openai_list(answer, list(map(KINDS[kinds[0]], answer.results)))
+        return encoded(answer, body.encoding_format)
+
+    return Planned(_in_context(body, items) if body.late_chunking else _one_by_one(body, items), render)
+
+
+def _one_by_one(body: EmbeddingRequest, items: Sequence[Any]) -> Call:
     cut = body.truncate_prompt_tokens
-    call = call_of(
+    return call_of(
         "embed",
         [item if isinstance(item, list) else text_of(item) for item in items],
         body.model,
         "truncate" if body.truncate or cut is not None else "error",
         normalize=body.normalized,
         dimensions=body.dimensions,
-        prompts=None if body.task is None else _PROMPTS.get(body.task, (body.task,)),
+        prompts=body.prompts,
         max_length=cut if cut and cut > 0 else None,
     )
 
-    def render(answer: Answer) -> Reply:
-        if kinds:
-            return openai_list(answer, list(map(KINDS[kinds[0]], answer.results)))
-        return encoded(answer, body.encoding_format)
 
-    return Planned(call, render)
+def _in_context(body: EmbeddingRequest, items: Sequence[Any]) -> Call:
+    """Texts as the parts of one. Nothing is cut: what is longer than the model reads is read in windows."""
+    if any(isinstance(item, list) for item in items):
+        raise Failure("invalid", "late_chunking needs texts, not the ids of their tokens", param="late_chunking")
+    options: dict[str, Any] = {
+        "normalize": body.normalized,
+        "dimensions": body.dimensions,
+        "prompts": body.prompts,
+    }
+    return call_of("embed-chunks", [{"parts": list(map(text_of, items))}], body.model, **options)
 
 
 def _model(model: ModelFacts) -> dict[str, Any]:
@@ -149,9 +173,9 @@ def _moderations(asked: Asked) -> Planned:
     texts = [part for part in given if isinstance(part, str)] + (["\n".join(parts)] if parts else [])
     hosted = body.model is not None and body.model.startswith(("omni-moderation", "text-moderation"))
 
-    def judged(labels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def judged(labels: Sequence[Mapping[str, Any]], rule: LabelRule) -> dict[str, Any]:
         scores = _harmful(labels)
-        categories = {label: score >= 0.5 for label, score in scores.items()}
+        categories = {label: rule.gives(label, score) for label, score in scores.items()}
         return {
             "flagged": any(categories.values()),
             "categories": categories,
@@ -160,7 +184,8 @@ def _moderations(asked: Asked) -> Planned:
         }
 
     def render(answer: Answer) -> Reply:
-        results = list(map(judged, answer.results))
+        rule = answer.model.decides or LabelRule(labels=())  # without labels: one number, as of a regression
+        results = [judged(labels, rule) for labels in answer.results]
         return json_reply({"id": new_id("modr-"), "model": answer.model.name, "results": results})
 
     return Planned(call_of("classify", texts, None if hosted else body.model), render)

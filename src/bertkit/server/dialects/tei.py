@@ -72,17 +72,18 @@ def _own_task(asked: Asked) -> Planned:
 
 
 def _milliseconds(answer: Answer) -> Mapping[str, str]:
-    """Times of a request; tokenizing is a part of computing a batch."""
-    queue, compute, total = (
-        str(round(seconds * 1000)) for seconds in (answer.times.queue, answer.times.compute, answer.times.total)
-    )
+    """Times of a request; of computing a batch all that is not the encoder is said to be tokenizing."""
+    times = answer.times
+    tokenize = times.compute - times.encode if times.encode else 0.0
+    parts = (times.queue, tokenize, times.compute - tokenize, times.total)
+    queue, tokenizing, compute, total = (str(round(seconds * 1000)) for seconds in parts)
     return {
         "x-compute-type": "cpu",
         "x-compute-time": total,
         "x-compute-characters": str(answer.characters),
         "x-compute-tokens": str(sum(answer.tokens)),
         "x-total-time": total,
-        "x-tokenization-time": "0",
+        "x-tokenization-time": tokenizing,
         "x-queue-time": queue,
         "x-inference-time": compute,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -69,7 +69,7 @@ class ScoreRequest(Pooled):
 
 
 class VllmClassifyRequest(Pooled):
-    """Probabilities of all labels, in the order of their numbers."""
+    """Probabilities of all labels, in the order of their numbers; no label where the model abstains."""
 
     input: TextsOrIds
 
@@ -147,8 +147,20 @@ def _by_number(answer: Answer) -> list[Floats]:
 
 def _classify(asked: Asked) -> Planned:
     body: VllmClassifyRequest = asked.body
+    raw = body.use_activation is False
+
+    def label(answer: Answer, labels: Sequence[Mapping[str, Any]]) -> str | None:
+        """The label that the model decides for; None where it abstains."""
+        rule = answer.model.decides
+        if raw or rule is None or rule.several:
+            best: str = labels[0]["label"]
+            return best
+        chosen = rule.chosen({each["label"]: each["score"] for each in labels})
+        assert not isinstance(chosen, list)
+        return chosen
+
     some(body.input, "input")
-    function = "none" if body.use_activation is False else None
+    function = "none" if raw else None
     options = {"function_to_apply": function, "max_length": body.max_length}
 
     def render(answer: Answer) -> Reply:
@@ -157,7 +169,7 @@ def _classify(asked: Asked) -> Planned:
                 "classify-",
                 answer,
                 [
-                    {"index": index, "label": labels[0]["label"], "probs": probs, "num_classes": len(probs)}
+                    {"index": index, "label": label(answer, labels), "probs": probs, "num_classes": len(probs)}
                     for index, (labels, probs) in enumerate(zip(answer.results, _by_number(answer), strict=True))
                 ],
             )

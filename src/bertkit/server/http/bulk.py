@@ -34,6 +34,8 @@ from bertkit.server.service import Service
 _MEDIA_TYPES = (NDJSON, "application/jsonl", "application/json-lines", "application/x-jsonlines")
 #: Seconds between two tries to get a line into a full queue.
 _PAUSE = 0.02
+#: Seconds that a client has to stop sending, after it was told that no more lines are read.
+_FAREWELL = 1.0
 #: Answers are sent together up to so many bytes.
 _TOGETHER = 65_536
 #: A reverse proxy passes each answer on as it comes.
@@ -52,18 +54,19 @@ async def answer_lines(
     check_media_type(scope, _MEDIA_TYPES)
     lines = _Lines(service, dialect, route, scope, receive, send)
     reading, submitting, writing = map(asyncio.ensure_future, (lines.read(), lines.submit(), lines.write()))
+    ending = asyncio.ensure_future(lines.end_with_the_server(submitting, reading))
     try:
-        await asyncio.wait((reading, submitting, writing), return_when=asyncio.FIRST_EXCEPTION)
-        for task in (writing, submitting, reading):  # reading ends when the client leaves, or has all answers
-            if task.done():
+        await asyncio.wait((reading, submitting, writing, ending), return_when=asyncio.FIRST_EXCEPTION)
+        for task in (writing, submitting, reading, ending):  # reading ends when the client leaves, or has all answers
+            if task.done() and not task.cancelled():
                 task.result()
             if writing.done():
                 return
     finally:
         lines.drop()
-        for task in (reading, submitting, writing):
+        for task in (reading, submitting, writing, ending):
             task.cancel()
-        await asyncio.gather(reading, submitting, writing, return_exceptions=True)
+        await asyncio.gather(reading, submitting, writing, ending, return_exceptions=True)
 
 
 class _Lines:
@@ -78,9 +81,13 @@ class _Lines:
         #: Lines on the way: number, bytes, and the answer to come or the failure that is there already.
         self._waiting: deque[tuple[int, int, asyncio.Future[Reply] | Failure]] = deque()
         self._bytes = 0
+        #: The last line that was submitted.
+        self._taken = 0
         #: Parts of the body, with whether more will come.
         self._parts: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue(1)
         self._complete = False
+        #: Whether more of the body will come.
+        self._more = True
         #: Set when a line is added to those on the way, or taken from them.
         self._moved = asyncio.Event()
 
@@ -92,12 +99,11 @@ class _Lines:
 
     async def read(self) -> None:
         """Read the body as fast as its lines are submitted, and notice when the client leaves."""
-        more = True
         while (message := await self._receive())["type"] != "http.disconnect":
-            if more:
-                more = message.get("more_body", False)
-                await self._parts.put((message.get("body", b""), more))
-            if more:
+            if self._more:
+                self._more = message.get("more_body", False)
+                await self._parts.put((message.get("body", b""), self._more))
+            if self._more:
                 await self._parts.join()
         raise ClientLeft
 
@@ -115,8 +121,23 @@ class _Lines:
         except TimeoutError:
             seconds = self._settings.timeout
             self._add(number + 1, 0, Failure("timeout", f"no more of the body came within {seconds:g} seconds"))
+        except asyncio.CancelledError:
+            if not self._service.ending.is_set():
+                raise
+            said = "the server is shutting down: this line and those behind it were not read; send them again"
+            self._add(self._taken + 1, 0, Failure("not_ready", said, retry_after=1.0))
         self._complete = True
         self._moved.set()
+
+    async def end_with_the_server(self, *taking: asyncio.Future[None]) -> None:
+        """When the server is to end, take no more lines: those that were taken are answered, and the rest is named."""
+        await self._service.ending.wait()
+        for task in taking:
+            task.cancel()
+        await asyncio.wait(taking)
+        while (message := await self._receive())["type"] != "http.disconnect":
+            self._more = message.get("more_body", False)
+        raise ClientLeft
 
     async def write(self) -> None:
         """Send the answers in the order of the lines."""
@@ -135,6 +156,9 @@ class _Lines:
                 await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
                 begun = True
             await self._sent(b"".join(parts), more=True)
+        end = asyncio.get_running_loop().time() + _FAREWELL
+        while self._more and asyncio.get_running_loop().time() < end:  # what it still sends would break the connection
+            await asyncio.sleep(_PAUSE)
         await self._sent(b"", more=False)
 
     async def _sent(self, body: bytes, *, more: bool) -> None:
@@ -170,6 +194,7 @@ class _Lines:
 
     def _add(self, number: int, size: int, outcome: asyncio.Future[Reply] | Failure) -> None:
         self._waiting.append((number, size, outcome))
+        self._taken = number
         self._bytes += size
         self._moved.set()
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from bertkit.errors import ConfigError
@@ -15,6 +16,7 @@ from bertkit.server.failures import Failure
 from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header, send_reply
 from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
+from bertkit.server.tracing import CURRENT, Tracer
 from bertkit.system.untrusted_files import read_regular
 
 #: What may be read without a key: what those who watch the server ask, and the playground, which asks for the key.
@@ -40,7 +42,9 @@ class Guarded:
         dialect_of: Callable[[str, str], Dialect],
         count: Callable[[str, int, float], None],
         write: Write,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._app, self._settings, self._dialect_of = app, settings, dialect_of
         self._count, self._write = count, write
         self._keys = [key.encode() for key in _keys(settings)]
@@ -53,14 +57,16 @@ class Guarded:
         begun, status = time.perf_counter(), 0
         number = _id_of(header(scope, b"x-request-id"))
         origin = header(scope, b"origin").decode("latin-1")
+        span = self._begin_span(scope)
+        trace = header(scope, b"traceparent") if span is None or self._tracer is None else self._tracer.parent(span)
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message["headers"], (b"x-request-id", number.encode())]
-                if parent := header(scope, b"traceparent"):
-                    headers.append((b"traceparent", parent))
+                if trace:
+                    headers.append((b"traceparent", trace))
                 if origin in self._origins:
                     headers += [(b"access-control-allow-origin", origin.encode()), (b"vary", b"Origin")]
                 message = {**message, "headers": headers}
@@ -79,8 +85,20 @@ class Guarded:
         finally:
             seconds = time.perf_counter() - begun
             self._count(scope["path"], status, seconds)
+            if span is not None and self._tracer is not None:
+                self._tracer.end(span, scope["method"], scope["path"], status)
             if self._settings.log != "none":
                 self._log(scope, status, seconds, number)
+
+    def _begin_span(self, scope: Scope) -> Any:
+        """The span of a request, which what it asks of the models finds; None for what watches the server."""
+        CURRENT.set(None)
+        if self._tracer is None or (scope["method"] == "GET" and scope["path"] in OPEN_PATHS):
+            return None
+        headers = {name: header(scope, name.encode()).decode("latin-1") for name in ("traceparent", "tracestate")}
+        span = self._tracer.begin(scope["method"], scope["path"], headers)
+        CURRENT.set(span)
+        return span
 
     def _check_host(self, scope: Scope, origin: str) -> None:
         """Refuse pages of other sites, also those whose name was made to point to this machine (DNS rebinding)."""

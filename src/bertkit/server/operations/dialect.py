@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from bertkit.server.dialects.route import Reply, dumps
-from bertkit.server.failures import Failure
 from bertkit.server.http.exchange import App, Receive, Scope, Send, send_reply
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
@@ -34,7 +33,7 @@ class Operations:
     ) -> None:
         self._app, self._service, self._metrics = app, service, metrics
         self._openapi = openapi
-        #: Set when the server stops: it finishes what it has.
+        #: Set when the server is told to stop: it finishes what it has, and takes no new connections.
         self.draining = False
         self._routes: Mapping[tuple[str, str], Answering] = {
             ("GET", "/health"): self._health,
@@ -42,14 +41,13 @@ class Operations:
             ("GET", "/metrics"): self._page,
             ("GET", "/openapi.json"): self._description,
             ("POST", "/admin/reload"): self._reload,
+            ("GET", "/admin/models"): self._models,
             **{("GET", path): partial(_given, page) for path, page in pages.items()},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get((scope["method"], scope["path"]))
         if route is None:
-            if self.draining:
-                raise Failure("not_ready", "the server is shutting down", retry_after=5.0)
             await self._app(scope, receive, send)
             return
         reply = await route()
@@ -85,6 +83,10 @@ class Operations:
 
     async def _description(self) -> Reply:
         return Reply(dumps(self._openapi()))
+
+    async def _models(self) -> Reply:
+        """All that is known of the models, also where they lie, which ``/v1/info`` does not tell."""
+        return Reply(dumps({"models": self._service.models.facts()}))
 
     async def _reload(self) -> Reply:
         models = self._service.models

@@ -9,10 +9,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from bertkit.server.calls import Answer
 from bertkit.server.models import Models
+from bertkit.server.operations.board import Board
 
 #: Seconds, each 1.5 times the one before, as text-embeddings-inference has them.
 _SECONDS = tuple(1e-4 * 1.7**step for step in range(24))
 _PATHS = 200
+#: Seconds between two times that a worker tells the others what it has counted.
+EVERY = 1.0
 
 
 class Metrics:
@@ -28,11 +31,26 @@ class Metrics:
         )
         phases = ("task", "phase")
         self._phases = Histogram(
-            "bertkit_phase_seconds", "In the queue, and in a batch.", phases, registry=self.registry, buckets=_SECONDS
+            "bertkit_phase_seconds",
+            "In the queue, in a batch, and of that in the encoder.",
+            phases,
+            registry=self.registry,
+            buckets=_SECONDS,
         )
         self._tokens = Counter("bertkit_tokens", "Tokens that were computed.", ("model",), registry=self.registry)
         self._truncated = Counter("bertkit_truncated", "Texts that were cut.", ("model",), registry=self.registry)
         self._known: set[str] = set()
+        self._board: Board | None = None
+        self._place = 0
+
+    def share(self, board: Board, place: int) -> None:
+        """Count for all workers, at a place of their board."""
+        self._board, self._place = board, place
+
+    def tell(self) -> None:
+        """Say on the board what was counted so far."""
+        if self._board is not None:
+            self._board.write(self._place, self.registry.collect())
 
     def watch(self, models: Models) -> None:
         """Also report what the batchers of these models count."""
@@ -51,13 +69,29 @@ class Metrics:
         """Count an answer."""
         self._phases.labels(task, "queue").observe(answer.times.queue)
         self._phases.labels(task, "compute").observe(answer.times.compute)
+        if answer.times.encode:
+            self._phases.labels(task, "encode").observe(answer.times.encode)
         self._tokens.labels(answer.model.name).inc(sum(answer.tokens))
         if cut := sum(answer.truncated):
             self._truncated.labels(answer.model.name).inc(cut)
 
     def text(self) -> bytes:
-        """The page."""
-        return generate_latest(self.registry)
+        """The page; of several workers the sums, of which those of others may be :data:`EVERY` seconds old."""
+        if self._board is None:
+            return generate_latest(self.registry)
+        self.tell()
+        return generate_latest(_Sums(self._board))
+
+
+class _Sums(CollectorRegistry):
+    """What all workers have counted, as a registry."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__()
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._board.metrics()
 
 
 class _Batchers:

@@ -162,7 +162,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
             # All scores the same, in a random order, which the lambda loss looks at; in the data's it may be right.
             scores = level + 1e-6 * torch.rand(own.shape, generator=generator)
             term = RANK_LOSSES[kind](scores, own, torch.from_numpy(groups - groups[0]))
-            total, count = total + float(term.total), count + term.num_targets
+            total, count = total + float(term.total), count + float(term.num_targets)
         return total / count
 
     def arrange(self, encoded: GroupSet, values: Floats, config: AnyConfig) -> Floats:

@@ -333,7 +333,7 @@ def score_logits(
     targets = torch.from_numpy(labels.astype(np.int64 if task.kind == "classification" else np.float32, copy=False))
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
-    return {**scores, "loss": float(term.total) / term.num_targets}
+    return {**scores, "loss": float(term.total) / float(term.num_targets)}
 
 
 def class_weights(task: TextTask, train: TextRows, settings: ReadingSettings) -> Tensor | None:

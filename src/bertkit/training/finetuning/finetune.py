@@ -27,6 +27,7 @@ from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
+from bertkit.system.task_engines import Tasks
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.given_rows import Data, Given, given_data
@@ -45,17 +46,17 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.memory_estimate import memory_line
 from bertkit.training.finetuning.model_card import model_card
+from bertkit.training.finetuning.run_tasks import run_seeds, tasks_of
 from bertkit.training.finetuning.seed_run import (
     Job,
     StartModel,
     adapters_of,
     encode,
     protocol_block,
-    run_seed,
     settings_of_seed,
 )
 from bertkit.training.trainer.callbacks import Callback
-from bertkit.training.trainer.precision import fastest_precision
+from bertkit.training.trainer.precision import fastest_precision, plain_precision
 from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
 
 #: What to do when memory runs out while training.
@@ -129,7 +130,8 @@ def finetune(
         config = with_precision(config, start.path, run, place)
         settings = _identity(task, data, start, config, added)
         callbacks = [*callbacks, *trackers_of(config)]
-        free = {"keep", "tensorboard", "mlflow", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+        free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+        free |= set() if config.search else {"workers"}
         run.check(settings, resume=resume, free={*free, EXAMPLES})
         finished = run.finished_with(config.seeds)
         if finished is not None and not isinstance(data, Given):
@@ -137,23 +139,24 @@ def finetune(
         shared = ("model_sha256", "added")
         identity: dict[str, Json] = {"task": task.name, **{name: settings[name] for name in shared if name in settings}}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(workflow_for(task), data, start, config, run, place)
-        job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
-        run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
-        if finished is not None:  # with the same rows, which no name could say
-            return _nothing_to_do(run, finished, config)
-        run.begin(settings | {EXAMPLES: job.data.rows.hashes})
-        return _train(job.prepared(), config, resume=resume)
+        with tasks_of(config, run, start, place) as tasks:
+            job = _prepare(workflow_for(task), data, start, config, run, place)
+            job = replace(job, identity=identity | job.identity, cache=folder, callbacks=callbacks)
+            run.check(settings | {EXAMPLES: job.data.rows.hashes}, resume=resume, free=free)
+            if finished is not None:  # with the same rows, which no name could say
+                return _nothing_to_do(run, finished, config)
+            run.begin(settings | {EXAMPLES: job.data.rows.hashes})
+            return _train(job.prepared(), config, tasks, resume=resume)
 
 
-def _train(job: Job, config: FinetuneConfig, *, resume: bool) -> FinetuneResult:
+def _train(job: Job, config: FinetuneConfig, tasks: Tasks, *, resume: bool) -> FinetuneResult:
     """What the settings leave open is chosen by trying, then the seeds run."""
     job, selection = select_method(job) if config.few_shot else (job, None)
     found = None
     if space := space_of(config, job.config):
-        found = search(job, space, config.search, resume=resume)
+        found = search(job, space, config.search, tasks, resume=resume)
         job = job.with_config(job.config.model_copy(update=found.chosen))
-    result = _finish(job, *_run_seeds(job, resume=resume), found, selection)
+    result = _finish(job, *run_seeds(job, tasks, resume=resume), found, selection)
     shutil.rmtree(job.run.path / PARTS, ignore_errors=True)
     return result
 
@@ -175,9 +178,9 @@ def with_precision(config: FinetuneConfig, start: Path, run: RunFolder, device: 
     """With the number format that the run began with, on another processor too; for a new one the fastest."""
     if config.precision is not None:
         return config
-    # bf16 was compared with fp32 for encoders alone, trained as a whole.
+    # 16 bits were compared with fp32 for encoders alone, trained as a whole.
     other = config.freeze_encoder or config.lora or config.few_shot or is_encoder_decoder(config_path(start))
-    precision = run.precision or ("fp32" if other else fastest_precision(device))
+    precision = run.precision or (plain_precision if other else fastest_precision)(device)
     return config.model_copy(update={"precision": precision})
 
 
@@ -190,7 +193,7 @@ def _identity(
         "model": printable(start.name),
         "revision": start.revision,
         "model_sha256": model_hash(start.path),
-        "config": config.model_dump(),
+        "config": config.model_dump() | ({"workers": None} if config.workers == 1 else {}),
         **({} if config.search is None else {"given": given_names(config)}),
         **({} if config.unlabelled is None else {"unlabelled_sha256": _hash_of(config.unlabelled)}),
         **({"added": dict(added)} if added else {}),
@@ -268,32 +271,6 @@ def _prepare(
         say(line)
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
     return Job(workflow, encoded, config, run, start, tokenizer, identity, device, None, adapters=adapters)
-
-
-def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:
-    config = job.config
-    replaced: list[SeedResult] = []
-    # A head alone on fixed features has one minimum, or is small: where it learns nothing, no other seed will.
-    allowed = 0 if config.freeze_encoder else config.restarts
-    following = config.seed + config.seeds
-    seeds: list[SeedResult] = []
-    metric = job.workflow.task.main_metric
-    for seed in range(config.seed, following):
-        result = run_seed(job, seed, resume=resume, replaceable=len(replaced) < allowed)
-        while result.dead and len(replaced) < allowed:
-            say(f"seed {result.seed} learned nothing: restarting with seed {following}")
-            replaced.append(result)
-            result = run_seed(job, following, resume=resume, replaceable=len(replaced) < allowed)
-            following += 1
-        seeds.append(result)
-        if config.keep == "best":
-            job.run.keep_best((*seeds, *replaced), choose_seed(seeds, metric).seed)
-    while not ((folder := job.run.seed((chosen := choose_seed(seeds, metric)).seed)) / "best").is_dir():
-        # Only where a run got more seeds, so that one that was replaced then counts now.
-        say(f"training seed {chosen.seed} again, because its model was not kept")
-        shutil.rmtree(folder, ignore_errors=True)
-        seeds[seeds.index(chosen)] = run_seed(job, chosen.seed, resume=False, replaceable=False)
-    return seeds, replaced
 
 
 def _elsewhere(shape: AnyConfig) -> list[str]:

@@ -29,6 +29,7 @@ class SeedResult:
     seconds: time in training steps, without evaluation, reading and tokenization.
     interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
     classes: precision, recall, F1 and support by class, and their means; None for kinds of task without classes.
+    ended_dead: it ended before its last step, because it was dead and another seed was to replace it.
     """
 
     seed: int
@@ -44,6 +45,7 @@ class SeedResult:
     interval: Sequence[float] | None = None
     remarks: Sequence[str] = ()
     classes: dict[str, Any] | None = None
+    ended_dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

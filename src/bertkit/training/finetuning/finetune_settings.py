@@ -109,6 +109,19 @@ class FinetuneConfig(TaskSettings):
         description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
         "before the seeds run",
     )
+    engine: Literal["local", "ray"] = Field(
+        "local",
+        description="where seeds and trials are trained: this machine, or a Ray cluster (RAY_ADDRESS) that shares the "
+        "disks of --out and the model (extra: ray)",
+    )
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="seeds or trials trained at once, each in a process with as many threads as this one "
+        "(OMP_NUM_THREADS); default 1, with ray as many as the cluster has room for. Seeds come out the same; a search "
+        "tries so many settings before it learns from them",
+    )
     restarts: int = Field(
         3,
         ge=0,
@@ -117,8 +130,12 @@ class FinetuneConfig(TaskSettings):
     )
     precision: Precision | None = Field(
         None,
-        description="number format of the products in training; default fp32, or bf16 where an encoder is trained as a "
-        "whole on a CPU that is measured to be faster with it; weights and every evaluation stay fp32",
+        description="number format of the products in training; default for an encoder that is trained as a whole: "
+        "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
+        "with tf32 products; weights and every evaluation stay fp32",
+    )
+    deterministic: bool = Field(
+        False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
     tensorboard: bool = Field(False, description="also write RUN/seed-N/tensorboard; needs the extra tensorboard")
@@ -147,11 +164,11 @@ class FinetuneConfig(TaskSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.freeze_encoder and self.precision not in (None, "fp32"):
+        if self.freeze_encoder and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(
                 f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
             )
-        if self.few_shot and self.precision not in (None, "fp32"):
+        if self.few_shot and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay cannot be combined with freeze_encoder, which trains no layer")
@@ -177,6 +194,8 @@ class FinetuneConfig(TaskSettings):
         for name, value in NOT_WITH_FEW_SHOT.items():
             if self.few_shot and getattr(self, name) != value:
                 raise ValueError(f"few_shot cannot be combined with {name}={getattr(self, name)!r}; leave one out")
+        if self.search and self.engine == "ray" and self.workers is None:
+            raise ValueError("search with engine 'ray' needs workers, on which its outcome depends; add workers=4")
         if self.search and self.max_steps:
             raise ValueError("max_steps cannot be combined with search, which chooses epochs; leave one out")
         if self.protocol == "original" and self.patience:

@@ -250,7 +250,7 @@ def _trainer(
         parts.module,
         parts.plan,
         config,
-        replace(loop, monitor=monitor, patience=config.patience),
+        replace(loop, monitor=monitor, patience=config.patience, deterministic=config.deterministic),
         optimizer=adamw(groups, learning_rate=config.learning_rate, bias_correction=not original),
         schedule=original_schedule(num_steps, warmup=config.warmup) if original else None,
         evaluate=None if dev is None else evaluate,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
+from pathlib import Path
+
+import torch
 
 from bertkit.errors import counted, require
 from bertkit.inference.run_files import SEARCH
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import read_json, write_json
+from bertkit.system.task_engines import Tasks
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import FitOptions
+from bertkit.training.finetuning.run_tasks import alone, as_task
 from bertkit.training.finetuning.seed_run import Job
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
@@ -41,13 +47,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was tried, on what, and which setting was best; the part ``search`` of the protocol block."""
+    """What was tried, on what, and which setting was best; the part ``search`` of the protocol block.
+
+    round_size: how many settings were proposed from the same scores.
+    """
 
     method: str
     space: dict[str, list[Value]]
     chosen_by: str
     trials: list[Trial]
     chosen: dict[str, Value]
+    round_size: int = 1
 
 
 def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Value]]:
@@ -71,36 +81,48 @@ def given_names(config: FinetuneConfig) -> list[str]:
     return sorted(config.model_fields_set & SEARCHED.keys())
 
 
-def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
+def search(job: Job, space: Space, num_trials: int | None, tasks: Tasks, *, resume: bool) -> Search:
     """Train once per setting of ``space``, with the first seed; the best dev score wins, if equal the first.
 
-    ``num_trials``: settings that Optuna tries; None tries all, in order. Finished trials are in ``search.json``.
+    ``num_trials``: settings that Optuna tries; None tries all, in order. With several workers Optuna proposes as many
+    settings at a time, from the scores of those before, so the outcome depends on their number, and on who is fast it
+    does not. Finished trials are in ``search.json``.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
-    known = read_json(file, Search).trials if resume and file.exists() else []
+    known = {_key(trial.setting): trial for trial in _known(file)} if resume else {}
     trials: list[Trial] = []
+    size = (job.config.workers or 1) if num_trials is not None else 1
     if num_trials is None:
         method = "every one"
-        settings = iter([dict(zip(space, values, strict=True)) for values in product(*space.values())])
+        every = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+        rounds = iter([every] if tasks.at_once else [[one] for one in every])
     else:
-        method = f"Optuna, TPE, {counted(num_trials, 'trial')}, seed {job.config.seed}"
-        settings = _sampled(space, num_trials, job.config.seed, trials)
+        together = f", in rounds of {size}" if size > 1 else ""
+        method = f"Optuna, TPE, {counted(num_trials, 'trial')}{together}, seed {job.config.seed}"
+        rounds = _sampled(space, num_trials, size, job.config.seed, trials)
     found = Search(
         method=method,
         space={name: list(values) for name, values in space.items()},
         chosen_by=f"dev {metric} of seed {job.config.seed}, {'best' if job.config.keeps_best_epoch else 'last'} epoch",
         trials=trials,
         chosen={},
+        round_size=size,
     )
     choices = "; ".join(f"{name} of {', '.join(f'{v:g}' for v in values)}" for name, values in space.items())
     say(f"choosing on dev ({method}): {choices}")
-    for number, setting in enumerate(settings):
-        before = next((trial for trial in (*known, *trials) if trial.setting == setting), None)
-        trial = replace(before, number=number) if before else _try(job, number, setting, resume=resume)
-        trials.append(trial)
-        say(f"trial {number + 1}: {_words(setting)}: {_shown(trial, metric)} in {clock(trial.seconds)}")
-        if len(trials) > len(known):  # until then the file has more than this call has redone
-            write_json(file, asdict(found))
+
+    def done(trial: Trial) -> None:
+        known[_key(trial.setting)] = trial
+        write_json(file, asdict(replace(found, trials=list(known.values()))))
+
+    for settings in rounds:
+        new = {_key(one): (len(trials) + at, one) for at, one in reversed(list(enumerate(settings)))}
+        missing = sorted(each for key, each in new.items() if key not in known)
+        tasks.run(_trial_of(job, tasks, resume), missing, label="searching", done=done)
+        for setting in settings:
+            trial = replace(known[_key(setting)], number=len(trials))
+            trials.append(trial)
+            say(f"trial {trial.number + 1}: {_words(setting)}: {_shown(trial, metric)} in {clock(trial.seconds)}")
     best = max(trials, key=_rank)
     found.chosen.update(best.setting)
     write_json(file, asdict(found))
@@ -110,20 +132,48 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     return found
 
 
-def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Value]]:
-    """Settings that Optuna proposes, each knowing the scores of those before it, which are in ``done``."""
+def _known(file: Path) -> list[Trial]:
+    return read_json(file, Search).trials if file.exists() else []
+
+
+def _key(setting: Setting) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(setting.items()))
+
+
+def _sampled(
+    space: Space, num_trials: int, size: int, seed: int, done: Sequence[Trial]
+) -> Iterator[list[dict[str, Value]]]:
+    """Rounds of settings that Optuna proposes, knowing the scores of the rounds before, which are in ``done``."""
     optuna = require("optuna", extra="search", needed_for="--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    for _ in range(num_trials):
-        trial = study.ask()
-        yield {name: trial.suggest_categorical(name, list(values)) for name, values in space.items()}
-        study.tell(trial, _rank(done[-1]))
+    for first in range(0, num_trials, size):
+        trials = [study.ask() for _ in range(min(size, num_trials - first))]
+        yield [{n: trial.suggest_categorical(n, list(values)) for n, values in space.items()} for trial in trials]
+        for trial, scored in zip(trials, done[first:], strict=True):
+            study.tell(trial, _rank(scored))
+
+
+def _trial_of(job: Job, tasks: Tasks, resume: bool) -> Callable[[tuple[int, Setting]], Trial]:
+    """What tries a setting, given with the number of its trial."""
+    if not tasks.at_once:
+        return lambda numbered: _try(job, *numbered, resume=resume)
+    return partial(_try_elsewhere, as_task(job), torch.get_num_threads())
+
+
+def _try_elsewhere(job: Job, threads: int, numbered: tuple[int, Setting]) -> Trial:
+    torch.set_num_threads(threads)
+    with alone(_folder(job, numbered[0])):
+        return _try(job, *numbered, resume=True)
+
+
+def _folder(job: Job, number: int) -> Path:
+    return job.run.path / f"trial-{number:03d}"
 
 
 def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     changed = job.with_config(job.config.model_copy(update=dict(setting)))
-    folder = job.run.path / f"trial-{number:03d}"
+    folder = _folder(job, number)
     options = FitOptions(
         folder=folder / CHECKPOINTS,
         resume=resume,

@@ -20,7 +20,7 @@ from bertkit.model.text_comparison import TextComparison
 from bertkit.ragged import Ragged
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
-from bertkit.system.device import hardware
+from bertkit.system.device import find_device, hardware
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.model_sources import is_of_hub
@@ -38,6 +38,7 @@ from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FEW_SHOT_FIELDS, LORA_FIELDS, FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
+from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
 
@@ -114,7 +115,7 @@ SHORT_RUN = (
 )
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
-_NOT_OF_A_SEED |= {"tensorboard", "mlflow"}
+_NOT_OF_A_SEED |= {"tensorboard", "mlflow", "engine", "workers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +235,9 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
     If ``replaceable``, another seed will replace this one if it is dead, so it need not run to its end.
     """
     if (finished := job.run.seed_result(seed)) is not None:
-        return finished
-    label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
+        if replaceable or not finished.ended_dead:
+            return finished
+        shutil.rmtree(job.run.seed(seed))
     with closing(RunLog(job.run.seed(seed) / LOG, job.run.how_to_resume)) as log:
         options = FitOptions(
             folder=job.run.seed(seed) / CHECKPOINTS,
@@ -245,17 +247,26 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
             on_resume=log.drop_after,
             callbacks=job.callbacks,
             cache=job.cache,
-            label=label,
+            label=_label(job, seed),
             end_when_dead=replaceable and not job.is_short,
         )
         trained = job.train(seed, options)
-    result = _save(job, seed, trained)
-    main = job.workflow.task.main_metric
-    say(f"{label}: {job.data.split} {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+    result = _save(job, seed, trained, ended=options.end_when_dead)
+    say_score(job, result)
     return result
 
 
-def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
+def say_score(job: Job, result: SeedResult) -> None:
+    """Say how good a finished seed is."""
+    label, main = _label(job, result.seed), job.workflow.task.main_metric
+    say(f"{label}: {job.data.split} {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+
+
+def _label(job: Job, seed: int) -> str:
+    return "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
+
+
+def _save(job: Job, seed: int, trained: Fit, *, ended: bool) -> SeedResult:
     """Write model, predictions and scores of a finished seed; ``metrics.json`` last, then its states are deleted."""
     folder, at = job.run.seed(seed), trained.progression
     scored, scores, files = _score(job, trained.model)
@@ -281,6 +292,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         interval=scored.interval,
         classes=scored.classes,
         remarks=[*scored.remarks, *([SHORT_RUN.format(updates=counted(at.step, "update"))] if short else [])],
+        ended_dead=trained.dead and at.stopped_early and ended,
     )
     write_json(folder / METRICS, asdict(result))
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -372,4 +384,5 @@ def protocol_block(
         **({} if few_shot is None else {"few_shot": few_shot}),
         "versions": versions(),
         "hardware": hardware(job.device),
+        "resumes_bit_for_bit": is_repeatable(find_device(job.device, "cpu"), deterministic=config.deterministic),
     }

@@ -21,7 +21,7 @@ MEASURE_SECONDS = 0.1
 #: Maximum rows of the measured product.
 MOST_ROWS = 4096
 #: Maximum steps whose work is remembered until they are logged.
-_REMEMBERED = 8
+_REMEMBERED = 256
 
 
 def training_flops(batch: Batch, shape: AnyConfig) -> float:
@@ -169,6 +169,9 @@ class MeasuredPlan:
         while len(self._flops_per_token) > _REMEMBERED:
             self._flops_per_token.pop(next(iter(self._flops_per_token)), None)
         return batches
+
+    def halve(self) -> int | None:
+        return self.plan.halve()
 
     def with_share(self, record: Record) -> Record:
         """The log record of a step with ``peak_share``, its share of the peak."""

@@ -54,11 +54,13 @@ from bertkit.training.pretraining.pretrain_report import Report
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import Plan, Prefetched
+from bertkit.training.trainer.compiling import is_worth_compiling
+from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Progression
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
-from bertkit.training.trainer.precision import DTYPES, fastest_precision
+from bertkit.training.trainer.precision import DTYPES, fastest_precision, plain_precision
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
 from bertkit.training.trainer.trackers import MLflowCallback
@@ -177,10 +179,15 @@ def pretrain(
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
 
-def _default_precision(run: PretrainFolder, config: PretrainConfig, model: Model, device: Device) -> Precision:
-    """That of the run in the folder; of a new one the fastest if it continues an encoder, the one case compared."""
-    compared = config.noise is None and not isinstance(model, BertConfig | EncoderDecoderConfig)
-    return run.precision or (fastest_precision(device) if compared else "fp32")
+def _default_precision(run: PretrainFolder, config: PretrainConfig, model: Model, device: torch.device) -> Precision:
+    """That of the run in the folder; of a new one the fastest of an encoder, on a CPU of one that is trained already.
+
+    Only these cases were compared with fp32.
+    """
+    compared = config.noise is None and (
+        device.type == "cuda" or not isinstance(model, BertConfig | EncoderDecoderConfig)
+    )
+    return run.precision or (fastest_precision if compared else plain_precision)(device)
 
 
 def _measured(data: Plan[Batch], network: Network, config: PretrainConfig, device: torch.device) -> MeasuredPlan:
@@ -223,13 +230,22 @@ def _trainer(
         network,
         plan,
         config,
-        loop_options(config, options),
+        loop_options(config, options, compiles=_compiles(config, parallel)),
         optimizer=optimizer,
         schedule=make_schedule(config, lambda: trainer.at.seconds),
         evaluate=evaluate,
         parallel=parallel,
     )
     return trainer
+
+
+def _compiles(config: PretrainConfig, parallel: Parallel) -> bool:
+    """Whether to compile: if asked to, and by itself where a run is long enough on a device that gains."""
+    if config.compile != "auto":
+        return config.compile == "on"
+    assert config.precision is not None, "settings must be resolved"
+    fits = config.noise is None and not parallel.is_sharded and not config.deterministic
+    return fits and is_worth_compiling(parallel.device, config.precision, config.num_steps, config.max_seconds)
 
 
 def _num_workers(config: PretrainConfig, device: torch.device) -> int:
@@ -239,15 +255,16 @@ def _num_workers(config: PretrainConfig, device: torch.device) -> int:
     return 0 if device.type == "cpu" else 1
 
 
-def loop_options(config: PretrainConfig, options: RunOptions) -> LoopOptions:
-    """The settings that concern the training loop."""
+def loop_options(config: PretrainConfig, options: RunOptions, *, compiles: bool = False) -> LoopOptions:
+    """The settings that concern the training loop; ``compiles``: what ``config.compile`` comes to on the device."""
     assert config.precision is not None, "settings must be resolved"
     return replace(
         options.loop(config, config.num_steps, config.learning_rate, config.precision),
         keep=config.keep_checkpoints,
         max_seconds=config.max_seconds,
         evaluate_every_steps=config.eval_every_steps,
-        compile=config.compile,
+        compile=compiles,
+        deterministic=config.deterministic,
     )
 
 
@@ -317,6 +334,7 @@ def _finish(
         "matmul_peak_flops_per_s": trainer.plan.peak,
         "versions": versions(),
         "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
+        "resumes_bit_for_bit": is_repeatable(trainer.device, deterministic=config.deterministic),
     }
     write_json(run.path / METRICS, record)
     shutil.rmtree(run.checkpoints, ignore_errors=True)

@@ -136,6 +136,10 @@ class TwoPhases(ABC, Generic[BatchT]):
         plan, own_step = self.locate(step)
         return plan.size(own_step)
 
+    def halve(self) -> int | None:
+        first, second = (plan.halve() for plan in self.plans)
+        return first if second is None else second
+
 
 class CountedPhases(TwoPhases[BatchT]):
     """The first plan for ``num_steps``, then the second from its own step 0: a pure function of the step."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bertkit.config.any_config import AnyConfig, config_class
 from bertkit.config.number_formats import Precision
@@ -32,11 +32,11 @@ from bertkit.system.validated_settings import Settings
 DEFAULT_STEPS = 10_000
 #: More steps than any run takes: if only the clock ends it.
 UNLIMITED_STEPS = 10**12
-#: Settings that may change when a run is resumed. Of these ``max_tokens``, ``compile`` and ``parallel`` affect rounding
-#: and dropout; with the others the run stays bit for bit the same.
+#: Settings that may change when a run is resumed. Of these ``max_tokens``, ``compile``, ``parallel`` and
+#: ``deterministic`` affect rounding and dropout; with the others the run stays bit for bit the same.
 FREE_SETTINGS = frozenset(
     "checkpoint_every_s keep_checkpoints curve tensorboard mlflow parallel gradient_checkpointing compile num_workers "
-    "dev max_tokens".split()
+    "dev max_tokens deterministic".split()
 )
 
 #: Settings that do nothing without masked words, without an encoder, and without an encoder-decoder.
@@ -47,6 +47,7 @@ FOR_DENOISING = "noise_density mean_span_length".split()
 
 AnyObjective = Literal[Objective, DenoisingObjective]
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
+Compile = Literal["auto", "on", "off"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
 
@@ -135,13 +136,18 @@ class PretrainConfig(Settings):
     )
     precision: Precision | None = Field(
         None,
-        description="number format of matrix products; default fp32, or bf16 for a trained encoder on a CPU "
-        "that is measured to be faster with it; weights stay fp32",
+        description="number format of matrix products; default on a GPU bf16 (fp16 on older ones), on a CPU fp32, or "
+        "bf16 for a trained encoder where that is measured to be faster; weights stay fp32",
     )
     gradient_checkpointing: bool = Field(
         False, description="recompute layers for the backward pass: less memory, more time, same result"
     )
-    compile: bool = Field(False, description="compile parts of the layers with torch.compile; for GPUs")
+    compile: Compile = Field(
+        "auto", description="torch.compile for parts of the layers; auto: on a GPU, if the run is long enough to gain"
+    )
+    deterministic: bool = Field(
+        False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"
+    )
     parallel: Literal["ddp", "fsdp"] | None = Field(
         None, description="under torchrun: whole weights on each device, or parts"
     )
@@ -154,6 +160,13 @@ class PretrainConfig(Settings):
         False, description="also log to MLflow (MLFLOW_TRACKING_URI, else mlruns); needs the extra mlflow"
     )
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compile_of_earlier_versions(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(given := values.get("compile"), bool):
+            return {**values, "compile": "on" if given else "off"}
+        return values
 
     @property
     def replaced(self) -> tuple[float, float]:
@@ -240,8 +253,8 @@ class PretrainConfig(Settings):
         for name in useless:
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
                 raise ConfigError(f"{name}={value!r} has no effect with objective={self.objective!r}; leave it out")
-        if self.noise is not None and (self.compile or self.parallel == "fsdp"):
-            given = "compile=True" if self.compile else "parallel='fsdp'"
+        if self.noise is not None and (self.compile == "on" or self.parallel == "fsdp"):
+            given = "compile='on'" if self.compile == "on" else "parallel='fsdp'"
             raise ConfigError(f"{given} works on the layers of encoders only; leave it out for BART and T5")
 
 

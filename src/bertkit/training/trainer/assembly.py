@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 
 from bertkit.config.number_formats import Precision
 from bertkit.optim import Schedule, adamw, linear_schedule, parameter_groups
+from bertkit.system.device import runs_ahead
 from bertkit.system.untrusted_files import Json
-from bertkit.training.trainer.batch_plan import Plan
+from bertkit.training.trainer.batch_plan import EpochPlan, Plan, Prefetched, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import WITH_RESUME, BatchT, Evaluate, LoopOptions, Progression, Record
@@ -97,6 +98,25 @@ def make_trainer(
 
 def run_trainer(trainer: AnyTrainer, options: RunOptions) -> Progression:
     """Train to the end, from the newest checkpoint if the run is resumed; raises what :meth:`Trainer.run` does."""
+    with batches_made_ahead(trainer):
+        return _run(trainer, options)
+
+
+@contextmanager
+def batches_made_ahead(trainer: AnyTrainer) -> Iterator[None]:
+    """Inside the block a thread makes the next batches while a GPU computes; a CPU gains nothing from that."""
+    plan = trainer.plan
+    if not (runs_ahead(trainer.device) and isinstance(plan, EpochPlan | WholeSteps)):
+        yield
+        return
+    with Prefetched(plan, end=trainer.options.num_steps) as trainer.plan:
+        try:
+            yield
+        finally:
+            trainer.plan = plan
+
+
+def _run(trainer: AnyTrainer, options: RunOptions) -> Progression:
     trainer.log = reporting(trainer, options.log, options.callbacks)
     resumed = options.resume and options.folder is not None and trainer.resume()
     options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))

@@ -36,6 +36,15 @@ class Plan(Protocol[BatchT]):
         """How much work step ``step`` is over all ranks, in :attr:`unit`."""
         ...
 
+    def halve(self) -> int | None:
+        """From now on make micro-batches of at most half as much work: how much; None if they cannot be smaller."""
+        ...
+
+
+def half_of(max_tokens: int | None, least: int) -> int | None:
+    """Half of a maximum; None of none, and where not even an example of ``least`` fits into it."""
+    return None if max_tokens is None or max_tokens // 2 < least else max_tokens // 2
+
 
 class EpochPlan(Generic[BatchT]):
     """Every example once per epoch, in a new order each time.
@@ -91,6 +100,11 @@ class EpochPlan(Generic[BatchT]):
         rows = sorted(self.rows(step), key=self.lengths.__getitem__)[self.rank :: self.num_ranks]
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
+    def halve(self) -> int | None:
+        found = half_of(self.max_tokens, min(self.lengths))
+        self.max_tokens = found or self.max_tokens
+        return found
+
 
 class WholeSteps(Generic[BatchT]):
     """Steps whose rows belong together; for a single rank.
@@ -128,6 +142,11 @@ class WholeSteps(Generic[BatchT]):
             return [self.collate(self.rows(step))]
         rows = sorted(self.rows(step), key=self.lengths.__getitem__)
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
+
+    def halve(self) -> int | None:
+        found = half_of(self.max_tokens, min(self.lengths))
+        self.max_tokens = found or self.max_tokens
+        return found
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -181,6 +200,13 @@ class Prefetched(Generic[BatchT]):
     def size(self, step: int) -> int:
         made = self._made(step)
         return self.plan.size(step) if made is None else made[2]
+
+    def halve(self) -> int | None:
+        """What was made in advance is discarded, whole or in the making."""
+        found = self.plan.halve()
+        with self._lock:
+            self._pending.clear()
+        return found
 
     def _made(self, step: int) -> tuple[list[BatchT], list[int], int] | None:
         """The batches, rows and size of a step, while the next steps are begun; None without threads."""

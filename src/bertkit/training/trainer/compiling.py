@@ -1,31 +1,43 @@
 """``torch.compile`` for the part of an encoder layer whose shapes depend only on the number of tokens.
 
-Attention is left out: it depends on every sequence length, so each packed batch would be compiled again. The rest
-(dropout, residual, LayerNorm, feed-forward) is one graph for any number of tokens. On a CPU it gains nothing, see
-``docs/decisions/0043-compile.md``.
+Attention is left out: it is one kernel on a GPU, and elsewhere depends on every sequence length, so that each packed
+batch would be compiled again. The rest (dropout, residual, LayerNorm, feed-forward) is one graph for all layers and any
+number of tokens. On a CPU it gains nothing, see ``docs/decisions/0043-compile.md``; when a GPU compiles by itself, see
+``docs/decisions/0322-training-on-a-gpu.md``.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.model.encoder import EncoderLayer
+from bertkit.training.trainer.precision import has_varlen
 
 _PART = EncoderLayer.after_attention.__name__
+#: Optimizer steps, or seconds, of a run that is long enough to gain what compiling costs: about a minute.
+WORTH_STEPS, WORTH_SECONDS = 5_000, 900.0
+
+
+def is_worth_compiling(device: torch.device, precision: Precision, num_steps: int, max_seconds: float | None) -> bool:
+    """Whether a run of so many steps, or seconds, compiles by itself: long ones in 16 bits, on a GPU that can."""
+    long = num_steps >= WORTH_STEPS and (max_seconds is None or max_seconds >= WORTH_SECONDS)
+    return long and has_varlen(precision, device) and importlib.util.find_spec("triton") is not None
 
 
 @contextmanager
-def compiled(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+def compiled(model: nn.Module, *, enabled: bool, backend: str | Callable[..., Any] = "inductor") -> Iterator[None]:
     """Inside the block the encoder layers of ``model`` run compiled code; afterwards they are unchanged."""
     layers = [module for module in model.modules() if enabled and isinstance(module, EncoderLayer)]
     for layer in layers:
-        setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True))
+        setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True, backend=backend))
     try:
         yield
     finally:

@@ -19,13 +19,16 @@ from torch.optim import Optimizer
 
 from bertkit.errors import ResourceError, TrainingError
 from bertkit.optim import Schedule, set_learning_rate
-from bertkit.system.console import Progress, clock, say
+from bertkit.system.console import clock, say
+from bertkit.system.device import runs_ahead
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import as_stored
 from bertkit.system.memory import freed_memory_kept
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
+from bertkit.training.trainer.determinism import repeatable
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
+from bertkit.training.trainer.feeding import Feed
 from bertkit.training.trainer.loop_options import (
     BatchT,
     Evaluate,
@@ -36,7 +39,18 @@ from bertkit.training.trainer.loop_options import (
     Trainable,
 )
 from bertkit.training.trainer.parallel import SINGLE, Parallel
-from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
+from bertkit.training.trainer.precision import (
+    autocast,
+    check_precision,
+    contexts,
+    float32_products_in,
+    has_copies,
+    has_varlen,
+    loss_scale,
+    unscale,
+    update_loss_scale,
+)
+from bertkit.training.trainer.records import progress, show, step_record
 from bertkit.training.trainer.snapshot import (
     Snapshot,
     changing,
@@ -51,6 +65,8 @@ from bertkit.training.trainer.snapshot import (
     take_snapshot,
     trained_parameters,
 )
+from bertkit.training.trainer.unread import READ_EVERY, Unread, add_to, can_skip, read, skip_if_failed
+from bertkit.training.trainer.within_memory import within_memory
 
 
 class Trainer(Generic[BatchT]):
@@ -89,7 +105,15 @@ class Trainer(Generic[BatchT]):
         self.trained = trained_parameters(optimizer)
         self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
-        autocast(options.precision, self.device)
+        check_precision(options.precision, self.device)
+        self._copies = has_copies(model, options.precision, self.device, parallel)
+        self.feed = Feed(plan, model, self.device, fills=has_varlen(options.precision, self.device))
+        waits = not runs_ahead(self.device) or options.precision == "fp16" or not can_skip(optimizer)
+        self._reads_every = 1 if waits else READ_EVERY
+        self._unread: list[Unread] = []
+        self._last: StepResult | None = None
+        self._failed: Tensor | None = None
+        self._read_since = 0.0  # when the first of the unread steps began
         if options.compile:
             check_compiling(self.device, sharded=parallel.is_sharded)
         parallel.check_optimizer(optimizer)
@@ -114,9 +138,11 @@ class Trainer(Generic[BatchT]):
         self.model.train()
         with (
             Interrupts(launched=parallel.num_ranks > 1) as signals,
-            self._progress() as shown,
+            progress(options, at) as shown,
             parallel.explained(),
             compiled(self.model, enabled=options.compile),
+            repeatable(enabled=options.deterministic),
+            float32_products_in(options.precision),
             freed_memory_kept(enabled=self.device.type == "cpu"),
         ):
             try:
@@ -132,7 +158,7 @@ class Trainer(Generic[BatchT]):
                     due = self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s
                     at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, due))
                     at.stopped_by_time = options.time_is_up(at.seconds)
-                    self._show(shown, result)
+                    show(shown, options, at, result)
                     if save:
                         self.save()
             except Interrupted as stop:
@@ -155,50 +181,81 @@ class Trainer(Generic[BatchT]):
         return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
 
     def train_step(self) -> StepResult:
-        """One optimizer step over all micro-batches of the plan's next batch.
+        """One optimizer step over all micro-batches of the plan's next batch; the result of the last one that was read.
 
         Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
         which is known in advance, so the split into micro-batches only affects rounding.
         """
-        began = time.perf_counter()
-        step, precision = self.at.step, self.options.precision
-        batches = [batch.to(self.device) for batch in self.plan.micro_batches(step)]
-        num_targets, num_batches = self._count(batches)
-        scale = loss_scale(self.at, precision)
-        sums = self._backward(batches, num_batches, num_targets, scale)
+        self._read_since = time.perf_counter() if not self._unread else self._read_since
+        step, scale = self.at.step, loss_scale(self.at, self.options.precision)
+        batches = self.plan.micro_batches(step)
+        num_targets, num_batches = self._count(batches)  # on the host, where they still are
+        sums = within_memory(
+            lambda batches: self._backward(batches, num_batches, num_targets, scale),
+            batches, self.plan, step, self.optimizer, self.device, self.parallel,
+        )  # fmt: skip
         self.parallel.add_gradients(self.trained)
         norm = self.parallel.norm([p.grad for p in self.trained if p.grad is not None]) / scale
-        *values, grad_norm = torch.cat([self.parallel.add(sums), norm[None]]).tolist()  # the only wait for the device
-        loss_sums = dict(zip(num_targets, values, strict=True))
-        losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
-        rate, loss = self.options.learning_rate * self.schedule(step), sum(losses.values())
-        skipped = overflowed(loss, grad_norm, precision, self.at)
-        result = StepResult(step, loss, losses, grad_norm, rate, num_targets, skipped)
-        if not skipped:
-            if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-                self._refuse(result, batches)
-            unscale(self.trained, scale)
-            if grad_norm > self.options.max_grad_norm:
-                clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
+        values = torch.cat([self.parallel.add(sums), norm[None]])
+        rate = self.options.learning_rate * self.schedule(step)
+        self._unread.append(Unread(step, values, num_targets, rate))
+        if self._reads_every == 1:
+            self.read(lambda result: self._update(result, norm, scale))
+        else:
+            self._failed = skip_if_failed(self.optimizer, self._failed, values)
+            clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
             set_learning_rate(self.optimizer, rate)
             self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.at.step = step + 1
+            if self._last is None or len(self._unread) >= self._reads_every:
+                self.read()
+        assert self._last is not None
+        return self._last
+
+    def _update(self, result: StepResult, norm: Tensor, scale: float) -> None:
+        """Update the weights by gradients that are known to be finite, or skip the step."""
+        if not result.skipped:
+            unscale(self.trained, scale)
+            if result.grad_norm > self.options.max_grad_norm:
+                clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
+            set_learning_rate(self.optimizer, result.learning_rate)
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        update_loss_scale(self.at, precision, skipped=skipped)
-        self.at.step = step + 1
-        _add(self.at.epoch_loss_sums, loss_sums)
-        _add(self.at.epoch_num_targets, num_targets)
-        self._log_step(result, time.perf_counter() - began)
-        return result
+        update_loss_scale(self.at, self.options.precision, skipped=result.skipped)
+        self.at.step = result.step + 1
+
+    def read(self, update: Callable[[StepResult], None] = lambda result: None) -> None:
+        """Wait for the device, then check and log the steps that were not yet read; ``update`` takes what is checked.
+
+        Raises:
+            TrainingError: a loss or gradient is not finite.
+        """
+        steps, self._unread = self._unread, []
+        if not steps:
+            return
+        found = list(read(steps))  # the only wait for the device
+        seconds = (time.perf_counter() - self._read_since) / len(found)
+        for unread, loss_sums, grad_norm in found:
+            result = unread.result(loss_sums, grad_norm, self.options.precision, self.at)
+            if not (result.skipped or (math.isfinite(result.loss) and math.isfinite(grad_norm))):
+                self._refuse(result)
+            update(result)
+            self._last = result
+            add_to(self.at.epoch_loss_sums, loss_sums)
+            add_to(self.at.epoch_num_targets, result.num_targets)
+            if self.parallel.is_first:
+                self.log(step_record(result, self.at, self.options, self.plan, seconds))
 
     def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
         """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
         own: dict[str, float] = {}
         for batch in batches:
-            _add(own, cast(Trainable[BatchT], self.model).num_targets(batch))
+            add_to(own, cast(Trainable[BatchT], self.model).num_targets(batch))
         total: dict[str, float] = {}
         counted = self.parallel.gather((own, len(batches)))
         for targets, _ in counted:
-            _add(total, targets)
+            add_to(total, targets)
         return total, max(number for _, number in counted)
 
     def _backward(
@@ -206,56 +263,29 @@ class Trainer(Generic[BatchT]):
     ) -> Tensor:
         """Compute gradients of ``scale`` times this rank's share of the loss; return the sum of each term."""
         sums = torch.zeros(len(num_targets), device=self.device)
-        passes = [(batch, 1.0) for batch in batches]
+        passes = [(self.feed(batch), 1.0) for batch in batches]
         if self.parallel.is_sharded:
             # Every pass gathers weights, so all ranks must make equally many; some repeat one with weight 0.
-            spare = batches[0] if batches else self.plan.micro_batches(0)[0].to(self.device)
+            spare = passes[0][0] if passes else self.feed(self.plan.micro_batches(0)[0])
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
             self.parallel.begin_micro_batch(self.model, last=number == len(passes))
-            with autocast(self.options.precision, self.device):
-                terms = cast(Trainable[BatchT], self.model).forward_packed(batch).loss_terms
-            assert terms, "the plan made a batch without targets"
-            shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]
-            torch.stack(shares).sum().backward()
+            whole, forward = contexts(self.model, self.options.precision, self.device, copies=self._copies)
+            with whole:
+                with forward:
+                    terms = cast(Trainable[BatchT], self.model).forward_packed(batch).loss_terms
+                assert terms, "the plan made a batch without targets"
+                shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]
+                torch.stack(shares).sum().backward()
             for place, name in enumerate(num_targets):
                 if weight and name in terms:
                     sums[place] += terms[name].total.detach()
         return sums
 
-    def _progress(self) -> Progress:
-        """A bar of steps; of seconds if a time budget ends the run, because the number of steps is unknown."""
-        options = self.options
-        if options.max_seconds is not None:
-            return Progress(math.ceil(options.max_seconds), label=options.label, unit="s", done=int(self.at.seconds))
-        return Progress(options.num_steps, label=options.label, unit="steps", done=self.at.step)
-
-    def _show(self, shown: Progress, result: StepResult) -> None:
-        if self.options.max_seconds is None:
-            shown.advance(note=f"loss {result.loss:.3f}")
-        else:
-            done = min(int(self.at.seconds), math.ceil(self.options.max_seconds))
-            shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
-
-    def _log_step(self, result: StepResult, seconds: float) -> None:
-        several = list(result.losses) != ["loss"]
-        record: Record = {
-            "step": result.step + 1,
-            "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
-            "loss": result.loss,
-            **({f"{name}_loss": value for name, value in result.losses.items()} if several else {}),
-            "lr": result.learning_rate,
-            "grad_norm": None if result.skipped else result.grad_norm,
-            **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
-            **({"skipped": True} if result.skipped else {}),
-            f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
-        }
-        if self.parallel.is_first:
-            self.log(record)
-
-    def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
-        rows = self.plan.rows(result.step)
+    def _refuse(self, result: StepResult) -> None:
+        rows, batches = self.plan.rows(result.step), self.plan.micro_batches(result.step)
         self.optimizer.zero_grad(set_to_none=True)
+        self.at.step = result.step  # steps after it, that were asked for before this was known, changed nothing
         where = None
         try:
             where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
@@ -271,6 +301,7 @@ class Trainer(Generic[BatchT]):
 
     def _end_epoch(self, check: Callable[[], None]) -> None:
         """Evaluate, keep the best weights, decide whether to stop; no state changes before the evaluation is done."""
+        self.read()
         at = self.at
         scores: dict[str, float] = {}
         if self.evaluate is not None:
@@ -313,6 +344,7 @@ class Trainer(Generic[BatchT]):
 
     def state_dict(self) -> Snapshot:
         """Everything that :meth:`load_state_dict` needs to resume bit for bit."""
+        self.read()
         best = None if self.at.best_step == self.at.step else self.best
         values = {"progression": asdict(self.at), "identity": self.identity}
         return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
@@ -360,8 +392,3 @@ class Trainer(Generic[BatchT]):
     @property
     def _position(self) -> str:
         return self.options.position(self.at.step, self.at.seconds)
-
-
-def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, value in more.items():
-        totals[name] = totals.get(name, 0.0) + value

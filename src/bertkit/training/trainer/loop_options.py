@@ -64,6 +64,7 @@ class LoopOptions:
     identity: settings and data; a checkpoint with another identity is refused on resume.
     max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step.
     evaluate_every_steps: evaluate every so many steps; None: after each epoch. The end of the run is always evaluated.
+    deterministic: on a GPU, only kernels that give the same bits every time.
     how_to_resume: advice when a signal or a full disk stops the run.
     """
 
@@ -80,6 +81,7 @@ class LoopOptions:
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
     compile: bool = False
+    deterministic: bool = False
     how_to_resume: str = WITH_RESUME
     precision: Precision = "fp32"
 

@@ -72,8 +72,17 @@ def test_vectors_in_fewer_bits_and_as_bytes() -> None:
         post("/v1/embeddings", {"input": "a", "encoding_format": "bytes"}).reply([VECTORS[0]] * 257)
 
 
+def test_texts_that_are_read_as_one() -> None:
+    asking = post("/v1/embeddings", {"input": ["a", {"text": "b"}], "late_chunking": True, "dimensions": 2})
+    assert (asking.call.task, asking.call.items) == ("embed-chunks", [{"parts": ["a", "b"]}])
+    assert asking.call.options == {"normalize": True, "dimensions": 2}
+    chunks = [{"start": 0, "end": 1, "num_tokens": 1, "vector": vector} for vector in VECTORS[:2]]
+    said = asking.said([chunks])
+    assert [one["embedding"] for one in said["data"]] == [vector.tolist() for vector in VECTORS[:2]]
+
+
 def test_what_is_not_done_is_refused() -> None:
-    assert refused("/v1/embeddings", {"input": "a", "late_chunking": True}).param == "late_chunking"
+    assert refused("/v1/embeddings", {"input": [[5, 6]], "late_chunking": True}).param == "late_chunking"
     assert refused("/v1/embeddings", {"input": []}).kind == "empty"
     assert refused("/v1/embeddings", {"input": "a", "embedding_type": ["float", "binary"]}).param == "embedding_type"
 

@@ -17,6 +17,7 @@ from bertkit.tasks import csv_task
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning import finetune_folder as runfolder
 from bertkit.training.finetuning import fit as fit_module
+from bertkit.training.finetuning import run_tasks
 from bertkit.training.finetuning import seed_run as one_seed
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import SeedResult
@@ -39,13 +40,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dead_seeds(monkeypatch: pytest.MonkeyPatch, seeds: set[int]) -> list[tuple[int, bool]]:
     """Make the runs of some seeds end dead; the list gets every seed that runs, and whether it may be replaced."""
     asked: list[tuple[int, bool]] = []
-    run_seed = finetune_module.run_seed
+    run_seed = run_tasks.run_seed
 
     def pretend(job: Any, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
         asked.append((seed, replaceable))
         return replace(run_seed(job, seed, resume=resume, replaceable=False), dead=seed in seeds)
 
-    monkeypatch.setattr(finetune_module, "run_seed", pretend)
+    monkeypatch.setattr(run_tasks, "run_seed", pretend)
     return asked
 
 

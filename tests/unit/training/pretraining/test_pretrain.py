@@ -158,7 +158,7 @@ def test_refused_settings_leave_nothing_and_others_may_follow(stores, tmp_path, 
     def refuse(*_args):
         raise ConfigError("this device has no bf16; use precision fp32")
 
-    monkeypatch.setattr("bertkit.training.trainer.loop.autocast", refuse)
+    monkeypatch.setattr("bertkit.training.trainer.loop.check_precision", refuse)
     with pytest.raises(ConfigError, match="use precision fp32"):
         pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=1, precision="bf16"), model=SHAPE)
     assert not (tmp_path / "run").exists()
@@ -364,7 +364,8 @@ def test_the_settings_reach_the_loop() -> None:
         "precision": "bf16", "compile": True,
     }  # fmt: skip
     config = PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4)
-    options = module.loop_options(config, RunOptions(Path("run"), how_to_resume=module.ON_ITS_OWN))
+    assert config.compile == "on"  # True is what earlier versions said
+    options = module.loop_options(config, RunOptions(Path("run"), how_to_resume=module.ON_ITS_OWN), compiles=True)
     told = {**values, "num_steps": 7, "keep": 5, "evaluate_every_steps": 4}
     del told["max_steps"]
     assert {name: getattr(options, name) for name in told} == told

@@ -334,7 +334,7 @@ def test_what_does_not_fit_is_refused(stores: dict[str, Stores], tmp_path: Path)
         (t5, {"masked_lm_prob": 0.2}, r"masked_lm_prob=0\.2 has no effect with objective='span-corruption'"),
         (bart, {"output_bias": "unigram"}, r"output_bias='unigram' has no effect with objective='text-infilling'"),
         (SHAPE, {"noise_density": 0.2}, r"noise_density=0\.2 has no effect with objective='mlm\+nsp'"),
-        (t5, {"compile": True}, r"compile=True works on the layers of encoders only"),
+        (t5, {"compile": True}, r"compile='on' works on the layers of encoders only"),
         (t5, {"parallel": "fsdp"}, r"parallel='fsdp' works on the layers of encoders only"),
         (t5, {"protocol": "original"}, r"protocol 'original' has the objective mlm\+nsp"),
     ):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from bertkit.errors import ConfigError
-from bertkit.training.trainer.compiling import check_compiling, compiled
+from bertkit.training.trainer.compiling import check_compiling, compiled, is_worth_compiling
+from bertkit.training.trainer.half_weights import half_weights
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer
 
 DATA = ToyData()
@@ -41,6 +44,62 @@ def test_nothing_stays_on_the_model() -> None:
         assert all("after_attention" in layer.__dict__ for layer in model.bert.encoder.layer)
     assert [dict(layer.__dict__) for layer in model.bert.encoder.layer] == before
     copy.deepcopy(model)
+
+
+def test_one_graph_for_all_layers_and_numbers_of_tokens() -> None:
+    """Forward and backward of ragged steps, with weights in float32 and copies in 16 bits: the first layer compiles."""
+    from torch._dynamo.backends.debugging import aot_eager
+    from torch._dynamo.utils import counters
+
+    for half in (False, True):
+        torch._dynamo.reset()
+        counters.clear()
+        calls: list[int] = []  # of the compiler, by numbers of tokens; it is free to begin a graph again
+        tokens: set[int] = set()
+
+        def compiler(graph: Any, inputs: Any, calls: list[int] = calls) -> Any:
+            calls.append(next(len(each) for each in inputs if isinstance(each, torch.Tensor)))
+            return aot_eager(graph, inputs)
+
+        model = no_dropout().train()
+        with compiled(model, enabled=True, backend=compiler):
+            for step in range(12):
+                for batch in DATA.plan().micro_batches(step):
+                    tokens.add(batch.layout.num_tokens)
+                    with half_weights(model, torch.bfloat16) if half else nullcontext():
+                        terms = model.forward_packed(batch).loss_terms
+                        assert terms is not None
+                        terms["loss"].total.backward()
+        assert len(tokens) > 8
+        assert len(set(calls)) == 1
+        assert counters["stats"]["unique_graphs"] == 1
+        assert counters["frames"]["total"] == 1
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "num_steps", "max_seconds", "expected"),
+    [
+        ((9, 0), "bf16", 100_000, None, True),
+        ((9, 0), "bf16", 10**12, 3600.0, True),
+        ((9, 0), "bf16", 1_000, None, False),
+        ((9, 0), "bf16", 10**12, 600.0, False),
+        ((9, 0), "fp32", 100_000, None, False),
+        ((7, 5), "fp16", 100_000, None, False),
+        (None, "bf16", 100_000, None, False),
+    ],
+)
+def test_only_long_runs_in_16_bits_compile_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+    capability: tuple[int, int] | None,
+    precision: Any,
+    num_steps: int,
+    max_seconds: float | None,
+    expected: bool,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("bertkit.training.trainer.precision.varlen_capability", lambda device: capability)
+    assert is_worth_compiling(torch.device("cuda"), precision, num_steps, max_seconds) is expected
 
 
 @pytest.mark.campaign

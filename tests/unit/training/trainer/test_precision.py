@@ -14,7 +14,16 @@ from bertkit.model.models import BertForPreTraining
 from bertkit.system.processor import Processor, find_processor
 from bertkit.training.trainer import precision as module
 from bertkit.training.trainer.loop_options import Progression
-from bertkit.training.trainer.precision import autocast, bf16_speedup, fastest_precision, overflowed, update_loss_scale
+from bertkit.training.trainer.precision import (
+    autocast,
+    bf16_speedup,
+    check_precision,
+    fastest_precision,
+    float32_products_in,
+    overflowed,
+    plain_precision,
+    update_loss_scale,
+)
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
@@ -161,8 +170,8 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(ConfigError, match="fp32, bf16 or fp16, got 'fp8'"):
-        autocast("fp8", torch.device("cpu"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="fp32, tf32, bf16 or fp16, got 'fp8'"):
+        check_precision("fp8", torch.device("cpu"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +181,7 @@ def test_an_unknown_precision_is_refused() -> None:
         (("NEON", "BF16"), 1.4, "cpu", "bf16"),
         (("AVX2", "AVX-512", "AVX-512 BF16"), 0.5, "cpu", "fp32"),
         (("AVX2", "AVX-512"), 2.0, "cpu", "fp32"),
-        (("AVX-512 BF16",), 2.0, "cuda:0", "fp32"),
+        (("AVX-512 BF16",), 2.0, "mps", "fp32"),
     ],
 )
 def test_bf16_is_the_default_where_it_is_faster(
@@ -191,3 +200,33 @@ def test_the_speed_of_bf16_is_measured_and_decides() -> None:
     assert bf16_speedup() == measured  # once a process
     expected = "bf16" if find_processor().has_bf16 and measured >= module.WORTH_BF16 else "fp32"
     assert fastest_precision(None) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "has_bf16", "expected"),
+    [
+        ((9, 0), True, "bf16"),
+        ((8, 0), True, "bf16"),
+        ((7, 5), False, "fp16"),
+        ((7, 0), False, "fp16"),
+        ((6, 1), False, "fp32"),
+    ],
+)
+def test_on_a_gpu_its_capability_decides(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], has_bf16: bool, expected: str
+) -> None:
+    monkeypatch.setattr(module, "find_device", lambda device, default: torch.device(device or default))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert fastest_precision("cuda") == expected
+    assert plain_precision("cuda") == ("tf32" if has_bf16 else "fp32")
+
+
+def test_tf32_is_for_a_gpu_and_ends_with_the_run() -> None:
+    with pytest.raises(ConfigError, match=r"tf32 is for NVIDIA GPUs.*use fp32"):
+        check_precision("tf32", torch.device("cpu"))
+    before = torch.backends.cuda.matmul.allow_tf32
+    for precision, allowed in (("tf32", True), ("fp32", False)):
+        with float32_products_in(precision):  # type: ignore[arg-type]
+            assert torch.backends.cuda.matmul.allow_tf32 is allowed
+        assert torch.backends.cuda.matmul.allow_tf32 is before

@@ -13,6 +13,7 @@ import pytest
 from bertkit.optim import budget_schedule
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.trainer import loop
+from bertkit.training.trainer.records import progress, show
 from training_helpers import ToyData, tiny_model, toy_trainer
 
 DATA = ToyData()
@@ -150,14 +151,14 @@ def test_the_rate_of_a_budget_schedule_falls_to_nothing_at_the_end(clock: Clock)
 def test_progress_is_of_the_budget(clock: Clock) -> None:
     trainer = slow_trainer(clock, max_seconds=41.0)
     trainer.at.seconds = 10.0
-    with trainer._progress() as shown:
+    with progress(trainer.options, trainer.at) as shown:
         result = trainer.train_step()
         trainer.at.seconds += 12.5
-        trainer._show(shown, result)
+        show(shown, trainer.options, trainer.at, result)
         assert shown.line().startswith("training: 22/41 s (53 %), ")
         assert f"step 1, loss {result.loss:.3f}" in shown.line()
         trainer.at.seconds = 44.0  # the last step may take longer than there was time
-        trainer._show(shown, result)
+        show(shown, trainer.options, trainer.at, result)
         assert "41/41 s (100 %)" in shown.line()
 
 

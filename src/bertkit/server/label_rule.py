@@ -1,0 +1,56 @@
+"""Which labels a classifier gives, of the probabilities of all: by thresholds, and none where it abstains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+#: From which probability a label is given that has no threshold.
+USUAL = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRule:
+    """How a classifier decides.
+
+    labels: names by number.
+    several: whether labels do not exclude each other.
+    tuned: thresholds that were chosen on dev, as ``decision.json`` has them: of labels that do not exclude each other
+        one each; of two that do, the one from which the second is given, else the first.
+    least: thresholds set by whoever runs the server or asks. Labels that exclude each other are decided between
+        first: where the probability of the one decided for is below its threshold, the classifier abstains.
+    """
+
+    labels: tuple[str, ...]
+    several: bool = False
+    tuned: Mapping[str, float] = field(default_factory=dict)
+    least: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = [label for label in self.least if label not in self.labels]
+        if unknown:
+            raise ValueError(f"there is no label {unknown[0]!r:.80}; there are: {', '.join(self.labels)}")
+
+    def with_least(self, least: Mapping[str, float]) -> LabelRule:
+        """The same with further thresholds, which go before those that it has; ValueError: no such label."""
+        return replace(self, least={**self.least, **least}) if least else self
+
+    def chosen(self, scores: Mapping[str, float]) -> list[str] | str | None:
+        """The labels that are given, perhaps none; of labels that exclude each other the one, or None: it abstains."""
+        if self.several:
+            return [label for label in self.labels if self.gives(label, scores[label])]
+        best = max(scores, key=scores.__getitem__)
+        if self.tuned:
+            first, second = self.labels
+            best = second if scores[second] >= self.tuned[second] else first
+        return best if scores[best] >= self.least.get(best, 0.0) else None
+
+    def gives(self, label: str, score: float) -> bool:
+        """Whether a label, asked about alone, reaches its threshold."""
+        if label in self.least:
+            return score >= self.least[label]
+        if self.several or label in self.tuned:
+            return score >= self.tuned.get(label, USUAL)
+        if self.tuned:  # the first of two
+            return 1.0 - score < self.tuned[self.labels[1]]
+        return score >= USUAL

@@ -1,0 +1,213 @@
+"""A training step on a pretended GPU: nothing in it waits for the device, and few shapes reach the kernels.
+
+The device ``meta`` stands for a GPU: torch's operators check shapes and types there, its autograd engine runs as
+always, and to read a value is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertkit.batch import Batch, Layout
+from bertkit.model.kernels import varlen_attention
+from bertkit.model.models import BertForPreTraining, BertForQuestionAnswering, BertForTokenClassification
+from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.training.trainer import loop, precision
+from bertkit.training.trainer.feeding import MAX_SIZES, Feed, Sizes
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
+from training_helpers import TINY, ToyData, tiny_model
+
+DATA = ToyData()
+
+
+class WaitError(AssertionError):
+    """The host would wait for the device."""
+
+
+#: Operators whose result has a size or a value that the host must know.
+WAITING = (
+    "_local_scalar_dense",
+    "nonzero",
+    "is_nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
+
+
+class NoWait(TorchDispatchMode):
+    """An error for every operator that makes the host wait for the device ``meta``, and for copies that do."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = function.name().removeprefix("aten::").partition(".")[0]
+        flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+        given = [each for each in flat if isinstance(each, Tensor)]
+        there = any(each.device.type == "meta" for each in given)
+        if there and name in WAITING:
+            raise WaitError(name)
+        if there and name.startswith("index") and any(each.dtype == torch.bool for each in given):
+            raise WaitError(f"{name} by a mask")
+        if name in ("_to_copy", "copy_"):
+            places = [each.device.type for each in given[::-1]] + [torch.device(kwargs.get("device") or "meta").type]
+            if len(set(places)) > 1 and (places[-1] == "cpu" or not kwargs.get("non_blocking", args[-1] is True)):
+                raise WaitError(f"{name} between {places}")
+        return function(*args, **kwargs)
+
+
+class NoNewTensor(TorchFunctionMode):
+    """An error where a tensor is made on the device ``meta`` from values of the host, which is a copy that waits."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.tensor, torch.as_tensor) and str((kwargs or {}).get("device")) == "meta":
+            raise WaitError(f"{function.__name__} on the device")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The device ``meta`` passes for a GPU with everything; the numbers of steps that were read at a time."""
+    monkeypatch.setattr(varlen_attention, "varlen_capability", lambda device: {"meta": (9, 0)}.get(device.type))
+    monkeypatch.setattr(precision, "varlen_capability", varlen_attention.varlen_capability)
+    base = sys.modules[torch.optim.Optimizer.__module__]  # torch.optim deletes the names of its modules
+    monkeypatch.setattr(base, "_get_fused_kernels_supported_devices", lambda: ["cpu", "meta"])
+    monkeypatch.setattr(torch, "_fused_adamw_", lambda *args, **settings: updates.append(settings["found_inf"]))
+    updates: list[Tensor] = []
+    counted = []
+
+    def read(steps):
+        counted.append(len(steps))
+        return [(each, dict.fromkeys(each.num_targets, 1.0), 1.0) for each in steps]
+
+    monkeypatch.setattr(loop, "read", read)
+    return counted
+
+
+def with_words(batch: Batch) -> Batch:
+    """Masked words and pairs."""
+    labels = torch.where(torch.arange(batch.layout.num_tokens) % 3 == 0, batch.input_ids, -100)
+    batch = batch.with_target("labels", labels)
+    batch = batch.with_target("next_sentence_label", torch.zeros(batch.layout.num_sequences, dtype=torch.int64))
+    rows = (labels != -100).nonzero().squeeze(1)
+    return Batch(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.layout, batch.targets, rows)
+
+
+def with_tags(batch: Batch) -> Batch:
+    return batch.with_target("labels", batch.input_ids % 3)
+
+
+def with_spans(batch: Batch) -> Batch:
+    places = torch.ones(batch.layout.num_sequences, dtype=torch.int64)
+    return Batch(
+        batch.input_ids, batch.token_type_ids, batch.position_ids, batch.layout,
+        {"start_positions": places, "end_positions": places},
+    )  # fmt: skip
+
+
+def with_weights(batch: Batch) -> Batch:
+    return batch.with_target("row_weights", torch.ones(batch.layout.num_sequences))
+
+
+def gpu_trainer(model: nn.Module, change: Any, data: ToyData = DATA, **options: Any) -> Trainer[Batch]:
+    trainer_plan = data.plan(max_tokens=options.pop("max_tokens", 10_000), step_size=options.pop("step_size", 8))
+    collate = trainer_plan.collate
+    trainer_plan.collate = lambda rows: change(collate(rows))
+    model.to("meta").train()
+    optimizer = adamw(parameter_groups(model), learning_rate=1e-3)
+    num_steps = options.pop("num_steps", 45)
+    settings = LoopOptions(num_steps, 1e-3, precision="bf16", **options)
+    return Trainer(model, trainer_plan, optimizer, linear_schedule(num_steps), settings)
+
+
+CASES = {
+    "pre-training": (BertForPreTraining, with_words),
+    "classification": (type(tiny_model()), with_weights),
+    "tagging": (BertForTokenClassification, with_tags),
+    "questions": (BertForQuestionAnswering, with_spans),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_step_waits_for_the_device_but_those_that_are_read(pretended: list[int], case: str) -> None:
+    """Whole steps, forward, backward and update: of 45 of pre-training the first, the 21st and the 41st are read."""
+    kind, change = CASES[case]
+    trainer = gpu_trainer(kind(TINY), change)
+    with NoWait(), NoNewTensor():
+        for _ in range(45 if case == "pre-training" else 3):
+            trainer.train_step()
+    assert pretended == ([1, 20, 20] if case == "pre-training" else [1])
+
+
+def test_what_waits_is_seen(pretended: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controls: targets chosen by a mask, a copy that waits, boundaries made from the host's numbers, a value."""
+    there = torch.ones(3, device="meta")
+    for waiting in (
+        lambda: there[there > 0],
+        lambda: torch.ones(3).to("meta"),
+        lambda: there.to("cpu"),
+        lambda: torch.tensor([1, 2], device="meta"),
+        lambda: (there > 0).nonzero(),
+    ):
+        with NoWait(), NoNewTensor(), pytest.raises(WaitError):
+            waiting()
+    trainer = gpu_trainer(BertForPreTraining(TINY), with_words)
+    monkeypatch.setattr(Layout, "with_offsets", lambda layout, fill: layout)
+    with NoWait(), NoNewTensor(), pytest.raises(WaitError, match="tensor on the device"):
+        trainer.train_step()
+
+
+class Shapes(TorchDispatchMode):
+    """What reaches the kernel of attention: shapes of queries, keys and boundaries, and the longest sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Any] = set()
+        self.calls = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._flash_attention_forward.default:
+            self.calls += 1
+            self.seen.add((*(tuple(each.shape) for each in args[:5]), *args[5:8]))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("max_tokens", "num_steps", "cost"), [(10_000, 1000, 0.1), (350, 100, 0.2)])
+def test_few_shapes_reach_the_kernel(pretended: list[int], max_tokens: int, num_steps: int, cost: float) -> None:
+    """Steps of 32 rows of 2 to 38 tokens, through an encoder; without filling up nearly each shape is another."""
+    data, config = ToyData(3_000, longest=38), TINY.replace(num_hidden_layers=1)
+    model = BertForPreTraining(config).bert.to("meta", torch.bfloat16).eval()
+    plan = data.plan(step_size=32, max_tokens=max_tokens)
+    counts = []
+    for fills in (True, False):
+        feed, num_tokens, num_fillers = Feed(plan, model, torch.device("meta"), fills=fills), 0, 0
+        with torch.no_grad(), Shapes() as shapes:
+            for step in range(num_steps if fills else 60):
+                for batch in plan.micro_batches(step):
+                    layout = feed(batch).layout
+                    model.encoder(torch.empty(layout.num_tokens, 32, dtype=torch.bfloat16, device="meta"), layout)
+                    num_tokens, num_fillers = num_tokens + layout.num_tokens, num_fillers + layout.num_fillers
+        assert shapes.calls >= 60
+        assert num_fillers < cost * num_tokens
+        assert (num_fillers > 0) is fills
+        counts.append(len(shapes.seen))
+    assert counts[0] <= MAX_SIZES
+    assert counts[1] > 40
+
+
+def test_a_batch_larger_than_any_before_has_a_size_too() -> None:
+    sizes = Sizes((64, 640), 128, 0.05)
+    for tokens, expected in ((10, 64), (65, 640), (640, 640), (641, 768), (1000, 1152)):
+        fill = sizes.fill(Layout((50,) * (tokens // 50) + ((tokens % 50,) if tokens % 50 else ())))
+        assert fill is not None
+        assert fill.tokens == expected
+    assert sizes.fill(Layout((200,))).longest == 256  # type: ignore[union-attr]
+    assert sizes.fill(Layout((1,) * 640)) is None  # more sequences than a kernel is told of
