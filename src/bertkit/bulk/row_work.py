@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from bertkit.bulk.answers import PipelineAnswers, RunAnswers
 from bertkit.bulk.bad_rows import Failure, answers_or_failures
 from bertkit.bulk.cuts import Block, block_bytes, sha256_of_bytes
@@ -161,11 +163,12 @@ class VectorRows(_Texts):
         pipe, options = self.answers.pipe, self.answers.options
         with quiet(), same_packs():
             found = pipe([item.text for item in items], progress=False, **options)
-        return [
-            {"text": item.text, "embedding": vector.tolist(), "num_tokens": vector.num_tokens,
+        rows: list[Any] = [
+            {"text": item.text, "embedding": np.asarray(vector), "num_tokens": vector.num_tokens,
              "truncated": vector.truncated}
             for item, vector in zip(items, found, strict=True)
         ]  # fmt: skip
+        return rows
 
 
 class BlockReader:
