@@ -365,6 +365,8 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
             How(shard=shard)
     with pytest.raises(ConfigError, match="give --out a folder"):
         compute_file(What(model), [one], tmp_path / "x.csv", How(shard=(1, 2)))
+    with pytest.raises(ConfigError, match=r"x\.docx: unknown format"):
+        compute_file(What(model), [one], tmp_path / "x.docx")
     with pytest.raises(ConfigError, match="is no folder of parts"):
         status_of(tmp_path / "full")
     with pytest.raises(DataError, match=r"no text column .*--text"):
