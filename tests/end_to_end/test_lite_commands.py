@@ -385,6 +385,8 @@ def test_every_command_is_spoken_of() -> None:
         "doctor",
         "inspect",
         "mcp",
+        "merge",
+        "predict-status",
         "search",
         "serve",
     } == set(NAMES)

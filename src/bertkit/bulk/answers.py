@@ -63,7 +63,8 @@ class RunAnswers:
         self.columns = run.answer_columns()
 
     def find(self, names: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
-        places = Columns(*((given[field],) if field in given else () for field in ("text", "text_pair")))
+        first, second = ((given[field],) if field in given else () for field in ("text", "text_pair"))
+        places = Columns(first, second)
         found = columns_of(self.run, places)
         if found is None:
             renamed = {field: given.get(field, field) for field in self.run.workflow.fields}
@@ -256,8 +257,8 @@ def task_of(model: str | Path, task: str | None) -> str:
     path = resolve(model)
     if path.is_dir() and heads_in(path):
         return "text-classification"
-    known = read_task(checkpoint_folder(path))
-    name = infer_task(path) if known is None else workflow_of(known).card().pipeline
+    own = read_task(checkpoint_folder(path))
+    name = infer_task(path) if own is None else workflow_of(own).card().pipeline
     return _VECTORS.get(name, name)
 
 

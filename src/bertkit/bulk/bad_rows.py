@@ -25,7 +25,7 @@ class Failure:
 
 
 def answers_or_failures(
-    items: Sequence[ItemT], answer: Callable[[Sequence[ItemT]], list[ResultT]]
+    items: Sequence[ItemT], answer: Callable[[Sequence[ItemT]], Sequence[ResultT]]
 ) -> list[ResultT | Failure]:
     """An answer for each item, or why there is none.
 
@@ -49,7 +49,7 @@ def answers_or_failures(
 
 
 def _failing(
-    items: Sequence[ItemT], first: int, answer: Callable[[Sequence[ItemT]], list[ResultT]], error: Exception
+    items: Sequence[ItemT], first: int, answer: Callable[[Sequence[ItemT]], Sequence[ResultT]], error: Exception
 ) -> dict[int, Failure]:
     """By their numbers, the items that fail by themselves; that all of ``items`` together do is known."""
     if len(items) == 1:

@@ -46,11 +46,14 @@ class Job:
 
 
 class BlockWorker:
-    """Does jobs in this process, with a model that is opened once. threads: of the processor, None: all."""
+    """Does jobs in this process, with a model that is opened once.
 
-    def __init__(self, out: Path, threads: int | None = None) -> None:
+    threads: of the processor, None: all. plan: that of the folder, if it has been read already.
+    """
+
+    def __init__(self, out: Path, threads: int | None = None, plan: Plan | None = None) -> None:
         self.state, self.threads = State(out), threads
-        plan = self.state.plan()
+        plan = plan or self.state.plan()
         assert plan is not None
         self.plan: Plan = plan
         self.variant, self.work = open_work(plan.work, threads)
@@ -69,25 +72,34 @@ class BlockWorker:
             return None
         key = plan.keys[job.number]
         self.state.begin(key, job.deaths)
-        found = []
-        for part in self._results(items, job.skip):
-            found += part
-            advance(len(part))
+        found = list[Row | Failure]()
+        for window in self._results(items, job.skip):
+            found += window
+            advance(len(window))
+        manifest = self._write(job.number, items, found, began)
+        self.state.commit(manifest)
+        self.state.end(key)
+        return manifest
+
+    def _write(self, number: int, items: Sequence[Any], found: Sequence[Row | Failure], began: float) -> Manifest:
+        plan, block = self.plan, self.plan.blocks[number]
+        results = list(zip(items, found, strict=True))
         rows = [
             self.work.without(item, each.reason, plan.taken) if isinstance(each, Failure) else each
-            for item, each in zip(items, found, strict=True)
+            for item, each in results
         ]
-        part = plan.part(job.number)
-        write_part(self.state.out / part, rows, self.types, plan.taken, typed=plan.work.typed)
+        part = self.state.out / plan.part(number)
+        write_part(part, rows, self.types, plan.taken, typed=plan.work.typed)
+        name = plan.files[block.file].name
         failed = [
-            {"place": _place(name, item, number + block.start), "error": each.reason}
-            for number, (item, each) in enumerate(zip(items, found, strict=True))
+            {"place": _place(name, item, row), "error": each.reason}
+            for row, (item, each) in enumerate(results, start=block.start)
             if isinstance(each, Failure)
         ]
-        manifest = Manifest(
-            key,
-            part,
-            (self.state.out / part).stat().st_size,
+        return Manifest(
+            plan.keys[number],
+            part.name,
+            part.stat().st_size,
             len(rows),
             _count(rows, own_name("truncated", plan.taken)),
             _count(rows, own_name("empty", plan.taken)),
@@ -96,9 +108,6 @@ class BlockWorker:
             round(time.monotonic() - began, 3),
             failed,
         )
-        self.state.commit(manifest)
-        self.state.end(key)
-        return manifest
 
     def _results(self, items: Sequence[Any], skip: Sequence[int]) -> Iterator[list[Row | Failure]]:
         left_out = set(skip)
@@ -136,7 +145,7 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
         CheckpointError: no such model here, or another one.
     """
     settings = work.settings if work.settings.threads is not None else replace(work.settings, threads=threads)
-    if work.variant is not None and work.variant in _named_variants():
+    if work.variant is not None and work.variant.isidentifier():  # not the processor's own, nor another back-end
         settings = replace(settings, cpu=work.variant)
     answers = opened((work.command, settings.key), lambda: open_model(settings))
     own = variant_of(answers)
@@ -152,16 +161,9 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
     return own, TextRows(answers, work.columns) if answers.run.workflow.reads_texts else ExampleRows(answers)
 
 
-def _named_variants() -> list[str]:
-    """Those that this machine can be told to use."""
-    from bertkit.engine.native.library import native_library
-
-    library = native_library()
-    return [] if library is None else [info.name.decode() for info in library.variants() if info.runs]
-
-
 def variant_of(answers: Answers) -> str:
     """What computes: the variant of the C library; one that was compiled here is the processor's own."""
+    assert isinstance(answers, PipelineAnswers | RunAnswers)
     engine = answers.pipe.engine if isinstance(answers, PipelineAnswers) else answers.run.engine
     backend = getattr(engine, "backend", None) or getattr(getattr(engine, "shared", None), "encoder", engine)
     backend = getattr(backend, "backend", backend)

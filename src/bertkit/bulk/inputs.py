@@ -36,8 +36,8 @@ class InputFile:
     def of(cls, name: str) -> InputFile:
         """The file as it is now; DataError if it is not there."""
         if is_remote(name):
-            files, path = _file_system(name)
-            found = files.get_file_info(path)
+            files, key = _file_system(name)
+            found = files.get_file_info(key)
             if not found.is_file:
                 raise DataError(f"{name} is not there, or is no file")
             return cls(name, int(found.size), int(found.mtime_ns or 0))

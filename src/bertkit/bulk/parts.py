@@ -10,6 +10,8 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertkit.bulk.tables import arrow_column, arrow_field
 from bertkit.errors import ConfigError, DataError, needs_bertkit
 from bertkit.inference.row_cells import Row, Table, table_of
@@ -43,7 +45,7 @@ def write_part(
             if path.suffix == ".parquet":
                 _write_parquet(draft, table_of(rows, taken), len(rows), types)
             else:
-                lines = to_jsonl([_typed(row) for row in rows] if typed else rows)
+                lines = to_jsonl([_typed(row) for row in rows] if typed else [_listed(row) for row in rows])
                 draft.write_text(lines, encoding="utf-8", newline="")
             sync_file(draft)
             draft.replace(path)
@@ -77,6 +79,11 @@ def _as(kind: ColumnType, cell: Any) -> Any:
     if kind == "float64" and isinstance(cell, int):
         return float(cell)
     return list(cell) if isinstance(cell, tuple) else cell
+
+
+def _listed(row: Row) -> Row:
+    """Vectors as lists, which JSON has; of Parquet they stay arrays."""
+    return {name: cell.tolist() if isinstance(cell, np.ndarray) else cell for name, cell in row.items()}
 
 
 def _typed(row: Row) -> dict[str, Any]:
@@ -120,10 +127,12 @@ def read_part(path: Path) -> Iterator[Row]:
             yield _untyped(json.loads(line))
 
 
-def merge_parts(parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, excel: bool = False) -> int | None:
+def merge_parts(
+    parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, excel: bool = False, without: str | None = None
+) -> int | None:
     """Make one file of parts, in their order; returns the number of its rows, None where nobody counted them.
 
-    taken: the columns of the input, which keep their names.
+    taken: the columns of the input, which keep their names. without: a column that no row has anything in.
     """
     if out.suffix not in FORMATS:
         raise ConfigError(f"{out}: unknown format; the name must end in {', '.join(FORMATS)}")
@@ -135,7 +144,7 @@ def merge_parts(parts: Sequence[Path], out: Path, taken: Mapping[str, Any], *, e
     if kinds == {".parquet"} and out.suffix == ".parquet":
         with new_file(out) as draft:
             return _join_tables(parts, draft)
-    rows = (row for part in parts for row in read_part(part))
+    rows = ({name: row[name] for name in row if name != without} for part in parts for row in read_part(part))
     return write_rows(rows, out, {name: {} for name in taken}, excel=excel)
 
 

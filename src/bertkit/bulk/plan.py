@@ -105,7 +105,7 @@ def read_plan(path: Path) -> Plan:
             parsed(values["work"], Work, str(path)),
             Size(**values["size"]),
             [InputFile(**each) for each in values["files"]],
-            [parsed(each, Columns, str(path)) if each else None for each in values["places"]],
+            [None if each is None else _columns(each) for each in values["places"]],
             {name: _type(kind) for name, kind in values["taken"].items()},
             blocks,
         )
@@ -113,6 +113,11 @@ def read_plan(path: Path) -> Plan:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path} is damaged: {error}") from None
+
+
+def _columns(values: Mapping[str, Any]) -> Columns:
+    plain: dict[str, Any] = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in values.items()}
+    return Columns(**plain)
 
 
 def _type(kind: Any) -> ColumnType:

@@ -125,6 +125,8 @@ def compute_file(
     """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete."""
     if how.shard != (1, 1):
         raise ConfigError(f"--shard writes parts, and {out.name} is one file: give --out a folder, and merge it later")
+    if not is_file_name(out):
+        raise ConfigError(f"{out}: unknown format; the name of a file must end in {', '.join(FORMATS)}")
     state = State(out.with_name(out.name + ".parts"))
     with claimed(out):
         try:
@@ -241,7 +243,7 @@ def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals
     deaths = state.deaths()
     jobs = [Job(number, deaths.get(plan.keys[number], 0)) for number in todo]
     total, done = sum(plan.blocks[number].rows for number in todo) + totals.rows, totals.rows
-    worker = BlockWorker(state.out, threads)
+    worker = BlockWorker(state.out, threads, plan)
     kills = any(job.deaths >= DEATHS for job in jobs)
     try:
         with (
@@ -297,7 +299,7 @@ def predict_file(
 
     source: ``.txt`` (one text per line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
         compressed; of another kind of task a file as it was trained on, or a folder of brat.
-    out: ``.csv``, ``.tsv``, ``.parquet``, ``.xlsx``; others get JSON lines. See :mod:`bertkit.inference.row_files`.
+    out: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx``; see :mod:`bertkit.inference.row_files`.
     columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for a
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     excel: a ``.csv`` file for an Excel whose decimals have a comma.

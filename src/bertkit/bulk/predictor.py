@@ -153,7 +153,7 @@ class BatchPredictor:
                 items.append(Failure(reason_of(error)))
                 self._check(number, items[-1].reason)
         asked = [item for item in items if not isinstance(item, Failure)]
-        said = iter(answers_or_failures(asked, answers.cells))
+        said: Iterator[Cells | Failure] = iter(answers_or_failures(asked, answers.cells))
         found = [item if isinstance(item, Failure) else next(said) for item in items]
         return [self._cells(number, each) for number, each in enumerate(found)]
 

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from bertkit.bulk.answers import PipelineAnswers, RunAnswers
 from bertkit.bulk.bad_rows import Failure, answers_or_failures
 from bertkit.bulk.cuts import Block, block_bytes, sha256_of_bytes
@@ -81,7 +83,7 @@ class _Texts:
         self, items: Sequence[FileRow], taken: Collection[str], answer: Callable[[Sequence[FileRow]], list[Row]]
     ) -> list[Row | Failure]:
         good = [item for item in items if not item.fault]
-        said = iter(answers_or_failures(good, answer))
+        said: Iterator[Row | Failure] = iter(answers_or_failures(good, answer))
         found = [Failure(item.fault) if item.fault else next(said) for item in items]
         return [
             each if isinstance(each, Failure) else joined(item, each, taken)
@@ -161,11 +163,12 @@ class VectorRows(_Texts):
         pipe, options = self.answers.pipe, self.answers.options
         with quiet(), same_packs():
             found = pipe([item.text for item in items], progress=False, **options)
-        return [
-            {"text": item.text, "embedding": vector.tolist(), "num_tokens": vector.num_tokens,
+        rows: list[Any] = [
+            {"text": item.text, "embedding": np.asarray(vector), "num_tokens": vector.num_tokens,
              "truncated": vector.truncated}
             for item, vector in zip(items, found, strict=True)
         ]  # fmt: skip
+        return rows
 
 
 class BlockReader:

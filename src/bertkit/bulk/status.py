@@ -14,8 +14,10 @@ from typing import Any
 from bertkit.bulk.parts import merge_parts
 from bertkit.bulk.plan import Plan
 from bertkit.bulk.resume import finished
+from bertkit.bulk.row_work import ERROR
 from bertkit.bulk.state import State
 from bertkit.errors import ConfigError, shorten
+from bertkit.inference.row_cells import own_name
 from bertkit.inference.row_files import claimed
 from bertkit.system.console import clock
 
@@ -127,6 +129,8 @@ def merge_folder(folder: Path, out: Path, *, excel: bool = False) -> int:
             f"{folder} lacks {len(missing):,} of {len(plan.keys):,} blocks ({shorten(missing)}); run the command that "
             "made it again, and 'bertkit predict-status' to see how far it is"
         )
+    without = None if any(manifest.errors for manifest in manifests.values()) else own_name(ERROR, plan.taken)
     with claimed(out):
-        merge_parts([folder / manifests[key].part for key in plan.keys], out, plan.taken, excel=excel)
+        parts = [folder / manifests[key].part for key in plan.keys]
+        merge_parts(parts, out, plan.taken, excel=excel, without=without)
     return sum(manifest.rows for manifest in manifests.values())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Stands for a bare ``-`` (standard input or output) while the command line is parsed, where ``-`` would be an option.
 STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
-READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
+READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus", "file"}
 #: Whole numbers that are no counts; all others are from 1 on, or from 0.
 NO_COUNTS, MAY_BE_ZERO = (
     {"seed", "word_column", "tag_column", "layer"},

@@ -67,7 +67,7 @@ def predict(
     if out is None:
         blocks.refuse()
         if len(file) > 1:
-            raise ConfigError(f"{len(file)} files are given, and their rows are printed for one: give --out as well")
+            raise ConfigError(f"rows are printed for one file, and {len(file)} are given: give --out as well")
         taken, rows = _predicted(Path(file[0]), model, columns, common)
         for row in rows:
             _show(row, taken, common)

@@ -76,6 +76,7 @@ def compute_small(model: Path, inputs: Any, out: Path, suffix: str = ".jsonl", *
 # ------------------------------------------------------------------------------------------------- cutting
 
 
+@pytest.mark.slow
 def test_blocks_of_each_format_hold_each_row_once_and_as_the_whole_file_does(model: Path, tmp_path: Path) -> None:
     """The oracle is the answer without blocks."""
     for source in write_inputs(tmp_path / "in"):
@@ -166,6 +167,7 @@ def test_vectors(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- workers, shards, stops, changes
 
 
+@pytest.mark.slow
 def test_workers_shards_and_one_process_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     sources = write_inputs(tmp_path / "in")
     compute_small(model, sources[:2], tmp_path / "here")
@@ -211,6 +213,7 @@ def test_a_stopped_run_goes_on_and_finished_blocks_are_not_computed_again(
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_refresh_computes_what_has_changed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [tmp_path / f"{name}.txt" for name in "abc"]
     for source in sources:
@@ -260,6 +263,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
                 compute_small(model, [source], tmp_path / source.suffix)
 
 
+@pytest.mark.slow
 def test_a_row_that_ends_its_process_is_found_named_and_left_out(model: Path, tmp_path: Path) -> None:
     """The process ends by a signal, as that of a segmentation fault; the model is one of the tests'."""
     source = tmp_path / "in.txt"
@@ -286,6 +290,7 @@ def test_a_row_that_ends_its_process_is_found_named_and_left_out(model: Path, tm
     assert error == {"place": f"{source}:10", "error": compute.DIED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
 def test_kills_at_random_change_nothing(model: Path, tmp_path: Path, kills: int) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out"
@@ -360,12 +365,15 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
             How(shard=shard)
     with pytest.raises(ConfigError, match="give --out a folder"):
         compute_file(What(model), [one], tmp_path / "x.csv", How(shard=(1, 2)))
+    with pytest.raises(ConfigError, match=r"x\.docx: unknown format"):
+        compute_file(What(model), [one], tmp_path / "x.docx")
     with pytest.raises(ConfigError, match="is no folder of parts"):
         status_of(tmp_path / "full")
     with pytest.raises(DataError, match=r"no text column .*--text"):
         compute_folder(What(model, columns=Columns(("review",))), [one], tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_errors_are_counted_listed_and_put_up_with_up_to_a_number(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -461,6 +469,7 @@ def test_a_ray_cluster_writes_the_same_bytes(model: Path, tmp_path: Path) -> Non
     assert content(tmp_path / "ray") == content(tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start_are_said(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "in.txt"
     source.write_text("good\n")

@@ -145,6 +145,7 @@ def test_vectors_are_those_of_the_pipeline_and_words_are_tagged(tmp_path: Path) 
     assert all(entity["word"] == "the film was not good"[entity["start"] : entity["end"]] for entity in row)
 
 
+@pytest.mark.slow
 def test_a_predictor_is_small_and_opens_its_model_once_a_process(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = pickle.dumps(BatchPredictor(texts, threads=2))
     assert len(content) < 1000
