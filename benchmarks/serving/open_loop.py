@@ -39,6 +39,11 @@ class Connection(asyncio.Protocol):
         self.data, self.due, self.waiting = b"", due, True
         self.transport.write(request)
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked on it any more."""
+        return self.transport is None or self.transport.is_closing()
+
     def data_received(self, data: bytes) -> None:
         self.data += data
         head, end, body = self.data.partition(b"\r\n\r\n")
@@ -75,6 +80,8 @@ async def run(url: str, bodies: list[str], rate: float, seconds: float) -> dict[
     async def ask(due: float) -> None:
         nonlocal open_requests
         open_requests += 1
+        while free and free[-1].closed:  # by the server, as nothing was asked on it for long
+            free.pop()
         if free:
             connection = free.pop()
         else:
