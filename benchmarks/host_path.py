@@ -26,7 +26,7 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.rows import TEXTS
 from bertkit.engine.torch_backend import MAX_TOKENS_PER_DEVICE_BATCH
 from bertkit.inference.sentence_steps import sentence_vectors
-from bertkit.model.pooling import pool_sentences, pool_segments
+from bertkit.model.pooling import pool_segments
 from bertkit.ragged import Floats, Ints, Ragged, boundaries_of
 
 NUM_TEXTS, SHORTEST, LONGEST, WIDTH = 200_000, 5, 20, 384
@@ -82,7 +82,9 @@ def part_of(rows: Ragged, start: int, count: int) -> Ragged:
     """Consecutive rows: views."""
     edges = rows.boundaries[start : start + count + 1]
     own = slice(int(edges[0]), int(edges[-1]))
-    return Ragged(rows.ids[own], edges - edges[0], rows.token_type_ids[own], rows.num_tokens_before[start : start + count])
+    return Ragged(
+        rows.ids[own], edges - edges[0], rows.token_type_ids[own], rows.num_tokens_before[start : start + count]
+    )
 
 
 def measure(rounds: int = 3) -> dict[str, Any]:
@@ -100,7 +102,12 @@ def measure(rounds: int = 3) -> dict[str, Any]:
     finally:
         torch.set_num_threads(before)
     speed = NUM_TEXTS / min(seconds)
-    return {"texts_per_s": round(speed), "goal": GOAL, "seconds": [round(x, 3) for x in seconds], "holds": speed >= GOAL}
+    return {
+        "texts_per_s": round(speed),
+        "goal": GOAL,
+        "seconds": [round(x, 3) for x in seconds],
+        "holds": speed >= GOAL,
+    }
 
 
 if __name__ == "__main__":
