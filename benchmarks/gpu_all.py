@@ -63,7 +63,6 @@ CHECKS = (
     Part("kernels_by_capability", 60, ("tests/unit/model/test_varlen_attention.py",)),
     Part("no_wait_in_a_step", 60, ("tests/unit/training/trainer/test_gpu_no_wait.py",)),
     Part("training_graphs", 60, ("tests/unit/training/trainer/test_compiling.py",)),
-    Part("small_calls", 30, ("tests/unit/engine/test_small_calls.py",)),
 )
 
 

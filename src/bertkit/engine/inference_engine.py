@@ -63,11 +63,12 @@ class InferenceEngine:
     ) -> InferenceEngine:
         """The engine of a model object, whose later changes are followed; device and dtype, if given, change the model.
 
-        precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a CPU
-            with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits,
-            multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
-            ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
-            ``"bf16"``, and the model refused if its answers change.
+        precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32. On a CPU
+            that is weights in 24 bits, or in 32 if they stay in its cache; on an NVIDIA GPU bfloat16, or float16 on one
+            older than Ampere (weights of a checkpoint too; those of a model object, or of a given dtype, stay as they
+            are). ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits, multiplied in float32 on a CPU. ``"bf16"``: products of
+            bfloat16 numbers. ``"int8"``: a model that ``bertkit quantize`` made. On a CPU the first texts are also
+            computed in float32 for ``"fp16"`` and ``"bf16"``, and the model refused if its answers change.
         threads: of the processor that one call may use; None: as many as torch uses.
         """
         with needs_bertkit("a model object"):
