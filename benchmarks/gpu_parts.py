@@ -107,7 +107,7 @@ def finetune(device: torch.device, tiny: bool) -> Found:
 
 def by_bertkit(data: Path, out: Path, seed: int, device: torch.device) -> float:
     command = [
-        "-m", "bertkit", "finetune", "--task", "sst2", "--data", str(data), "--model", str(minilm_folder()), "--out",
+        "-m", "bertkit", "finetune", "sst2", "--data", str(data), "--model", str(minilm_folder()), "--out",
         str(out), "--epochs", "2", "--batch-size", "32", "--learning-rate", "1e-4", "--seed", str(seed), "--device",
         device.type, "--no-baseline", "--quiet",
     ]  # fmt: skip
