@@ -109,11 +109,11 @@ def by_bertkit(data: Path, out: Path, seed: int, device: torch.device) -> float:
     command = [
         "-m", "bertkit", "finetune", "sst2", "--data", str(data), "--model", str(minilm_folder()), "--out",
         str(out), "--epochs", "2", "--batch-size", "32", "--learning-rate", "1e-4", "--seed", str(seed), "--device",
-        device.type, "--no-baseline", "--quiet",
+        device.type, "--pooling", "cls", "--patience", "0", "--no-baseline", "--quiet",
     ]  # fmt: skip
     subprocess.run([sys.executable, *command], check=True, stdout=sys.stderr)
     found = json.loads((out / "metrics.json").read_text())
-    return float(found["epochs"][-1]["dev_accuracy"] if "epochs" in found else found["accuracy"])
+    return float(found["seeds"][0]["last_scores"]["accuracy"])
 
 
 def by_trainer(data: Path, out: Path, seed: int, device: torch.device) -> float:
