@@ -141,7 +141,7 @@ class FeatureExtractionPipeline(Pipeline):
         """
         reading = (truncation, prompt, prompt_name, max_length, progress)
         whole = self._vectors(list(texts), lambda found, facts: [found], pooling, normalize, dimensions, *reading)
-        return np.concatenate(whole)
+        return np.concatenate(list(whole))
 
     def _vectors(
         self,
