@@ -1,4 +1,4 @@
-"""Three implementations of the same pre-training steps, for pretrain_step.py and gpu_pretrain.py.
+"""Three implementations of the same pre-training steps, for pretrain_step.py and gpu_all.py.
 
 bertkit's Trainer on packed batches, transformers' Trainer with its ``BertForPreTraining``, and a hand-written loop
 around the same transformers model with the output layer computed at masked positions only. All see the same examples

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertkit.engine.backend import Pack, Precision, Values, Wanted
-from bertkit.engine.inference_engine import InferenceEngine, Read, ResultT
+from bertkit.engine.inference_engine import Advance, InferenceEngine, PartT
 from bertkit.engine.native.native_backend import NativeBackend, why_not_native
 from bertkit.errors import needs_bertkit
 from bertkit.ragged import Floats, Ragged
@@ -125,11 +125,11 @@ class HeadEngine(InferenceEngine):
     def model_class(self) -> str:
         return self.shared.classes[self.name]
 
-    def run(
-        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
-    ) -> list[ResultT]:
+    def in_packs(
+        self, rows: Ragged, wanted: Wanted, read: Callable[[Pack, Values], PartT], advance: Advance
+    ) -> Iterator[tuple[Sequence[int], PartT]]:
         assert wanted.pooling is None, "only asked for what a head says"
         said = [each[self.name] for each in self.shared.of(rows, advance)]
         join = np.concatenate if self.model_class in _OF_TOKENS else np.stack
         values = {name: join([each[name] for each in said]) for name in wanted.outputs}
-        return list(read(Pack.of(rows), values))
+        yield range(len(rows)), read(Pack.of(rows), values)

@@ -25,8 +25,17 @@ from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
 
 ResultT = TypeVar("ResultT")
+PartT = TypeVar("PartT")
 #: From a pack and its outputs to one result per row, in the order of the pack.
 Read = Callable[[Pack, Values], Sequence[ResultT]]
+#: The same, to a matrix of one row for each.
+ReadMatrix = Callable[[Pack, Values], Floats]
+#: Called with the number of rows after each pack; may raise to stop.
+Advance = Callable[[int], None]
+
+
+def tell_nobody(count: int) -> None:
+    """The :data:`Advance` of a computation that nobody watches."""
 
 
 def stop_nothing() -> None:
@@ -54,11 +63,12 @@ class InferenceEngine:
     ) -> InferenceEngine:
         """The engine of a model object, whose later changes are followed; device and dtype, if given, change the model.
 
-        precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a CPU
-            with weights in 24 bits, or in 32 if they stay in its cache. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits,
-            multiplied in float32 on a CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that
-            ``bertkit quantize`` made. On a CPU the first texts are also computed in float32 for ``"fp16"`` and
-            ``"bf16"``, and the model refused if its answers change.
+        precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32. On a CPU
+            that is weights in 24 bits, or in 32 if they stay in its cache; on an NVIDIA GPU bfloat16, or float16 on one
+            older than Ampere (weights of a checkpoint too; those of a model object, or of a given dtype, stay as they
+            are). ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits, multiplied in float32 on a CPU. ``"bf16"``: products of
+            bfloat16 numbers. ``"int8"``: a model that ``bertkit quantize`` made. On a CPU the first texts are also
+            computed in float32 for ``"fp16"`` and ``"bf16"``, and the model refused if its answers change.
         threads: of the processor that one call may use; None: as many as torch uses.
         """
         with needs_bertkit("a model object"):
@@ -154,51 +164,73 @@ class InferenceEngine:
         backend = self.backend.encoder()
         return self if backend is self.backend else InferenceEngine(backend)
 
-    def run(
-        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
-    ) -> list[ResultT]:
+    def run(self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Advance = tell_nobody) -> list[ResultT]:
         """One result per row, at least one, in the order of the rows.
 
         read: makes results of the outputs of a pack, in the thread that computed it.
-        advance: called with the number of rows after each pack; may raise to stop.
+        """
+        values: list[ResultT | None] = [None] * len(rows)
+        for numbers, results in self.in_packs(rows, wanted, read, advance):
+            for number, value in zip(numbers, results, strict=True):
+                values[number] = value
+        return values  # type: ignore[return-value]  # every row was in exactly one pack
+
+    def matrix(self, rows: Ragged, wanted: Wanted, read: ReadMatrix, advance: Advance = tell_nobody) -> Floats:
+        """One row of a float32 matrix ``(B, width)`` per row, at least one, in their order: no object for each."""
+        found: Floats | None = None
+        for numbers, part in self.in_packs(rows, wanted, read, advance):
+            if found is None:
+                found = np.empty((len(rows), *part.shape[1:]), np.float32)
+            found[numbers] = part
+        assert found is not None, "there is at least one row"
+        return found
+
+    def in_packs(
+        self, rows: Ragged, wanted: Wanted, read: Callable[[Pack, Values], PartT], advance: Advance
+    ) -> Iterator[tuple[Sequence[int], PartT]]:
+        """What is read of each pack, with the numbers of its rows: every row once, in any order.
+
+        The one way to the back-end of :meth:`run` and :meth:`matrix`, which take all that it gives.
         """
         if len(rows) == 1:
             with self.backend.in_thread(alone=True):
                 found = self._compute(Pack.of(rows), wanted, read)
             advance(1)
-            return list(found)
+            yield [0], found
+            return
         threads = self.backend.num_threads(rows.lengths)
         packs = pack_by_length(rows.lengths, self.max_tokens, threads)
-        values: list[ResultT | None] = [None] * len(rows)
-        for numbers, results in zip(packs, self._computed(packs, threads, rows, wanted, read), strict=True):
-            for number, value in zip(numbers, results, strict=True):
-                values[number] = value
+        for numbers, part in zip(packs, self._computed(packs, threads, rows, wanted, read), strict=True):
+            yield numbers, part
             advance(len(numbers))
-        return values  # type: ignore[return-value]  # every row was in exactly one pack
 
     def row_outputs(
         self, rows: Ragged, wanted: Wanted, *, check: Check = stop_nothing, label: str = "scoring"
     ) -> Floats:
         """The one wanted output of every row, at least one, in their order: float32 ``(B, width)``."""
-        return np.stack(self._shown(rows, wanted, rows_of, check, label))
+        check()
+        with Progress(len(rows), label=label, unit="rows", check=check) as bar:
+            return self.matrix(rows, wanted, vectors_of, bar.advance)
 
     def token_outputs(
         self, rows: Ragged, wanted: Wanted, *, check: Check = stop_nothing, label: str = "scoring"
     ) -> Floats:
         """The wanted outputs of every token, rows end to end in their order, several side by side: ``(T, width)``."""
-        return np.concatenate(self._shown(rows, wanted, tokens_of, check, label))
-
-    def _shown(self, rows: Ragged, wanted: Wanted, read: Read[Floats], check: Check, label: str) -> list[Floats]:
         check()
         with Progress(len(rows), label=label, unit="rows", check=check) as bar:
-            return self.run(rows, wanted, read, bar.advance)
+            return np.concatenate(self.run(rows, wanted, tokens_of, bar.advance))
 
     def _computed(
-        self, packs: Sequence[Sequence[int]], threads: int, rows: Ragged, wanted: Wanted, read: Read[ResultT]
-    ) -> Iterator[Sequence[ResultT]]:
+        self,
+        packs: Sequence[Sequence[int]],
+        threads: int,
+        rows: Ragged,
+        wanted: Wanted,
+        read: Callable[[Pack, Values], PartT],
+    ) -> Iterator[PartT]:
         """The results of each pack, in order, computed by so many threads."""
 
-        def compute(numbers: Sequence[int]) -> Sequence[ResultT]:
+        def compute(numbers: Sequence[int]) -> PartT:
             with self.backend.in_thread(alone=threads == 1):
                 return self._compute(Pack.of(rows, numbers), wanted, read)
 
@@ -211,7 +243,7 @@ class InferenceEngine:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _compute(self, pack: Pack, wanted: Wanted, read: Read[ResultT]) -> Sequence[ResultT]:
+    def _compute(self, pack: Pack, wanted: Wanted, read: Callable[[Pack, Values], PartT]) -> PartT:
         values = (self._with_model() if wanted.layers else self.backend).compute(pack, wanted)
         for name, array in values.items():
             if not np.isfinite(array).all():  # results of such a model look like any others
@@ -225,10 +257,15 @@ class InferenceEngine:
         return read(pack, values)
 
 
-def rows_of(pack: Pack, values: Values) -> Sequence[Floats]:
-    """The only output, which has something for each row: copies, so that one result does not keep its whole pack."""
+def vectors_of(pack: Pack, values: Values) -> Floats:
+    """The only output, which has something for each row."""
     (found_B,) = values.values()
-    return [row.copy() for row in found_B]
+    return found_B
+
+
+def rows_of(pack: Pack, values: Values) -> Sequence[Floats]:
+    """The same row by row: copies, so that one result does not keep its whole pack."""
+    return [row.copy() for row in vectors_of(pack, values)]
 
 
 def tokens_of(pack: Pack, values: Values) -> Sequence[Floats]:

@@ -14,11 +14,12 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, Layout
-from bertkit.checkpoints.int8_folder import slow_here
+from bertkit.checkpoints.int8_folder import is_int8, slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.closeness import check_precision
 from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, fuse, mean_vectors
+from bertkit.engine.gpu_precision import float32_products, half_type
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.packed_model import WEIGHT_TYPES, check_bf16, check_int8
@@ -34,13 +35,14 @@ from bertkit.model.padded import PackedModel
 from bertkit.model.pooling import pool_sentences
 from bertkit.model.word_weights import word_weights
 from bertkit.ragged import Floats, Ints
-from bertkit.system.console import say
+from bertkit.system.console import say, say_once
 from bertkit.system.device import find_device
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.weights.parts import WeightType
 
 #: Tokens computed at once on other devices than a CPU.
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
+_HALF_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
 
@@ -66,6 +68,8 @@ class TorchBackend:
         self.precision = precision
         self.threads = threads
         self.max_pack = max_pack
+        #: Whether a GPU multiplies float32 numbers as they are; else in TF32.
+        self.exact = precision == "fp32"
         self._lock = ForkSafeLock()
         self._now = local()
         self._fused: Fused | None = None
@@ -106,13 +110,13 @@ class TorchBackend:
         if device is not None or dtype is not None:
             kind = None if dtype is None else float_type({"dtype": dtype})
             model.to(device=None if device is None else find_device(device), dtype=kind)
-        return cls(model, precision, threads)
+        return cls(model, precision if dtype is None else _as_given(model.device, precision), threads)
 
     @classmethod
     def for_scoring(cls, model: Any) -> Self:
         made = cls.of(model, precision="int8" if isinstance(model, nn.Module) and has_bytes(model) else "fp32")
         made.model.prepack()
-        made.max_pack = SCORING_TOKENS
+        made.max_pack, made.exact = SCORING_TOKENS, False
         return made
 
     @classmethod
@@ -120,8 +124,11 @@ class TorchBackend:
         cls, path: Path, model_class: str, device: Any, dtype: Any, precision: Precision, threads: int | None
     ) -> Self:
         check_options(precision, threads)
-        known = class_named(model_class)
-        made = cls(known.from_pretrained(path, device=find_device(device), dtype=dtype), precision, threads)
+        known, place = class_named(model_class), find_device(device)
+        chosen = precision if dtype is None else _as_given(place, precision)
+        if dtype is None and precision == "auto" and not is_int8(path) and (dtype := half_type(place)) is not None:
+            say_once(f"computes in {str(dtype).removeprefix('torch.')} on {place}; precision fp32 keeps all bits")
+        made = cls(known.from_pretrained(path, device=place, dtype=dtype), chosen, threads)
         if made.weight_type is None and made.place.type == "cpu":
             made.model.prepack()
         return made
@@ -217,7 +224,8 @@ class TorchBackend:
         device = self.place
         batch = batch_of(pack, wanted)
         try:
-            with self._limited(), torch.inference_mode(), self._autocast():
+            exact = float32_products(device, exact=self.exact)
+            with self._limited(), torch.inference_mode(), self._autocast(), exact:
                 # The library computes the top layer alone.
                 network = eval_view(self.model) if wanted.layers else self._network(batch)
                 found = _outputs(network, batch if device.type == "cpu" else batch.to(device), wanted)
@@ -280,15 +288,23 @@ class TorchBackend:
         return TorchBackend(encoder, self.precision, self.threads, self.max_pack)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        """Products in 16 bits on another device than a CPU, if asked for; the caller's autocasting ends here."""
+        """Products in 16 bits on another device than a CPU, if asked for, or by themselves; the caller's ends here."""
         device = self.place.type
-        if self.precision in ("fp16", "bf16") and device != "cpu":
-            return torch.autocast(device, torch.bfloat16 if self.precision == "bf16" else torch.float16)
+        half = _HALF_TYPES.get(self.precision)
+        if self.precision == "auto" and self._dtype == torch.float32 and not has_bytes(self.model):
+            half = half_type(self.place)
+        if half is not None and device != "cpu":
+            return torch.autocast(device, half)
         return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
     @cached_property
     def _openmp(self) -> ThreadpoolController:
         return ThreadpoolController().select(user_api="openmp")
+
+
+def _as_given(place: torch.device, precision: Precision) -> Precision:
+    """The precision of weights whose type was asked for: on a GPU no other type than theirs is chosen."""
+    return "fp32" if precision == "auto" and place.type == "cuda" else precision
 
 
 def batch_of(pack: Pack, wanted: Wanted) -> Batch:

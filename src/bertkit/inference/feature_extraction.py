@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from importlib import import_module
@@ -17,7 +17,7 @@ from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, SentenceC
 from bertkit.engine.backend import Pack, Values, Wanted
 from bertkit.engine.inference_engine import Read, rows_of, tokens_of
 from bertkit.errors import InputError, did_you_mean
-from bertkit.inference.pipeline_base import Pipeline, TextRow
+from bertkit.inference.pipeline_base import AnswerT, Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import Inputs, Request, Shaped, Text, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
 from bertkit.inference.sentence_steps import sentence_vectors
@@ -104,28 +104,68 @@ class FeatureExtractionPipeline(Pipeline):
         if return_tensors not in (True, False, "pt", "np"):
             raise InputError(f"return_tensors must be True, False, 'pt' or 'np', got {return_tensors!r}")
         tensors = return_tensors in (True, "pt")
-        parts = None if pooling is None else self.parts(pooling)
-        request, limit, skipped = self.as_read(inputs, pooling, prompt, prompt_name, max_length)
-
-        def vectors(pack: Pack, values: Values) -> Sequence[Floats]:
-            assert parts is not None
-            (pooled_BD,) = values.values()
-            found = sentence_vectors(pooled_BD, parts, normalize=normalize, dimensions=dimensions)
-            return [row.copy() for row in found]  # one result does not keep its whole pack
 
         def present(values: Floats, row: TextRow) -> Any:
-            if parts is None:
+            if pooling is None:
                 values = (unit_vectors(values) if normalize else values)[None]
+            values = values.copy()  # one result does not keep all others
             if tensors:
-                return import_module("torch").from_numpy(values.copy())
+                return import_module("torch").from_numpy(values)
             return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)
 
-        wanted, read = hidden_states(None if parts is None else parts.config.pooling, skipped)
-        if parts is None and dimensions is not None:
+        if pooling is not None:
+            reading = (truncation, prompt, prompt_name, max_length, progress)
+            return self._vectors(inputs, partial(map, present), pooling, normalize, dimensions, *reading)
+        if dimensions is not None:
             raise InputError("dimensions= needs one vector per text: set pooling=, for example pooling='model'")
-        return self._answer_texts(
-            request, wanted, read if parts is None else vectors, partial(map, present), truncation, limit, progress
-        )
+        request, limit, skipped = self.as_read(inputs, pooling, prompt, prompt_name, max_length)
+        wanted, read = hidden_states(None, skipped)
+        return self._answer_texts(request, wanted, read, partial(map, present), truncation, limit, progress)
+
+    def matrix(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: Pooling = "model",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Floats:
+        """One vector of each text, at least one, as the rows of a float32 array ``(texts, D)``.
+
+        The same numbers and the same keywords as of a call, without an object for each text.
+        """
+        reading = (truncation, prompt, prompt_name, max_length, progress)
+        whole = self._vectors(list(texts), lambda found, facts: [found], pooling, normalize, dimensions, *reading)
+        return np.concatenate(list(whole))
+
+    def _vectors(
+        self,
+        inputs: Inputs,
+        present: Callable[[Floats, Iterable[TextRow]], Iterable[AnswerT]],
+        pooling: Pooling,
+        normalize: bool | None,
+        dimensions: int | None,
+        truncation: bool,
+        prompt: str | None,
+        prompt_name: str | None,
+        max_length: int | None,
+        progress: bool | None,
+    ) -> Shaped[AnswerT]:
+        """What is made of the vectors ``(B, D)`` of some texts and their facts."""
+        parts = self.parts(pooling)
+        request, limit, skipped = self.as_read(inputs, pooling, prompt, prompt_name, max_length)
+
+        def read(pack: Pack, values: Values) -> Floats:
+            (pooled_BD,) = values.values()
+            return sentence_vectors(pooled_BD, parts, normalize=normalize, dimensions=dimensions)
+
+        wanted, run = Wanted(("last_hidden_state",), parts.config.pooling, skipped), self.engine.matrix
+        return self._answer_texts(request, wanted, read, present, truncation, limit, progress, run)
 
     def as_read(
         self,

@@ -18,7 +18,7 @@ from bertkit.config.any_config import AnyConfig
 from bertkit.config.decision import read_decision
 from bertkit.config.families import ENCODER_DECODERS
 from bertkit.engine.backend import Network, Wanted
-from bertkit.engine.inference_engine import InferenceEngine, Read
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, LongTextError
 from bertkit.habit_table import has_no_effect, no_attribute, remedy
@@ -175,26 +175,29 @@ class Pipeline:
         request: Request[ItemT],
         encode: Encode[ItemT, ResultT, AnswerT],
         wanted: Wanted,
-        read: Read[ResultT],
+        read: Callable[..., Any],
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
         size: WindowSize | None = None,
+        run: Callable[..., Any] | None = None,
     ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
-        ``read`` makes one result per row of the ``wanted`` outputs, ``weight`` is the characters of an item.
+        ``read`` makes one result per row of the ``wanted`` outputs, ``weight`` is the characters of an item. ``run``:
+        another method of the engine than ``run``, with the same arguments.
         """
+        compute = run or self.engine.run
         if request.shape == "one":  # the short way, for whoever waits for one answer
             rows, present = encode(list(request.items), 0)
-            return next(iter(present(self.engine.run(rows, wanted, read))))
+            return next(iter(present(compute(rows, wanted, read))))
 
         def answers() -> Iterator[AnswerT]:
             with shown(request.total, self.task, progress, unit=self.unit) as advance:
                 yield from stream(
                     request.items,
                     encode,
-                    lambda rows, advance_rows: self.engine.run(rows, wanted, read, advance_rows),
+                    lambda rows, advance_rows: compute(rows, wanted, read, advance_rows),
                     size=size or TEXTS,
                     weight=weight,
                     lazy=request.shape == "lazy",
@@ -207,23 +210,24 @@ class Pipeline:
         self,
         request: Request[Text],
         wanted: Wanted,
-        read: Read[ResultT],
-        present: Callable[[list[ResultT], Iterable[TextRow]], Iterable[AnswerT]],
+        read: Callable[..., Any],
+        present: Callable[[Any, Iterable[TextRow]], Iterable[AnswerT]],
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
+        run: Callable[..., Any] | None = None,
     ) -> Shaped[AnswerT]:
         """Answers for texts, or pairs, that are one row each: ``present`` of the results of some."""
         truncate, limit = self.read_limits(truncation, max_length)
 
-        def encode(texts: list[Text], first: int) -> Encoding[ResultT, AnswerT]:
+        def encode(texts: list[Text], first: int) -> Encoding[Any, AnswerT]:
             rows = featurize_mixed(texts, self.tokenizer, limit)
             if not truncate:
                 check_lengths(rows, limit, first)
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
             return rows, lambda results: present(results, facts)
 
-        return self._answer(request, encode, wanted, read, num_characters, progress=progress)
+        return self._answer(request, encode, wanted, read, num_characters, progress=progress, run=run)
 
     def read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
         """Whether longer texts are cut, and most tokens of one; InputError for values that make no sense."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack, cast
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from bertkit.config.sentence_config import QUERY, SentenceConfig
 from bertkit.engine.backend import Network, Precision
 from bertkit.errors import InputError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
-from bertkit.inference.pipeline_results import Embedding
 from bertkit.inference.pipelines import pipeline
 from bertkit.metrics.vector_precision import VectorLoss, VectorPrecision, precision_loss, quantized
 from bertkit.metrics.vector_similarity import paired_similarities, similarities
@@ -143,9 +142,9 @@ class SentenceEncoder:
         call: dict[str, Any] = dict(options)
         form, calibration = call.pop("precision", "float32"), call.pop("calibration", None)
         asked = [texts] if isinstance(texts, str) else list(texts)
-        found = cast("list[Embedding]", self.pipeline(asked, pooling="model", **call))
-        vectors = np.stack(found) if found else np.zeros((0, call.get("dimensions") or self.width), np.float32)
-        stored = quantized(np.asarray(vectors), form, calibration)
+        width = call.get("dimensions") or self.width
+        vectors = self.pipeline.matrix(asked, **call) if asked else np.zeros((0, width), np.float32)
+        stored = quantized(vectors, form, calibration)
         return stored[0] if isinstance(texts, str) else stored
 
     def encode_query(self, texts: str | Iterable[str], **options: Unpack[EncodeOptions]) -> npt.NDArray[Any]:

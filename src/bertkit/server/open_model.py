@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from bertkit.checkpoints.huggingface import heads_in
 from bertkit.checkpoints.sparse_folder import is_sparse_folder
 from bertkit.config.config_file import checkpoint_folder
-from bertkit.engine.backend import Precision, Wanted
-from bertkit.engine.inference_engine import InferenceEngine, Read
+from bertkit.engine.backend import Pack, Precision, Values, Wanted
+from bertkit.engine.inference_engine import Advance, InferenceEngine, PartT
 from bertkit.engine.native.library import native_library
 from bertkit.engine.native.native_backend import NativeBackend
 from bertkit.errors import CheckpointError, InputError
@@ -39,7 +39,6 @@ from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
 
-ResultT = TypeVar("ResultT")
 #: Task of a head, as ``bertkit.pipeline`` names it -> what a model with it can be asked; any encoder embeds.
 OF_HEADS: Mapping[str, tuple[Task, ...]] = {
     "feature-extraction": (),
@@ -100,14 +99,14 @@ class _SharedEngine(InferenceEngine):
         super().__init__(engine.backend)
         self._lock, self._notes = lock, notes
 
-    def run(
-        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = lambda count: None
-    ) -> list[ResultT]:
+    def in_packs(
+        self, rows: Ragged, wanted: Wanted, read: Callable[[Pack, Values], PartT], advance: Advance
+    ) -> Iterator[tuple[Sequence[int], PartT]]:
         self._notes.lengths += rows.lengths.tolist()
         with self._lock:
             begun = time.perf_counter()
             try:
-                return super().run(rows, wanted, read, advance)
+                yield from super().in_packs(rows, wanted, read, advance)
             finally:
                 self._notes.encoding += time.perf_counter() - begun
 

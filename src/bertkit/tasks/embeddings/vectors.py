@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from bertkit.engine.backend import Check, Pack, Values, Wanted
@@ -34,7 +33,7 @@ class VectorEngine:
     def vectors(self, rows: Ragged, advance: Callable[[int], None]) -> Floats:
         """The vector of each row, float32 ``(B, D)``; ``advance`` gets the number of rows after each pack."""
         wanted = Wanted(("last_hidden_state",), self.sentences.head.config.pooling)
-        return np.stack(self.engine.run(rows, wanted, self._read, advance))
+        return self.engine.matrix(rows, wanted, self._read, advance)
 
     def shown_vectors(self, rows: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
         """The same; ``check`` is called between packs, and a progress bar says ``label``."""
@@ -42,7 +41,7 @@ class VectorEngine:
         with Progress(len(rows), label=label, unit="texts", check=check) as bar:
             return self.vectors(rows, bar.advance)
 
-    def _read(self, pack: Pack, values: Values) -> Sequence[Floats]:
+    def _read(self, pack: Pack, values: Values) -> Floats:
         (pooled_BD,) = values.values()
         encoder = self.sentences.encoder
         with torch.inference_mode():
@@ -50,4 +49,4 @@ class VectorEngine:
             for step in self.sentences.head.steps:
                 x_BD = step(x_BD)
             found: Floats = x_BD.float().cpu().numpy()
-        return list(found)
+        return found
