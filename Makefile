@@ -9,6 +9,7 @@
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
+# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, then builds
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
 VENV ?= .venv
@@ -21,7 +22,7 @@ TORCH_FIRST = $(if $(filter cpu,$(TORCH)),$(PIP) --no-deps --index-url https://d
 PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign wheels clean
+.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign docs wheels clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q;/^PY/q' Makefile
@@ -88,6 +89,16 @@ same: setup
 
 campaign: setup
 	$(PYTEST) -m campaign --hypothesis-profile campaign
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+# An address outside would be a request of every reader's browser: the check at the end finds none.
+docs: $(VENV)/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/_ext/run_blocks.py $(if $(ALL),--all)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 -d build/docs-trees docs build/site
+	$(BIN)/python docs/_ext/check_pages.py build/site
 
 wheels: setup
 	$(BIN)/python packaging/wheels.py
