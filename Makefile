@@ -9,7 +9,8 @@
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
-# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, then builds
+# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, then builds;
+#                 ALL=1: runs all blocks
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
 VENV ?= .venv
@@ -94,8 +95,9 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) --editable '.[docs]'
 	@touch $@
 
-# An address outside would be a request of every reader's browser: the check at the end finds none.
+# The check at the end finds dead links, and addresses that every reader's browser would ask.
 docs: $(VENV)/.docs
+	$(if $(wildcard docs/try/build.py),$(BIN)/python docs/try/build.py)
 	OMP_NUM_THREADS=1 $(BIN)/python docs/_ext/run_blocks.py $(if $(ALL),--all)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 -d build/docs-trees docs build/site
 	$(BIN)/python docs/_ext/check_pages.py build/site

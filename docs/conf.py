@@ -22,7 +22,7 @@ extensions = [
     "block_outputs",
     "markdown_twins",
 ]
-exclude_patterns = ["_build", "_ext", "_generated", "data", "images/*.py", "outputs"]
+exclude_patterns = ["_build", "_ext", "_generated", "data", "try", "images/*.py", "outputs"]
 templates_path = ["_templates"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]

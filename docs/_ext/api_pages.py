@@ -41,8 +41,8 @@ def api_pages() -> dict[str, str]:
     lines = "\n".join(f"| [{each.title}]({name}.md) | {each.about} |" for name, each in SUBJECTS.items())
     tree = "\n".join(SUBJECTS)
     found["reference/api/index.md"] = (
-        "# API\n\nAll public names, from their docstrings. `import bertkit` is quick: a name is loaded when it is first "
-        f"used.\n\n| page | |\n|---|---|\n{lines}\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+        "# API\n\nAll public names, from their docstrings. `import bertkit` is quick: a name is loaded when it is "
+        f"first used.\n\n| page | |\n|---|---|\n{lines}\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
     return found
 

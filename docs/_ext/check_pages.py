@@ -1,7 +1,7 @@
 """Checks pages without building them: ``python docs/_ext/check_pages.py [SITE]``; with a built site, that too.
 
-A dead link, a picture without alternative text, a picture without the program that draws it, a page that no contents
-list, a block without output, a public name without a docstring: each is reported with file and line.
+A dead link, a picture without alternative text, a picture without the program that draws it: each is reported with
+file and line. Of a built site also what it asks other hosts for, and pages without a Markdown twin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1]
 #: Pages are here too after a build; generated ones are checked by Sphinx.
-GENERATED = ("_generated/", "data/", "reference/api/", "reference/commands/", "decisions/index.md")
+GENERATED = ("_generated/", "data/", "reference/api/", "reference/commands/", "measurements/", "decisions/index.md")
+#: Pages of Sphinx for finding others.
+NO_TWIN = ("genindex.html", "search.html", "py-modindex.html")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -93,9 +95,8 @@ def site_errors(site: Path) -> Iterator[str]:
         yield from (f"{name}: asks for {each}" for each in page.asked if re.match(r"(https?:)?//", each))
         yield from (f"{name}: picture without alternative text: {each}" for each in page.silent)
         yield from (f"{name}: dead link: {each}" for each in page.links if _is_dead(path, each, parsed))
-        if path.name not in ("genindex.html", "search.html", "py-modindex.html") and "_static" not in path.parts:
-            if not path.with_suffix(".md").exists():
-                yield f"{name}: no Markdown twin"
+        if path.name not in NO_TWIN and "_static" not in path.parts and not path.with_suffix(".md").exists():
+            yield f"{name}: no Markdown twin"
     for path in sorted(site.rglob("*.css")):
         for found in re.findall(
             r"url\([\"']?((?:https?:)?//[^)\"']*)|@import [\"']((?:https?:)?//[^\"']*)",

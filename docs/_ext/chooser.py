@@ -49,7 +49,7 @@ def _short(answer: dict[str, Any]) -> str:
 def _answer(answer: dict[str, Any], table: dict[str, Any]) -> str:
     labels = ", ".join(table["labels"][label] for label in answer["labels"])
     machines = table["work"][answer["work"]]
-    source = f" ([{answer['source']}](results.md))" if "source" in answer else ""
+    source = f" ([source](measurements/{answer['source']}))" if "source" in answer else ""
     have = table["have"][answer["have"]]
     return "\n".join(
         [

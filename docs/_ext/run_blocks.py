@@ -1,7 +1,9 @@
-"""Runs the code blocks of the pages and keeps what they print: ``python docs/_ext/run_blocks.py [--all] [PAGE...]``.
+"""Runs the code blocks of the pages and keeps what they print.
 
-The blocks of a page that are marked ``python`` or ``bash`` are run from top to bottom in one new folder: those of Python
-in one namespace, the shell's with the variables of earlier ones. Other blocks (``console``, ``text``) are only shown.
+``python docs/_ext/run_blocks.py [--all | --check] [PAGE...]``
+
+The blocks of a page that are marked ``python`` or ``bash`` are run from top to bottom in one new folder: those of
+Python in one namespace, the shell's with the variables of earlier ones. Other blocks (``console``, ``text``) are only shown.
 ``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of the block and all that it follows on the page,
 of the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key that
 is not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they are
@@ -29,7 +31,7 @@ from chooser import chooser_pages
 DOCS = Path(__file__).parents[1]
 OUTPUTS, DATA = DOCS / "outputs", DOCS / "data"
 #: Pages with blocks that tests run already, with stricter checks than ours, and pages that are lists of notes.
-ELSEWHERE = ("tour.md", "habits.md", "backends.md", "results.md", "decisions/", "reference/")
+ELSEWHERE = ("tour.md", "habits.md", "backends.md", "results.md", "decisions/", "measurements/", "reference/")
 #: Seconds of pages that are run though nothing of them has changed.
 BUDGET = 60.0
 LANGUAGES = ("python", "bash")
