@@ -21,6 +21,7 @@ extensions = [
     "generated_pages",
     "block_outputs",
     "markdown_twins",
+    "accessible_html",
 ]
 exclude_patterns = ["_build", "_ext", "_generated", "data", "try", "images/*.py", "outputs"]
 templates_path = ["_templates"]
@@ -40,7 +41,9 @@ html_theme = "pydata_sphinx_theme"
 html_title = "bertkit"
 html_static_path = ["_static"]
 html_css_files = ["bertkit.css"]
-html_js_files = [("chooser.js", {"defer": "defer"})]
+html_js_files = [("chooser.js", {"defer": "defer"}), ("site.js", {"defer": "defer"})]
+html_favicon = "_static/favicon.svg"
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False

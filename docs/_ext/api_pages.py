@@ -42,7 +42,7 @@ def api_pages() -> dict[str, str]:
     tree = "\n".join(SUBJECTS)
     found["reference/api/index.md"] = (
         "# API\n\nAll public names, from their docstrings. `import bertkit` is quick: a name is loaded when it is "
-        f"first used.\n\n| page | |\n|---|---|\n{lines}\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+        f"first used.\n\n| page | what it has |\n|---|---|\n{lines}\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
     return found
 
@@ -50,7 +50,7 @@ def api_pages() -> dict[str, str]:
 def page(name: str) -> str:
     """One page: what the subject is, then each name, classes with their public methods."""
     subject = SUBJECTS[name]
-    names = list(_names(subject))
+    names = sorted(_names(subject), key=lambda each: inspect.isclass(_find(each)))  # what is called first
     parts = [f"# {subject.title}", subject.about]
     if others := _same_classes([each.rpartition(".")[2] for each in names]):
         parts.append("Names of the same classes in other software:\n\n| name | here |\n|---|---|\n" + "\n".join(others))

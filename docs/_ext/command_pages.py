@@ -28,7 +28,7 @@ def _table_of_commands() -> str:
     ]
     for title, commands in COMMANDS.items():
         rows = "\n".join(f"| [`{name}`]({name}.md) | {_cell(about)} |" for name, about in commands.items())
-        parts.append(f"## {title}\n\n| command | |\n|---|---|\n{rows}")
+        parts.append(f"## {title}\n\n| command | what it does |\n|---|---|\n{rows}")
     tree = "\n".join(NAMES)
     return "\n\n".join([*parts, f"```{{toctree}}\n:hidden:\n\n{tree}\n```"]) + "\n"
 
@@ -93,7 +93,7 @@ def _plain(description: Any) -> str:
 
 def _panel_table(title: str, entries: list[Any]) -> str:
     lines = "\n".join(f"| {_names(entry)} | {_described(entry)} |" for entry in entries)
-    return f"**{title}**\n\n| option | |\n|---|---|\n{lines}"
+    return f"**{title}**\n\n| option | what it does |\n|---|---|\n{lines}"
 
 
 def _tasks(name: str) -> list[str]:
@@ -104,7 +104,7 @@ def _tasks(name: str) -> list[str]:
         return []
     lines = TaskPages(name, getattr(module, "MORE_TASKS", {})).lines()
     rows = "\n".join(f"| `{task}` | {_cell(about)} |" for task, about in lines.items())
-    return [f"**Tasks**\n\n| task | |\n|---|---|\n{rows}"]
+    return [f"**Tasks**\n\n| task | what it is |\n|---|---|\n{rows}"]
 
 
 def _prose(text: str) -> str:

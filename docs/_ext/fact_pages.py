@@ -45,7 +45,7 @@ def _settings() -> str:
     for title, (module, name) in SETTINGS.items():
         found = getattr(import_module(module), name)
         rows = "\n".join(_setting(field, found.model_fields[field]) for field in found.model_fields)
-        parts.append(f"## {title}\n\n`{module}.{name}`\n\n| setting | default | |\n|---|---|---|\n{rows}")
+        parts.append(f"## {title}\n\n`{module}.{name}`\n\n| setting | default | what it is |\n|---|---|---|\n{rows}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,7 +61,8 @@ def _exit_codes() -> str:
     rows = "\n".join(f"| {code} | {said} |" for code, said in CODES.items())
     lines = "\n".join(line[4:] for line in tree.splitlines())
     return (
-        f"# Errors and exit codes\n\n| exit code | |\n|---|---|\n{rows}\n\n## The errors\n\n```text\n{lines}\n```\n\n"
+        f"# Errors and exit codes\n\n| exit code | meaning |\n|---|---|\n{rows}\n\n"
+        f"## The errors\n\n```text\n{lines}\n```\n\n"
         f"{rest.replace('``', '`').strip()}\n"
     )
 

@@ -3,11 +3,11 @@
 ``python docs/_ext/run_blocks.py [--all | --check] [PAGE...]``
 
 The blocks of a page that are marked ``python`` or ``bash`` are run from top to bottom in one new folder: those of
-Python in one namespace, the shell's with the variables of earlier ones. Other blocks (``console``, ``text``) are only shown.
-``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of the block and all that it follows on the page,
-of the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key that
-is not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they are
-quick (``BUDGET`` seconds together, the quickest first), and must print the same words; numbers may differ.
+Python in one namespace, the shell's with the variables of earlier ones. Other blocks (``console``, ``text``) are only
+shown. ``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of the block and of all before it on the
+page, of the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key
+that is not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they
+are quick (``BUDGET`` seconds together, the quickest first), and must print the same words; numbers may differ.
 """
 
 from __future__ import annotations
