@@ -90,6 +90,7 @@ same: setup
 
 campaign: setup
 	$(PYTEST) -m campaign --hypothesis-profile campaign
+	$(MAKE) --no-print-directory docs ALL=1
 
 $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) --editable '.[docs]'

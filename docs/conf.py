@@ -52,7 +52,7 @@ html_theme_options = {
     "logo": {"text": "bertkit"},
     "navbar_end": ["version-switcher", "theme-switcher"],
     "navbar_align": "left",
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": [],
     "footer_end": ["sphinx-version"],

@@ -5,7 +5,7 @@ function choices(sections) {
   const names = new Map();
   for (const section of sections) {
     const [, have, ...labels] = section.id.split("-");
-    const [thing, ...said] = section.querySelector("h3").firstChild.textContent.split(/, (?!\d{3})/);
+    const [thing, ...said] = section.querySelector("h3").firstChild.textContent.split(", ");
     if (!names.has(have)) names.set(have, { said: thing, labels: new Map() });
     labels.forEach((label, index) => names.get(have).labels.set(label, said[index]));
   }
