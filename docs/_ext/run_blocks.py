@@ -12,10 +12,12 @@ are quick (``BUDGET`` seconds together, the quickest first), and must print the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,7 +93,9 @@ def stale(page: str) -> list[Block]:
 
 #: Runs in a process of its own. Reads the blocks, and writes after each one its output, so that a failure loses none.
 PROGRAM = r"""
-import contextlib, io, json, re, subprocess, sys, time, traceback
+import contextlib, io, json, os, re, subprocess, sys, time, traceback
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what blocks start and leave running prints there
 names, variables = {"__name__": "__main__"}, []
 for number, (line, language, block) in enumerate(json.load(sys.stdin)):
     start, failure = time.perf_counter(), ""
@@ -108,7 +112,7 @@ for number, (line, language, block) in enumerate(json.load(sys.stdin)):
             except BaseException:
                 failure = traceback.format_exc(limit=-2)
         output = printed.getvalue()
-    print(json.dumps([output, round(time.perf_counter() - start, 1), failure]), file=sys.__stdout__, flush=True)
+    print(json.dumps([output, round(time.perf_counter() - start, 1), failure]), file=answers, flush=True)
     if failure:
         break
 """
@@ -120,17 +124,7 @@ def run(page: str) -> tuple[dict[str, dict[str, object]], str]:
     with tempfile.TemporaryDirectory() as folder:
         if (DATA / Path(page).stem).is_dir():
             copytree(DATA / Path(page).stem, folder, dirs_exist_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            cwd=folder,
-            env=_environment(),
-            input=json.dumps([block[:3] for block in blocks]),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            check=False,
-        )
-        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        answers = [json.loads(line) for line in _answers(json.dumps([block[:3] for block in blocks]), folder)]
         for block, (output, seconds, failure) in zip(blocks, answers, strict=False):
             if failure:
                 return found, f"docs/{page}:{block.line}: the block failed: {failure}"
@@ -138,6 +132,26 @@ def run(page: str) -> tuple[dict[str, dict[str, object]], str]:
     if len(answers) < len(blocks):
         return found, f"docs/{page}:{blocks[len(answers)].line}: the process ended in this block"
     return found, ""
+
+
+def _answers(blocks: str, folder: str) -> list[str]:
+    """Lines of the program for blocks; what they have started and not stopped (a server) ends with it."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=lines,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        program.communicate(blocks)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGTERM)
+        lines.seek(0)
+        return lines.readlines()
 
 
 def _environment() -> dict[str, str]:
