@@ -9,7 +9,9 @@
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
-# make try        build/try/: a page with the included model in the reader's browser
+# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, then builds;
+#                 ALL=1: runs all blocks
+# make try        build/try/: its page with the included model in the reader's browser, alone
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
 VENV ?= .venv
@@ -22,7 +24,7 @@ TORCH_FIRST = $(if $(filter cpu,$(TORCH)),$(PIP) --no-deps --index-url https://d
 PYTEST = OMP_NUM_THREADS=1 $(if $(CPU),$(BIN)/python tests/lower_processor.py $(CPU)) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign try wheels clean
+.PHONY: help demo test setup check lint types imports tests lower computing same clients campaign docs try wheels clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q;/^PY/q' Makefile
@@ -89,6 +91,18 @@ same: setup
 
 campaign: setup
 	$(PYTEST) -m campaign --hypothesis-profile campaign
+	$(MAKE) --no-print-directory docs ALL=1
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+# The check at the end finds dead links, and addresses that every reader's browser would ask.
+docs: $(VENV)/.docs
+	$(BIN)/python docs/try/build.py
+	OMP_NUM_THREADS=1 $(BIN)/python docs/_ext/run_blocks.py $(if $(ALL),--all)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 -d build/docs-trees docs build/site
+	$(BIN)/python docs/_ext/check_pages.py build/site
 
 try: setup
 	$(BIN)/python docs/try/build.py
