@@ -20,6 +20,7 @@ class Subject(NamedTuple):
 #: File name -> page. A public name of a module that no page has makes the build red.
 SUBJECTS = {
     "pipelines": Subject("Pipelines", "From text to answers.", ("inference",)),
+    "tables": Subject("Tables", "Answers for tables of any engine.", ("bulk",)),
     "training": Subject("Fine-tuning and estimators", "From labelled text to a model.", ("training", "optim")),
     "models": Subject("Models", "The encoder and its heads; names are those of `transformers`.", ("model",)),
     "tokenizers": Subject("Tokenizers", "Text to ids and back.", ("tokenization", "tokenizers")),

@@ -33,7 +33,10 @@ from chooser import chooser_pages
 DOCS = Path(__file__).parents[1]
 OUTPUTS, DATA = DOCS / "outputs", DOCS / "data"
 #: Pages with blocks that tests run already, with stricter checks than ours, and pages that are lists of notes.
-ELSEWHERE = ("tour.md", "habits.md", "backends.md", "results.md", "decisions/", "measurements/", "reference/")
+ELSEWHERE = (
+    "tour.md", "batch.md", "habits.md", "backends.md", "results.md", "decisions/",
+    "measurements/", "reference/",
+)  # fmt: skip
 #: Seconds of pages that are run though nothing of them has changed.
 BUDGET = 60.0
 LANGUAGES = ("python", "bash")

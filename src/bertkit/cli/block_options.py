@@ -77,8 +77,6 @@ class Blocks:
         from bertkit.bulk.cuts import Size
         from bertkit.bulk.planner import How
 
-        if self.block_rows is not None and self.block_rows < 1:
-            raise ConfigError(f"--block-rows must be at least 1, got {self.block_rows}")
         return How(
             self.engine,
             self.workers,

@@ -15,8 +15,7 @@ HAS_TF32 = (8, 0)
 def half_type_of(capability: tuple[int, int] | None) -> torch.dtype | None:
     """What ``precision="auto"`` multiplies in; None: float32, also where there is no NVIDIA GPU (capability None).
 
-    bfloat16 has the range of float32, so that nothing overflows; its 8 bits leave a classifier's answers and the order
-    of neighbours as they are (decision 0326).
+    bfloat16 has the range of float32, so that nothing overflows (decision 0326).
     """
     if capability is None:
         return None

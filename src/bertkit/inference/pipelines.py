@@ -101,8 +101,7 @@ def pipeline(
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.
         revision: commit, tag or branch of a Hub name.
-        dtype: of the weights, a ``torch.dtype`` or its name; float32 by default, also for ``"auto"``; on a GPU
-            16 bits, unless ``precision`` says otherwise.
+        dtype: of the weights, a ``torch.dtype`` or its name; by default, and for ``"auto"``, float32, on a GPU 16 bits.
         precision: of the products; see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
         threads: of the processor that one call may use; None: as many as torch, or the runtime of an export, uses.
         method: of zero-shot classification: ``"nli"`` (a classifier that knows entailment), ``"embedding"`` (any

@@ -97,42 +97,24 @@ class Encoder(PaddedEncoder):
         """
         if layout is None or isinstance(layout, Tensor):
             return self.padded(x_TD, attention_mask if layout is None else layout)  # type: ignore[return-value]
-        if layout.fill is not None:
-            if self.positions is None:
-                return self._filled(x_TD, layout, rows, want_states=want_states, want_probs=want_probs)
+        num_tokens, filled = x_TD.shape[0], layout.fill is not None and self.positions is None
+        if filled:  # to a fixed shape, by zeros behind the last sequence that no sequence sees
+            x_TD = F.pad(x_TD, (0, 0, 0, layout.num_fillers))
+        elif layout.fill is not None:
             layout = Layout(layout.lengths)  # what a layer gets of positions is for the tokens of sequences
-        return self._layers(x_TD, layout, rows, position_ids, want_states=want_states, want_probs=want_probs)
-
-    def _filled(
-        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, *, want_states: bool, want_probs: bool
-    ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """The same with zeros behind the last sequence, as many as its fixed shape asks for, that no sequence sees."""
-        filled = F.pad(x_TD, (0, 0, 0, layout.num_fillers))
-        x, states, attentions = self._layers(filled, layout, None, want_states=want_states, want_probs=want_probs)
-        x = x[: len(x_TD)] if rows is None else x.index_select(0, rows.rows)
-        return x, [state[: len(x_TD)] for state in states], attentions
-
-    def _layers(
-        self,
-        x_TD: Tensor,
-        layout: Layout,
-        rows: ChosenRows | None,
-        position_ids: Tensor | None = None,
-        *,
-        want_states: bool,
-        want_probs: bool,
-    ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
         states, attentions, x = [x_TD], [], x_TD
         positions = () if self.positions is None else (self.positions(x_TD, layout, position_ids),)
         for depth, number in enumerate(self.layer_order, start=1):
-            wanted = rows if depth == len(self.layer_order) else None
+            wanted = rows if depth == len(self.layer_order) and not filled else None
             x, probs = self._run(self.layer[number], x, layout, wanted, want_probs, *positions)
             if want_states:
                 states.append(x)
             if probs is not None:
                 attentions.append(probs)
-        if rows is not None and not self.layer_order:
+        if rows is not None and (filled or not self.layer_order):
             x = x.index_select(0, rows.rows)
+        elif filled:
+            x, states = x[:num_tokens], [state[:num_tokens] for state in states]
         if self.final_norm is not None:
             x = self.final_norm(x)
             states[-1] = x

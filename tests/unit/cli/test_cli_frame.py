@@ -445,6 +445,7 @@ COUNTS = {
     "embed t --model m": "dimensions",
     "fill-mask t --model m": "top_k",
     "label f --labels a,b --out o": "every-",
+    "predict f --model m --out o": "block_rows max_errors- workers",
     "prepare c --tokenizer t --out o": "workers",
     "rerank q d --model m": "top_k",
     "search build i f --model m": "passage_tokens passage_overlap-",
