@@ -154,7 +154,7 @@ def test_options_are_still_there(command: str) -> None:
 
 
 def test_switches_can_still_be_negated(capsys: pytest.CaptureFixture[str]) -> None:
-    for switch in ("--no-compile", "--no-tensorboard", "--no-gradient-checkpointing"):
+    for switch in ("--no-tensorboard", "--no-gradient-checkpointing"):
         assert main(["pretrain", "no-such-store", "--preset", "bert-mini", "--out", "no-such-run", switch]) != 0
         assert "no-such-store" in capsys.readouterr().err, switch
     assert main(["pretrain", "no-such-store", "--preset", "bert-mini", "--out", "no-such-run", "--no-such-switch"]) == 2

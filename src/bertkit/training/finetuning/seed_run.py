@@ -208,7 +208,7 @@ class Job:
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
     later = {name: use.as_before for name, use in uses().items() if use.as_before is not None}
-    later |= {"metric_for_best": (), "max_steps": ()}
+    later |= {"metric_for_best": (), "max_steps": (), "deterministic": ()}
     usual = {name: field.default for name, field in FinetuneConfig.model_fields.items()}
     unset = {name for name, values in later.items() if getattr(config, name) in (usual[name], *values)}
     unset |= set() if config.few_shot else set(FEW_SHOT_FIELDS)
