@@ -17,6 +17,8 @@ DOCS = Path(__file__).parents[1]
 GENERATED = ("_generated/", "data/", "reference/api/", "reference/commands/", "measurements/", "decisions/index.md")
 #: Pages of Sphinx for finding others.
 NO_TWIN = ("genindex.html", "search.html", "py-modindex.html")
+#: Folders of the site with files of Sphinx, and of the model in the browser.
+NO_PAGES = ("_static", "try")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -95,7 +97,7 @@ def site_errors(site: Path) -> Iterator[str]:
         yield from (f"{name}: asks for {each}" for each in page.asked if re.match(r"(https?:)?//", each))
         yield from (f"{name}: picture without alternative text: {each}" for each in page.silent)
         yield from (f"{name}: dead link: {each}" for each in page.links if _is_dead(path, each, parsed))
-        if path.name not in NO_TWIN and "_static" not in path.parts and not path.with_suffix(".md").exists():
+        if path.name not in NO_TWIN and name.parts[0] not in NO_PAGES and not path.with_suffix(".md").exists():
             yield f"{name}: no Markdown twin"
     for path in sorted(site.rglob("*.css")):
         for found in re.findall(

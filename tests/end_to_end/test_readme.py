@@ -88,7 +88,7 @@ def test_the_tour_runs(tmp_path):
     said = "".join(output for (language, _), output in zip(blocks, outputs, strict=True) if language == "python")
     assert all(block in said for language, block in BLOCKS if language == "text")
     assert "['delivery']" in said
-    classified, untrained, searched, _, tagged, _, inside, pretrained = printed
+    classified, untrained, searched, _, in_blocks, tagged, _, inside, pretrained = printed
     assert inside.startswith("billing (predicted)")
     assert {"why.html", "layers.json", "curves.html", "map.html", "attention.html"} <= {
         p.name for p in tmp_path.iterdir()
@@ -109,6 +109,8 @@ def test_the_tour_runs(tmp_path):
     _, *rows = openpyxl.load_workbook(tmp_path / "labelled.xlsx").active.iter_rows(values_only=True)
     assert [row[1] for row in rows] == ["delivery", "billing", "login"]
     assert (tmp_path / "clusters.csv").read_bytes().startswith(b"\xef\xbb\xbftext;")
+    assert "1 of 1 blocks done (100 %), 30 rows, 0 without" in in_blocks
+    assert len((tmp_path / "all.csv").read_text(encoding="utf-8").splitlines()) == 1 + 30
     assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
     assert "unigram_entropy" in pretrained
     assert "masked_lm_loss" in pretrained
