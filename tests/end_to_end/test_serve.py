@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -86,7 +86,7 @@ def answered(address: str) -> Reply | None:
     """None where the connection broke."""
     try:
         return ask(address, "/v1/embed", FILM)
-    except (ConnectionError, OSError):
+    except (OSError, HTTPException):
         return None
 
 
@@ -220,9 +220,10 @@ def test_sighup_reloads_and_a_broken_folder_changes_nothing(tmp_path: Path) -> N
             statuses.add(None if reply is None else reply.status)
         assert statuses <= {200}
         deadline = time.monotonic() + 20
-        while ask(server.address, "/v1/embed", FILM).results == before and time.monotonic() < deadline:
+        # A worker that stops still answers what has come to it.
+        while any(ask(server.address, "/v1/embed", FILM).results == before for _ in range(10)):
+            assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert ask(server.address, "/v1/embed", FILM).results != before
 
 
 def sent_without_an_end(place: str, lines: int) -> tuple[socket.socket, threading.Thread]:

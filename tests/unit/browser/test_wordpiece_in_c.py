@@ -99,7 +99,7 @@ def test_wrong_vocabularies_are_refused(library: Path) -> None:
         WordPieceInC(library, {}, whole=(), unknown=0)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_tables_are_those_of_the_tokenizer() -> None:
     spec = importlib.util.spec_from_file_location("unicode_tables", REPOSITORY / "packaging" / "unicode_tables.py")
     assert spec is not None
