@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from bertkit.data.store.prepare import prepare
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError
-from bertkit.system.atomic_files import held_lock, write_atomically
+from bertkit.system.atomic_files import awaited_lock, write_atomically
 from bertkit.system.console import say
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.csv_task import csv_task
@@ -53,8 +51,12 @@ class SharedData:
     def prepare(self) -> None:
         """Make what is not there yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as held:
-            self._wait_for_lock(held)
+        busy = "another process prepares it"
+
+        def waiting() -> None:
+            say(f"waiting for {self.folder}: {busy}")
+
+        with awaited_lock(self.folder / ".lock", busy, waiting=waiting):
             tokenizer = self.folder / "tokenizer"
             if not (tokenizer / "tokenizer_config.json").exists():
                 say(f"learning a vocabulary of {self.corpus.vocab_size:,} tokens")
@@ -67,19 +69,6 @@ class SharedData:
             for split in ("train", "dev"):
                 if not (self.folder / split / MANIFEST).exists():
                     prepare(self._paths(split), tokenizer, self.folder / split, workers=1)
-
-    def _wait_for_lock(self, held: ExitStack) -> None:
-        """Until no other part of the plan prepares this folder."""
-        told = False
-        while True:
-            try:
-                held.enter_context(held_lock(self.folder / ".lock", "another process prepares it"))
-                return
-            except ConfigError as error:
-                if not told:
-                    say(f"waiting for {self.folder}: {error}")
-                told = True
-                time.sleep(1.0)
 
     def store(self, split: str) -> TokenStore:
         """The prepared text of a split."""

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
 from bertkit.errors import ConfigError, DataError, needs_bertkit
-from bertkit.tasks.reading.encodings import open_binary
 from bertkit.tasks.reading.lines import check_file
 from bertkit.tasks.reading.splits import LOCK, kind_of
 from bertkit.tasks.tokens.span_files import is_brat
@@ -127,17 +126,6 @@ def _file_system(name: str) -> tuple[FileSystem, str]:
         return cast("tuple[FileSystem, str]", FileSystem.from_uri(name))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {error}") from None
-
-
-@contextmanager
-def open_input(name: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed by its name."""
-    if not is_remote(name):
-        with open_binary(Path(name)) as stream:
-            yield stream
-        return
-    with local_copy(name) as path, open_binary(path) as stream:
-        yield stream
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +22,13 @@ from bertkit.bulk.resume import finished, new_or_same, remove_drafts, settle
 from bertkit.bulk.row_work import ExampleRows, RowWork, TextRows
 from bertkit.bulk.run_blocks import DEATHS, Run, Totals
 from bertkit.bulk.state import ERRORS, Manifest, State
-from bertkit.bulk.worker_models import fingerprint
+from bertkit.bulk.worker_models import fingerprint, shared_name
 from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.predict_files import UNNAMED, tell_empty, tell_marked
 from bertkit.inference.row_files import FORMATS, Done, claimed, row_file
-from bertkit.system.atomic_files import held_lock, write_atomically
+from bertkit.system.atomic_files import awaited_lock, write_atomically
 from bertkit.system.console import Progress, say
 from bertkit.system.device import Device
 from bertkit.system.granted_cores import granted_cores
@@ -46,7 +45,7 @@ class How:
 
     engine: this machine, or the Ray cluster at ``RAY_ADDRESS``. workers: processes; None: this one (with Ray, as many
     as its cores allow). shard: ``(i, n)``, the i-th of n parts of the work, from 1. refresh: compute what has changed.
-    max_errors: rows without a result that are put up with; None: any number. size: of new plans. cpu: variant of the
+    max_errors: rows without a result that are tolerated; None: any number. size: of new plans. cpu: variant of the
     compiled encoder. mixed_hardware: workers may compute with different ones.
     """
 
@@ -84,11 +83,9 @@ class What:
     def work(self, how: How, suffix: str, *, typed: bool) -> Work:
         """For a plan, of a variant that is not known yet."""
         task = None if self.command == "predict" else "feature-extraction"
-        name = str(Path(self.model).absolute()) if Path(self.model).expanduser().exists() else str(self.model)
         device = None if self.device is None else str(self.device)
-        settings = Settings(
-            name, task, fingerprint(self.model), {}, device, self.precision, self.threads, how.cpu, options=self.options
-        )
+        named = (shared_name(self.model), task, fingerprint(self.model))
+        settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, options=self.options)
         return Work(self.command, settings, self.columns, how.cpu, suffix, typed)
 
 
@@ -107,7 +104,7 @@ def compute_folder(
     Raises:
         ConfigError: settings that contradict each other or those of the run in the folder, another driver, a folder of
             something else.
-        DataError: files of different columns, without rows, or more errors than are put up with.
+        DataError: files of different columns, without rows, or more errors than are tolerated.
         ResourceError: no room, no permission, or workers that die again and again.
         Interrupted: a signal, after which the same call resumes.
     """
@@ -179,7 +176,7 @@ def _planned(
     work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
 ) -> tuple[Plan, RowWork]:
     """The plan of the folder, made if need be by whoever comes first, and the work of this process."""
-    with _waited_for(state.folder / "plan.lock"):
+    with awaited_lock(state.folder / "plan.lock", "another process makes the plan"):
         old = state.plan()
         if old is not None and not how.mixed_hardware and how.cpu is None and not how.refresh:
             work = replace(work, variant=old.work.variant)
@@ -196,28 +193,14 @@ def _planned(
     return plan, own
 
 
-@contextmanager
-def _waited_for(path: Path) -> Iterator[None]:
-    """A lock that is held for as long as a plan takes."""
-    while True:
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(held_lock(path, "busy"))
-            except ConfigError:
-                time.sleep(0.2)
-                continue
-            yield
-            return
-
-
 def _check_cells(plan: Plan, own: RowWork, file: Path, state: State) -> None:
     """Find what the format of a file cannot hold before anything is computed."""
     if file.suffix != ".parquet":
         return
-    for name, planned in zip((each.name for each in plan.files), plan.files, strict=True):
+    for planned in plan.files:
         path = Path(planned.name)
         if path.is_file() and kind_of(path) in (".jsonl", ".ndjson", ".json"):
-            row_file(file, state.folder / "none", own.survey(path, name)[0], Done())
+            row_file(file, state.folder / "none", own.survey(path, planned.name)[0], Done())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Who does the jobs: this process, processes of this machine, or tasks of a Ray cluster."""
+"""Where jobs run: in this process, in processes of this machine, or as tasks of a Ray cluster."""
 
 from __future__ import annotations
 

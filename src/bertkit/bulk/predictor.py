@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from bertkit.bulk.answers import Answers, Cells, open_answers, task_of
 from bertkit.bulk.bad_rows import Failure, answers_or_failures, reason_of
 from bertkit.bulk.tables import arrow_field, names_in, num_rows, values_of, with_columns, without_fixed_sizes
-from bertkit.bulk.worker_models import fingerprint, opened, use_variant
+from bertkit.bulk.worker_models import fingerprint, opened, shared_name, use_variant
 from bertkit.engine.backend import Precision
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.row_cells import own_name
 from bertkit.system.granted_cores import granted_cores
-from bertkit.system.model_sources import resolve
 from bertkit.tasks.answering import ColumnType
 
 if TYPE_CHECKING:
@@ -99,10 +98,10 @@ class BatchPredictor:
         named = dict(columns or {})
         if len(set(named.values())) < len(named):
             raise InputError(f"columns= names one column twice: {named}")
-        found = resolve(model)
-        name = str(Path(found).absolute()) if Path(str(model)).expanduser().exists() else str(model)
         asked, sha256 = task_of(model, task), fingerprint(model)
-        self.settings = Settings(name, asked, sha256, named, device, precision, threads, cpu, on_error, options)
+        self.settings = Settings(
+            shared_name(model), asked, sha256, named, device, precision, threads, cpu, on_error, options
+        )
 
     def __repr__(self) -> str:
         return f"BatchPredictor({self.settings.model!r}, task={self.settings.task!r})"

@@ -45,7 +45,7 @@ class Totals:
 
 @dataclass
 class Run:
-    """The blocks of a driver, and what became of them. max_errors: rows without a result that are put up with."""
+    """The blocks of a driver, and what became of them. max_errors: rows without a result that are tolerated."""
 
     plan: Plan
     pool: Pool
@@ -63,7 +63,7 @@ class Run:
         """Do all jobs.
 
         Raises:
-            DataError: more errors than are put up with.
+            DataError: more errors than are tolerated.
             ResourceError: workers die at a block, but at none of its rows alone.
             Interrupted: a signal.
         """
@@ -112,16 +112,18 @@ class Run:
         if self.max_errors is not None and failed > self.max_errors:
             raise DataError(
                 f"more rows have no result ({failed:,}) than --max-errors {self.max_errors:,} allows; the first is "
-                f"{self.totals.first_error}. What is done stays: with a higher number the same command resumes"
+                f"{self.totals.first_error}. Finished blocks are kept: run the same command with a higher number to "
+                "resume"
             )
 
     def _without_poison(self, job: Job) -> Job:
         """The job without the rows at which workers die; none of it is committed meanwhile."""
-        say(f"workers died {job.deaths} times at {self._name(job)}; looking for the row")
+        say(f"workers died {job.deaths} times at {self._name(job)}; looking for the row that ends them")
         rows = self.plan.blocks[job.number].rows
         found = tuple(self._poison(job, 0, rows)) if self._dies(job, 0, rows) else ()
         for number in found:
-            say(f"WARNING: {self._name(job)}: row {number + 1} of the block ends its worker; it is left out, and named")
+            row = f"row {number + 1} of the block"
+            say(f"WARNING: {self._name(job)}: {row} ends its worker; it is skipped, and listed among the errors")
         return replace(job, skip=found, searched=True)
 
     def _poison(self, job: Job, start: int, end: int) -> Sequence[int]:

@@ -76,8 +76,8 @@ def status_of(folder: Path) -> Status:
     """The status of a run; ConfigError for a folder of something else."""
     state, plan = _open(folder)
     manifests = finished(plan, state)
-    marks = {key: mark for key, mark in state.under_way().items() if key in set(plan.keys) - manifests.keys()}
     numbers = {key: number for number, key in enumerate(plan.keys)}
+    marks = {key: mark for key, mark in state.under_way().items() if key in numbers and key not in manifests}
     variants = Counter(manifest.variant for manifest in manifests.values())
     usual = plan.work.variant or next(iter(variants), "")
     errors = [error for key in plan.keys if key in manifests for error in manifests[key].errors]

@@ -15,6 +15,7 @@ from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 
 #: Models that one process keeps.
 MOST = 4
@@ -31,6 +32,12 @@ def opened(key: object, make: Callable[[], Answers]) -> Answers:
                 del _open[next(iter(_open))]
             _open[key] = make()
         return _open[key]
+
+
+def shared_name(model: str | Path) -> str:
+    """The name by which other processes find a model: of one that is here its absolute path, else as it is."""
+    path = user_path(model)
+    return str(path.absolute()) if path.exists() else str(model)
 
 
 def fingerprint(model: str | Path) -> str:

@@ -74,6 +74,8 @@ def predict(
         return
     refuse_file(out, FORMATS)
     if STANDARD_STREAM in file:
+        if len(file) > 1:
+            raise ConfigError(f"standard input (-) is read alone, and {len(file)} inputs are given: name files only")
         blocks.refuse()
         check_format(out, FORMATS)
         with claimed(out):

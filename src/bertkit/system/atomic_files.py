@@ -10,10 +10,12 @@ import contextlib
 import errno
 import glob
 import hashlib
+import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -22,6 +24,9 @@ from safetensors import SafetensorError
 
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.system.interrupts import unwinding
+
+#: Seconds between two tries to get a lock.
+_LOOK_S = 0.2
 
 #: Of a folder that one process at a time writes to.
 LOCK = ".lock"
@@ -241,6 +246,27 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
                 lock.close()
                 with contextlib.suppress(PermissionError):
                     path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def awaited_lock(
+    path: Path, busy: str, *, seconds: float = math.inf, waiting: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """:func:`held_lock`, waiting at most so many seconds for another process; ``waiting`` is called if it has to."""
+    until, told = time.monotonic() + seconds, False
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(held_lock(path, busy))
+                break
+            except ConfigError:
+                if time.monotonic() > until:
+                    raise
+            if not told:
+                waiting()
+            told = True
+            time.sleep(_LOOK_S)
+        yield
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ from bertkit.bulk.planner import How, What, compute_file, compute_folder
 from bertkit.bulk.resume import finished
 from bertkit.bulk.state import Manifest, State
 from bertkit.bulk.status import merge_folder, status_of
+from bertkit.bulk.worker_models import shared_name
+from bertkit.cli import main
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.inference.runs import Run
@@ -344,6 +346,11 @@ def test_two_drivers_of_one_output_are_refused(model: Path, tmp_path: Path) -> N
 # ------------------------------------------------------------------------------------------------ bad input
 
 
+def test_standard_input_is_read_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "a.csv", "-", "--model", "m", "--out", "o.jsonl"]) == 2
+    assert "standard input (-) is read alone, and 2 inputs are given" in capsys.readouterr().err
+
+
 def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "answers", lambda *_, **__: pytest.fail("work has begun"))
     one, two, empty = tmp_path / "1.csv", tmp_path / "2.csv", tmp_path / "empty.csv"
@@ -476,3 +483,11 @@ def test_workers_that_cannot_start_are_said(model: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(pools, "_serve", os._exit)
     with pytest.raises(ResourceError, match="ended before it had opened the model"):
         compute_small(model, [source], tmp_path / "out", workers=1)
+
+
+def test_a_model_is_found_by_other_processes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(model.parent))
+    monkeypatch.setenv("USERPROFILE", str(model.parent))
+    monkeypatch.chdir(model.parent)
+    assert {shared_name(name) for name in (model, model.name, f"~/{model.name}")} == {str(model)}
+    assert shared_name("owner/name") == "owner/name"

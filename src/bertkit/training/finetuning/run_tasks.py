@@ -7,9 +7,8 @@ bit, as here: it uses as many threads as this process would, and its data and se
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash, versions
-from bertkit.system.atomic_files import held_lock
+from bertkit.system.atomic_files import awaited_lock
 from bertkit.system.console import say
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.task_engines import Tasks, task_engine
@@ -113,17 +112,8 @@ def as_task(job: Job) -> Job:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Be the only process that trains in a folder; one whose driver was killed notices that soon, and is waited for."""
-    lock, until = folder.with_name(f".{folder.name}.lock"), time.monotonic() + LEAVES_S
     busy = f"another process still trains in {folder}: wait for it, or end it, and run again with --resume"
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(held_lock(lock, busy))
-                break
-            except ConfigError:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(1.0)
+    with awaited_lock(folder.with_name(f".{folder.name}.lock"), busy, seconds=LEAVES_S):
         yield
 
 
