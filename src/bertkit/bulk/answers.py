@@ -139,7 +139,7 @@ _ENTITY: ColumnType = {
 }  # fmt: skip
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
 _CUT: Mapping[str, Any] = {"truncation": True}
-#: Task -> how its pipeline is asked.
+#: Task -> how to call its pipeline, and which columns it adds.
 PIPELINES: dict[str, Asked] = {
     "feature-extraction": Asked(
         _TEXT,
@@ -190,7 +190,7 @@ PIPELINES: dict[str, Asked] = {
         _best_label,
     ),
 }  # fmt: skip
-#: Tasks that runs answer, also without bertkit's own settings -> what a checkpoint is that bertkit did not train.
+#: Tasks that are answered as by a run -> the kind of task to assume for a checkpoint that bertkit did not train.
 RUNS: dict[str, str | None] = {
     "text-classification": None, "question-answering": "squad", "multiple-choice": "swag", "text-ranking": "rerank",
 }  # fmt: skip

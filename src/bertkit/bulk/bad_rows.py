@@ -51,7 +51,7 @@ def answers_or_failures(
 def _failing(
     items: Sequence[ItemT], first: int, answer: Callable[[Sequence[ItemT]], Sequence[ResultT]], error: Exception
 ) -> dict[int, Failure]:
-    """By their numbers, the items that fail by themselves; that all of ``items`` together do is known."""
+    """The items that fail alone, by number. ``items`` as a whole are known to fail."""
     if len(items) == 1:
         return {first: Failure(reason_of(error))}
     middle, found = len(items) // 2, dict[int, Failure]()

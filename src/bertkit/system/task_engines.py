@@ -2,7 +2,7 @@
 
 A task is one argument of a function that can be pickled; it keeps what it has done in files, so that one that is
 started again, because its worker died, goes on from there. Ctrl-C reaches a task as a signal that it may catch, to save
-first. What tasks say is not shown; the calling process says what it thinks fit when one has ended.
+first. Tasks print nothing; the calling process reports each one when it has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Engine(Protocol):
     """Where tasks run at the same time."""
 
     def ship(self, function: Callable[[Any], Any]) -> Any:
-        """The function as all tasks get it."""
+        """Make the function available to all tasks; returns what to start them with."""
 
     def start(self, function: Any, task: object) -> Any:
         """Begin one task."""
@@ -48,7 +48,7 @@ class Engine(Protocol):
         """Ask the tasks to save and end, and end those that have not after ``seconds``."""
 
     def on_each_machine(self, function: Callable[[], Any]) -> dict[str, Any]:
-        """What the function says on each other machine, by its name."""
+        """The result of the function on each other machine, by the machine's name."""
 
 
 class Tasks(Protocol):
@@ -74,7 +74,7 @@ class Tasks(Protocol):
         """
 
     def on_each_machine(self, function: Callable[[], ResultT]) -> dict[str, ResultT]:
-        """What the function says on each other machine, by its name; nothing where all tasks run here."""
+        """The result of the function on each other machine, by the machine's name; empty if all tasks run here."""
 
 
 class InTurn:
@@ -221,7 +221,7 @@ def _call(function: Callable[[], Any], _: object) -> Any:
 def task_engine(
     engine: EngineName = "local", workers: int | None = None, *, cpus: int = 1, gpus: int = 0
 ) -> Iterator[Tasks]:
-    """Who runs tasks in a ``with`` block, ``workers`` at a time (None: one here, on Ray all that it has room for).
+    """Run tasks in a ``with`` block, ``workers`` at a time (None: one here, on Ray as many as fit).
 
     ``cpus`` and ``gpus`` are those of one task, by which Ray chooses its place.
 

@@ -89,7 +89,7 @@ class Processes:
         self._folder, self._num_functions = folder, 0
 
     def ship(self, function: Callable[[Any], Any]) -> Path:
-        """The function as all tasks get it."""
+        """Make the function available to all tasks; returns what to start them with."""
         self._num_functions += 1
         path = self._folder / f"function-{self._num_functions}"
         path.write_bytes(pickle.dumps(function))
@@ -117,7 +117,7 @@ class Processes:
                 task.process.kill()
 
     def on_each_machine(self, function: Callable[[], Any]) -> dict[str, Any]:
-        """What the function says on other machines, of which there are none."""
+        """Empty: there are no other machines."""
         return {}
 
 

@@ -32,7 +32,7 @@ LEAVES_S = 60.0
 
 @contextmanager
 def tasks_of(config: FinetuneConfig, run: FinetuneFolder, start: StartModel, device: str) -> Iterator[Tasks]:
-    """Who trains, in a ``with`` block; machines that cannot are found before anything is read.
+    """What runs the trainings, in a ``with`` block; machines that cannot train are reported before any data is read.
 
     Raises:
         ConfigError: a cluster that is not there, or machines without the model, the run folder, or this bertkit.
@@ -96,7 +96,7 @@ def _check_machines(tasks: Tasks, start: StartModel, run: FinetuneFolder) -> Non
 
 
 def as_task(job: Job) -> Job:
-    """A job as another process takes it: on the GPU that it is given there.
+    """The job for another process, on whichever GPU it is given there.
 
     Raises:
         ConfigError: something follows the run in this process.
