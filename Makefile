@@ -9,8 +9,8 @@
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
 # make campaign   the long-running tests
-# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, then builds;
-#                 ALL=1: runs all blocks
+# make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, writes
+#                 examples/notebooks, then builds; ALL=1: runs all blocks
 # make try        build/try/: its page with the included model in the reader's browser, alone
 # make wheels     dist/: bertkit (metadata), and bertkit-lite (the code) for every platform with the encoder compiled
 PYTHON ?= python3
@@ -101,6 +101,7 @@ $(VENV)/.docs: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/python docs/try/build.py
 	OMP_NUM_THREADS=1 $(BIN)/python docs/_ext/run_blocks.py $(if $(ALL),--all)
+	$(BIN)/python docs/_ext/notebooks.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 -d build/docs-trees docs build/site
 	$(BIN)/python docs/_ext/check_pages.py build/site
 

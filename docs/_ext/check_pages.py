@@ -49,10 +49,14 @@ def page_errors(path: Path) -> Iterator[tuple[int, str]]:
 def _exists(path: Path, target: str) -> bool:
     """Generated pages exist after a build only; Sphinx checks links to them."""
     found = (path.parent / target.partition("#")[0]).resolve()
-    generated = found.is_relative_to(DOCS) and found.relative_to(DOCS).as_posix().startswith(
+    return found.exists() or is_generated(found)
+
+
+def is_generated(path: Path) -> bool:
+    """Whether a page is made when the site is built."""
+    return path.is_relative_to(DOCS) and path.relative_to(DOCS).as_posix().startswith(
         (*GENERATED, "reference/settings.md", "reference/exit-codes.md")
     )
-    return found.exists() or generated
 
 
 def _picture_errors(path: Path, said: str, target: str) -> Iterator[str]:

@@ -40,6 +40,8 @@ ELSEWHERE = (
 #: Seconds of pages that are run though nothing of them has changed.
 BUDGET = 60.0
 LANGUAGES = ("python", "bash")
+#: A block of a page: its language, and what it holds.
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.M | re.S)
 
 
 class Block(NamedTuple):
@@ -64,7 +66,7 @@ def blocks_of(page: str) -> list[Block]:
     text = chooser_pages().get(page) or (DOCS / page).read_text(encoding="utf-8")
     chain = hashlib.sha256(f"{__version__}\n{_data_of(page)}".encode())
     found = []
-    for each in re.finditer(r"^```(\w+)\n(.*?)^```", text, flags=re.M | re.S):
+    for each in FENCED.finditer(text):
         language, block = each.groups()
         if language in LANGUAGES:
             chain.update(f"\n{language}\n{block}".encode())
@@ -143,7 +145,7 @@ def _answers(blocks: str, folder: str) -> list[str]:
         program = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
             cwd=folder,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=lines,
             stderr=subprocess.DEVNULL,
@@ -157,7 +159,8 @@ def _answers(blocks: str, folder: str) -> list[str]:
         return lines.readlines()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Variables of the process in which blocks run."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
 
