@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Wanted
+from bertkit.engine.captured_encoder import SWITCH
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.attention import Kernel, attend_reference
 from bertkit.model.kernels.chosen_rows import ChosenRows
@@ -108,6 +110,28 @@ def packed_and_alone(device: torch.device, shape: dict[str, int]) -> Found:
     yield {
         "check": "default precision", "dtype": usual.backend.dtype, "cosine": cosine, "holds": cosine >= LEAST_COSINE,
     }  # fmt: skip
+
+
+def graphs(device: torch.device, shape: dict[str, int]) -> Found:
+    """Short texts by CUDA graphs beside the same kernels launched one by one, each size often enough to be replayed."""
+    torch.manual_seed(0)
+    wanted = Wanted(("last_hidden_state",), ("mean",))
+    with tempfile.TemporaryDirectory() as folder:
+        BertModel(BertConfig(**shape)).save_pretrained(folder)
+        engine = InferenceEngine.load(Path(folder), "BertModel", device=device)
+        os.environ[SWITCH] = "0"
+        try:
+            plain = InferenceEngine.load(Path(folder), "BertModel", device=device)
+        finally:
+            del os.environ[SWITCH]
+    least = 1.0
+    for lengths in [(3,), (16,), (16, 9), (40, 20), (100,), (60, 50, 90), (500,), (300, 200, 500)] * 3:
+        rows = random_rows(np.array(lengths))
+        found, expected = engine.row_outputs(rows, wanted), plain.row_outputs(rows, wanted)
+        norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+        least = min(least, float(((found * expected).sum(1) / norms).min()))
+    recorded = getattr(engine.backend, "records", False)
+    yield {"check": "graphs", "cosine": least, "recorded": recorded, "holds": least >= LEAST_COSINE}
 
 
 def families(device: torch.device) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from bertkit.engine.backend import Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.models import BertForPreTraining, BertModel
 from bertkit.ragged import Floats, Ragged, boundaries_of
-from gpu_correctness import dropout_facts, families, kernel_errors, packed_and_alone
+from gpu_correctness import dropout_facts, families, graphs, kernel_errors, packed_and_alone
 from machine import PACKAGES, minilm_folder, version_of
 
 MEAN = Wanted(("last_hidden_state",), pooling=("mean",))
@@ -55,6 +56,7 @@ def correctness(device: torch.device, tiny: bool) -> Found:
     yield from kernel_errors(device)
     yield from dropout_facts(device)
     yield from packed_and_alone(device, TINY if tiny else {"num_hidden_layers": 4})
+    yield from graphs(device, TINY if tiny else {"num_hidden_layers": 4})
     if find_spec("transformers"):
         yield from families(device)
 
@@ -229,18 +231,23 @@ def texts(device: torch.device, tiny: bool) -> Found:
 
 
 def one_text(device: torch.device, tiny: bool) -> Found:
-    """One text of 16 tokens, the whole call from the string to the vector: medians of milliseconds."""
+    """One text of 16 tokens, the whole call from the string to the vector, with and without CUDA graphs: medians."""
     from bertkit import AutoTokenizer, SentenceEncoder
+    from bertkit.engine.captured_encoder import SWITCH
 
     text = " ".join(["word"] * 14)
     with tempfile.TemporaryDirectory() as scratch:
         BertModel(BertConfig(**(TINY if tiny else {}))).save_pretrained(scratch)
         AutoTokenizer.from_pretrained(minilm_folder()).save_pretrained(scratch)
         for name, folder, goal in (("MiniLM", minilm_folder(), 0.5), ("BERT-base", Path(scratch), 0.8)):
-            encoder = SentenceEncoder(folder, device=device)
-            seconds = [timed(lambda: encoder.encode(text)) for _ in range(20 if tiny else 400)]  # noqa: B023
-            milliseconds = round(1000 * statistics.median(seconds[len(seconds) // 2 :]), 3)
-            yield {"model": name, "milliseconds": milliseconds, "goal_milliseconds": goal}
+            for graphs_used in (True, False):
+                os.environ[SWITCH] = str(int(graphs_used))
+                encoder = SentenceEncoder(folder, device=device)
+                seconds = [timed(lambda: encoder.encode(text)) for _ in range(20 if tiny else 400)]  # noqa: B023
+                milliseconds = round(1000 * statistics.median(seconds[len(seconds) // 2 :]), 3)
+                yield {
+                    "model": name, "graphs": graphs_used, "milliseconds": milliseconds, "goal_milliseconds": goal,
+                }  # fmt: skip
 
 
 def profile(device: torch.device, tiny: bool) -> Found:

@@ -23,6 +23,7 @@ from bertkit.errors import InputError
 from bertkit.layout import Fill as Fill
 from bertkit.layout import Layout as Layout
 from bertkit.ragged import GroupSet, Labels, Ragged, gather
+from bertkit.system.device import runs_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,26 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on ``device``."""
-        offsets = self.layout.offsets
+        """The same batch on ``device``; the host does not wait for a GPU to have it."""
+        offsets, place = self.layout.offsets, torch.device(device)
         return replace(
             self,
-            input_ids=self.input_ids.to(device),
-            token_type_ids=self.token_type_ids.to(device),
-            position_ids=self.position_ids.to(device),
-            layout=self.layout if offsets is None else replace(self.layout, offsets=offsets.to(device)),
-            targets={name: target.to(device) for name, target in self.targets.items()},
-            logit_rows=None if self.logit_rows is None else self.logit_rows.to(device),
-            inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),
+            input_ids=sent(self.input_ids, place),
+            token_type_ids=sent(self.token_type_ids, place),
+            position_ids=sent(self.position_ids, place),
+            layout=self.layout if offsets is None else replace(self.layout, offsets=sent(offsets, place)),
+            targets={name: sent(target, place) for name, target in self.targets.items()},
+            logit_rows=None if self.logit_rows is None else sent(self.logit_rows, place),
+            inputs_embeds=None if self.inputs_embeds is None else sent(self.inputs_embeds, place),
         )
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on ``device``. The copy to a GPU is asked for, from memory that it reads by itself, not waited for."""
+    ahead = runs_ahead(device)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=ahead)
 
 
 def pack(

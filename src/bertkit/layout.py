@@ -86,7 +86,8 @@ class Layout:
     def lengths_on(self, device: torch.device) -> Tensor:
         """:attr:`lengths`, int64 ``(B,)`` on ``device``."""
         if self.offsets is not None and self.offsets.device == device:
-            return self.offsets[: self.num_sequences + 1].diff().long()  # nothing is copied from the host
+            ends_B = self.offsets.narrow(0, 1, self.num_sequences)
+            return (ends_B - self.offsets.narrow(0, 0, self.num_sequences)).long()  # nothing is copied from the host
         return torch.tensor(self.lengths, device=device)
 
     @property
@@ -101,7 +102,7 @@ class Layout:
     def first_rows(self, device: torch.device | str = "cpu") -> Tensor:
         """Row of each sequence's first token, where [CLS] stands: int64 ``(B,)``."""
         if self.offsets is not None and self.offsets.device == torch.device(device):
-            return self.offsets[: self.num_sequences].long()  # nothing is copied from the host
+            return self.offsets.narrow(0, 0, self.num_sequences).long()  # nothing is copied from the host
         return torch.tensor(self.boundaries[:-1], dtype=torch.int64, device=device)
 
     def spans(self) -> list[tuple[int, int]]:

@@ -166,6 +166,10 @@ class Backend(Protocol):
     def max_tokens(self) -> int:
         """Most tokens of a pack; a single row that is longer is a pack of its own."""
 
+    @property
+    def packs_ahead(self) -> int:
+        """How many packs may be begun before the outputs of the first are read; 0 where they are there at once."""
+
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32; several threads may call at once."""
 

@@ -6,6 +6,7 @@ Nothing is kept between two calls, so any number of threads may call at the same
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -229,22 +230,43 @@ class InferenceEngine:
         read: Callable[[Pack, Values], PartT],
     ) -> Iterator[PartT]:
         """The results of each pack, in order, computed by so many threads."""
+        if threads == 1:
+            yield from self._in_turn(packs, rows, wanted, read)
+            return
 
         def compute(numbers: Sequence[int]) -> PartT:
-            with self.backend.in_thread(alone=threads == 1):
+            with self.backend.in_thread(alone=False):
                 return self._compute(Pack.of(rows, numbers), wanted, read)
 
-        if threads == 1:
-            yield from map(compute, packs)
-            return
         pool = ThreadPoolExecutor(threads)
         try:
             yield from pool.map(compute, packs)
         finally:
             pool.shutdown(cancel_futures=True)
 
+    def _in_turn(
+        self, packs: Sequence[Sequence[int]], rows: Ragged, wanted: Wanted, read: Callable[[Pack, Values], PartT]
+    ) -> Iterator[PartT]:
+        """The results of each pack, in order, by the calling thread; a GPU has the next pack before one is read."""
+        begun: deque[tuple[Pack, Values]] = deque()
+        for numbers in packs:
+            with self.backend.in_thread(alone=True):
+                pack = Pack.of(rows, numbers)
+                begun.append((pack, self._begun(pack, wanted)))
+                if len(begun) <= self.backend.packs_ahead:
+                    continue
+                found = self._read(*begun.popleft(), wanted, read)
+            yield found
+        for pack, values in begun:
+            yield self._read(pack, values, wanted, read)
+
     def _compute(self, pack: Pack, wanted: Wanted, read: Callable[[Pack, Values], PartT]) -> PartT:
-        values = (self._with_model() if wanted.layers else self.backend).compute(pack, wanted)
+        return self._read(pack, self._begun(pack, wanted), wanted, read)
+
+    def _begun(self, pack: Pack, wanted: Wanted) -> Values:
+        return (self._with_model() if wanted.layers else self.backend).compute(pack, wanted)
+
+    def _read(self, pack: Pack, values: Values, wanted: Wanted, read: Callable[[Pack, Values], PartT]) -> PartT:
         for name, array in values.items():
             if not np.isfinite(array).all():  # results of such a model look like any others
                 raise CheckpointError(

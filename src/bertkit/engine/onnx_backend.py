@@ -38,6 +38,7 @@ class OnnxBackend:
 
     place = "cpu"
     max_tokens = MAX_TOKENS_PER_BATCH
+    packs_ahead = 0
 
     def __init__(
         self, folder: Path, variant: Variant | None = None, precision: Precision = "auto", threads: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ def stream(
     size: WindowSize,
     weight: Callable[[ItemT], int],
     lazy: bool,
+    ahead: bool = False,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Iterator[AnswerT]:
     """The answer to each item, in order; memory is bounded by one window.
@@ -97,13 +99,27 @@ def stream(
     run: from the rows of a window to one result per row; it calls what it is given with the number of rows that are
         done.
     lazy: start with a small window, for a caller who waits for the first answer.
+    ahead: draw and encode a window while the one before is computed, by a GPU.
     advance: called with the number of items that are done.
     """
-    first = 0
-    for window in draw_windows(items, size, weight=weight, lazy=lazy):
-        rows, answers = encode(window, first)
-        yield from answers(run(rows, _in_items(advance, len(window), len(rows))))
-        first += len(window)
+
+    def encoded() -> Iterator[tuple[int, Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]]:
+        first = 0
+        for window in draw_windows(items, size, weight=weight, lazy=lazy):
+            yield len(window), *encode(window, first)
+            first += len(window)
+
+    for count, rows, answers in one_ahead(encoded()) if ahead else encoded():
+        yield from answers(run(rows, _in_items(advance, count, len(rows))))
+
+
+def one_ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
+    """The same items, none of which is None; another thread makes the next while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
 
 
 def draw_windows(

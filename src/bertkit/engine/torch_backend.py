@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import local
@@ -17,6 +18,7 @@ from bertkit.batch import Batch, Layout
 from bertkit.checkpoints.int8_folder import is_int8, slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
+from bertkit.engine.captured_encoder import can_be_recorded, with_graphs
 from bertkit.engine.closeness import check_precision
 from bertkit.engine.fused_modules import Fused, FusedModel, can_fuse, fuse, mean_vectors
 from bertkit.engine.gpu_precision import float32_products, half_type
@@ -36,7 +38,7 @@ from bertkit.model.pooling import pool_sentences
 from bertkit.model.word_weights import word_weights
 from bertkit.ragged import Floats, Ints
 from bertkit.system.console import say, say_once
-from bertkit.system.device import find_device
+from bertkit.system.device import find_device, runs_ahead
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.weights.parts import WeightType
 
@@ -94,6 +96,8 @@ class TorchBackend:
         self._place, self._dtype = model.device, model.dtype
         self._projects_to_words = isinstance(model, HeadModel) and model.reads == "words"
         self.weight_type = self._choose()
+        #: Whether small packs are computed by graphs of a GPU.
+        self.records = can_be_recorded(model)
 
     @classmethod
     def of(
@@ -161,8 +165,8 @@ class TorchBackend:
         return WEIGHT_TYPES[self.precision]
 
     def _network(self, batch: Batch) -> ConfiguredModel:
-        """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
-        if self._follow() or self.weight_type is None:
+        """What computes: torch's modules, or a view of them with the library's encoder or a GPU's graphs."""
+        if self._follow() or (self.weight_type is None and not self.records):
             return eval_view(self.model)
         fused = self._fused  # once: another thread may replace it
         return fused.view if fused is not None and fused.is_current() else self._fuse(batch)
@@ -181,12 +185,15 @@ class TorchBackend:
                 return self._fused.view  # made by another thread
             if self._refused is not None:
                 raise ConfigError(self._refused)
-            model, library = self.model, native_library()
+            model, watch = self.model, Watch(self.model)
+            if self.records:
+                self._fused = Fused(with_graphs(model), watch, None)
+                return self._fused.view
+            library = native_library()
             if self.weight_type is None or not can_fuse(model):
                 return eval_view(model)
             assert library is not None
             now = self._now  # not self, which would hold itself by its view
-            watch = Watch(model)
             view = fuse(model, library, self.weight_type, lambda: getattr(now, "threads", 1))
             if self.precision in ("fp16", "bf16") and self._fused is None:
                 vectors = mean_vectors(view, batch), mean_vectors(eval_view(model), batch)
@@ -197,6 +204,10 @@ class TorchBackend:
                     raise
             self._fused = Fused(view, watch, FusedModel.of(view))
             return view
+
+    @property
+    def packs_ahead(self) -> int:
+        return 1 if runs_ahead(self.place) else 0
 
     @property
     def max_tokens(self) -> int:
@@ -219,16 +230,20 @@ class TorchBackend:
             return None
         return fused.parts.hidden(pack, first_token=wanted.first_token)
 
-    def _computed(self, pack: Pack, wanted: Wanted) -> dict[str, Floats]:
+    def _computed(self, pack: Pack, wanted: Wanted) -> Values:
         """What torch computes, in part by the library; of vectors on a CPU that are to be pooled, all."""
         device = self.place
         batch = batch_of(pack, wanted)
+        if runs_ahead(device):
+            batch = replace(batch, layout=batch.layout.with_offsets()).to(device)
         try:
             exact = float32_products(device, exact=self.exact)
             with self._limited(), torch.inference_mode(), self._autocast(), exact:
                 # The library computes the top layer alone.
                 network = eval_view(self.model) if wanted.layers else self._network(batch)
-                found = _outputs(network, batch if device.type == "cpu" else batch.to(device), wanted)
+                found = _outputs(network, batch if runs_ahead(device) else batch.to(device), wanted)
+                if device.type == "cuda":
+                    return LateValues(found)
                 return {name: x.float().cpu().numpy() for name, x in found.items()}
         except torch.OutOfMemoryError as error:
             raise ResourceError(
@@ -300,6 +315,26 @@ class TorchBackend:
     @cached_property
     def _openmp(self) -> ThreadpoolController:
         return ThreadpoolController().select(user_api="openmp")
+
+
+class LateValues(Mapping[str, Floats]):
+    """Outputs that a GPU may still be computing: the host waits for them when it reads one."""
+
+    def __init__(self, found: Mapping[str, Tensor]) -> None:
+        self._found = {name: x.float().to("cpu", non_blocking=True) for name, x in found.items()}
+        self._there = torch.cuda.Event()
+        self._there.record()
+
+    def __getitem__(self, name: str) -> Floats:
+        self._there.synchronize()
+        values: Floats = self._found[name].numpy()
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _as_given(place: torch.device, precision: Precision) -> Precision:

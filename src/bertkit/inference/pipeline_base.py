@@ -201,6 +201,7 @@ class Pipeline:
                     size=size or TEXTS,
                     weight=weight,
                     lazy=request.shape == "lazy",
+                    ahead=request.shape != "lazy" and self.engine.backend.packs_ahead > 0,
                     advance=advance,
                 )
 

@@ -41,7 +41,7 @@ def pool_segments(x_TD: Tensor, layout: Layout, mode: str, skipped: int = 0) -> 
     Sums are in float32 at least. Nothing is read back from the device.
     """
     device, dtype = x_TD.device, x_TD.dtype
-    lengths_B = torch.tensor(layout.lengths, device=device)
+    lengths_B = layout.lengths_on(device)
     ends_B = lengths_B.cumsum(0)
     if mode in ("cls", "lasttoken"):
         return x_TD.index_select(0, ends_B - lengths_B + skipped if mode == "cls" else ends_B - 1)

@@ -27,6 +27,7 @@ class MeanId:
     """A back-end whose vector of a row is the mean of its ids and its length, in small packs."""
 
     config, model_class, model, place, dtype, max_tokens = None, "none", None, "cpu", "float32", 32
+    packs_ahead = 0
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

@@ -8,7 +8,7 @@ When it is chosen: by a table, by a stand-in for the device, and through a whole
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -48,6 +48,7 @@ from bertkit.model.kernels.varlen_attention import (
     varlen_fits,
 )
 from bertkit.model.one_way_attention import OneWay
+from varlen_contract import by_contract
 
 RAGGED = (5, 1, 9, 9, 30, 2)
 OPERATOR = "aten._flash_attention_forward.default"
@@ -59,30 +60,6 @@ def forget() -> Iterator[None]:
     yield
     for cached in (varlen_capability, cu_seqlens_on, _moved_buckets):
         cached.cache_clear()
-
-
-def by_contract(q, k, v, queries, keys, p, scale, window=(-1, -1)):
-    """What FlashAttention computes, sequence by sequence; rejects what it rejects."""
-    left, right = window
-    for x, each in ((q, queries), (k, keys), (v, keys)):
-        assert x.stride(-1) == 1
-        assert x.shape[-1] % 8 == 0
-        assert each.boundaries.dtype == torch.int32
-        assert each.boundaries.is_contiguous()
-        assert (each.boundaries[0], each.boundaries[-1]) == (0, len(x))
-        assert each.boundaries.diff().max() <= each.longest
-    parts = []
-    each = zip(pairwise(queries.boundaries.tolist()), pairwise(keys.boundaries.tolist()), strict=True)
-    for (start_q, end_q), (start_k, end_k) in each:
-        own = (x.transpose(0, 1) for x in (q[start_q:end_q], k[start_k:end_k], v[start_k:end_k]))
-        mask = None
-        if max(left, right) >= 0:
-            size = end_k - start_k
-            away = torch.arange(size)[None] - torch.arange(end_q - start_q)[:, None]
-            mask = (away >= (-left if left >= 0 else -size)) & (away <= right)
-        part = F.scaled_dot_product_attention(*own, attn_mask=mask, dropout_p=p, scale=scale)
-        parts.append(part.transpose(0, 1))
-    return torch.cat(parts)
 
 
 @pytest.fixture
@@ -370,6 +347,8 @@ def test_the_engine_s_precision_decides_on_a_gpu(monkeypatch, precision, pooling
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *args: True)
     monkeypatch.setattr(FakeTensor, "numpy", lambda x: np.zeros(x.shape, np.float32))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x)  # there is no driver to do it
+    monkeypatch.setattr(torch.cuda, "Event", Mock)
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     backend = TorchBackend.of(on_a_pretended_gpu(BertModel(config), mode), precision=precision)

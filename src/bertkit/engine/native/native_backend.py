@@ -64,6 +64,7 @@ class NativeBackend:
     place = "cpu"
     dtype = "float32"
     max_tokens = MAX_TOKENS_PER_BATCH
+    packs_ahead = 0
 
     def __init__(
         self,

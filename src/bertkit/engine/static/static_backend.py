@@ -38,6 +38,7 @@ class StaticBackend:
     model_class = MODEL_CLASS
     #: The vectors of a pack stay in the processor's cache.
     max_tokens = 4096
+    packs_ahead = 0
 
     def __init__(self, table_VD: Floats, unknown: int | None = None, *, folder: Path | None = None) -> None:
         self.folder, self.table = folder, table_VD

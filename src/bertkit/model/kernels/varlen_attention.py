@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bertkit.batch import Layout
+from bertkit.batch import Layout, sent
 from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.chosen_rows import ChosenRows
 
@@ -142,7 +142,7 @@ class Sequences:
 @torch.inference_mode(False)  # training may reuse what an evaluation put in the cache, and must be able to save it
 def cu_seqlens_on(lengths: tuple[int, ...], device: torch.device) -> Tensor:
     """Where sequences of these lengths begin and end, int32 ``(B + 1,)`` on ``device``."""
-    return Layout(lengths).cu_seqlens(device)
+    return sent(Layout(lengths).cu_seqlens(), device)
 
 
 def attend_flash(

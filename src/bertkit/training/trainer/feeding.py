@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch, Fill, Layout
-from bertkit.model.encoder import Encoder
-from bertkit.model.kernels.varlen_attention import attend_packed
+from bertkit.batch import Batch, Fill, Layout, sent
+from bertkit.engine.captured_encoder import can_be_filled
 from bertkit.system.device import runs_ahead
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.loop_options import BatchT
@@ -78,13 +77,6 @@ def _up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def can_be_filled(model: nn.Module) -> bool:
-    """Whether the encoders attend by the kernel for packed batches, and know positions from what they read."""
-    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
-    attends = (getattr(layer.attention, "attend", None) for each in encoders for layer in each.layer)
-    return bool(encoders) and all(e.positions is None for e in encoders) and all(a is attend_packed for a in attends)
-
-
 class Feed(Generic[BatchT]):
     """What brings the batches of a plan to a device; only for a GPU are they changed."""
 
@@ -101,15 +93,11 @@ class Feed(Generic[BatchT]):
         """The batch on the device: the copy is asked for, not waited for."""
         if not runs_ahead(self.device):
             return batch.to(self.device)
-        return _changed(_changed(batch, self._laid_out, Layout), self._sent, Tensor)  # type: ignore[no-any-return]
+        laid_out = _changed(batch, self._laid_out, Layout)
+        return _changed(laid_out, lambda tensor: sent(tensor, self.device), Tensor)  # type: ignore[no-any-return]
 
     def _laid_out(self, layout: Layout) -> Layout:
         return layout.with_offsets(None if self.sizes is None else self.sizes.fill(layout))
-
-    def _sent(self, tensor: Tensor) -> Tensor:
-        if self.device.type == "cuda" and tensor.device.type == "cpu":
-            tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
 
 
 def layout_of(batch: object) -> Layout | None:

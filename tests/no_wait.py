@@ -1,0 +1,53 @@
+"""A pretended GPU, the device ``meta``, on which it is an error to make the host wait."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class WaitError(AssertionError):
+    """The host would wait for the device."""
+
+
+#: Operators whose result has a size or a value that the host must know.
+WAITING = (
+    "_local_scalar_dense",
+    "nonzero",
+    "is_nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
+
+
+class NoWait(TorchDispatchMode):
+    """An error for every operator that makes the host wait for the device ``meta``, and for copies that do."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = function.name().removeprefix("aten::").partition(".")[0]
+        flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+        given = [each for each in flat if isinstance(each, Tensor)]
+        there = any(each.device.type == "meta" for each in given)
+        if there and name in WAITING:
+            raise WaitError(name)
+        if there and name.startswith("index") and any(each.dtype == torch.bool for each in given):
+            raise WaitError(f"{name} by a mask")
+        if name in ("_to_copy", "copy_"):
+            places = [each.device.type for each in given[::-1]] + [torch.device(kwargs.get("device") or "meta").type]
+            if len(set(places)) > 1 and (places[-1] == "cpu" or not kwargs.get("non_blocking", args[-1] is True)):
+                raise WaitError(f"{name} between {places}")
+        return function(*args, **kwargs)
+
+
+class NoNewTensor(TorchFunctionMode):
+    """An error where a tensor is made on the device ``meta`` from values of the host, which is a copy that waits."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.tensor, torch.as_tensor) and str((kwargs or {}).get("device")) == "meta":
+            raise WaitError(f"{function.__name__} on the device")
+        return function(*args, **(kwargs or {}))
