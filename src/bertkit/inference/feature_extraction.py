@@ -184,6 +184,11 @@ class FeatureExtractionPipeline(Pipeline):
             limit = min(parts.config.max_length, self.max_length)
         request = self._prepared(read_request(inputs, tuple_is_pair=False), before, parts)
         skipped = 0 if parts is None or parts.config.include_prompt else self._prompt_tokens(before, limit)
+        if skipped and self.tokenizer.truncation_side == "left":
+            raise InputError(
+                "the model does not pool the tokens of its prompt, which cutting texts at their left side would move: "
+                "cut them at the right side, or pass prompt=''"
+            )
         return request, limit, skipped
 
     def measure(self, pooling: Pooling) -> Similarity:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from bertkit.engine.backend import LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Encoding, Pipeline
-from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
-from bertkit.inference.pipeline_results import Entities
+from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, num_characters, read_request
+from bertkit.inference.pipeline_results import Embedding, Entities
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.ragged import Floats
@@ -104,6 +105,30 @@ class TokenClassificationPipeline(Pipeline):
             return windows.rows, answers
 
         return self._answer(request, encode, LOGITS, tokens_of, num_characters, progress=progress)
+
+    def token_scores(
+        self,
+        inputs: Inputs,
+        *,
+        function_to_apply: Literal["softmax", "none"] = "softmax",
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Shaped[Embedding]:
+        """Probabilities, or logits, of all labels for each token of a text: float32 ``(S, C)``.
+
+        The rows, also of special tokens, are those of ``tokenizer(text)["input_ids"]``: a text is read
+        once, not in windows.
+        """
+        if function_to_apply not in ("softmax", "none"):
+            raise InputError(f"function_to_apply must be 'softmax' or 'none', got {function_to_apply!r}")
+
+        def present(logits_SC: Floats, row: TextRow) -> Embedding:
+            scores_SC = logits_SC.copy() if function_to_apply == "none" else softmax(logits_SC)
+            return Embedding.of(scores_SC, num_tokens=row.num_tokens, truncated=row.truncated)
+
+        request = read_request(inputs, tuple_is_pair=False)
+        return self._answer_texts(request, LOGITS, tokens_of, partial(map, present), truncation, max_length, progress)
 
 
 def _joined(inputs: Any, delimiter: str) -> Any:

@@ -22,6 +22,7 @@ from bertkit.server.label_rule import LabelRule
 #: next-sentence (text, text_pair)                  {label, score, is_next}
 #: zero-shot     text                               {labels, scores}, best first
 #: tag           text                               [{entity_group, score, word, start, end}]
+#: tag-tokens    text                               float32 (S, C), probabilities of the labels of each token
 #: redact        text                               {text, spans}, see bertkit.inference.redaction
 #: answer        {question, context}                {answer, score, start, end}, or a list with the option top_k
 #: choose        {context, choices}                 {choice, index, score, scores}
@@ -45,6 +46,7 @@ Task = Literal[
     "next-sentence",
     "zero-shot",
     "tag",
+    "tag-tokens",
     "redact",
     "answer",
     "choose",
@@ -58,9 +60,9 @@ Task = Literal[
     "explain",
     "map",
 ]
-#: What becomes of a text of more tokens than the model reads: refused, cut, or read in windows. None: as the model was
-#: trained to read, otherwise refused.
-Overflow = Literal["error", "truncate", "window"]
+#: What becomes of a text of more tokens than the model reads: refused, cut at its end or at its beginning, or read in
+#: windows. None: as the model was trained to read, otherwise refused.
+Overflow = Literal["error", "truncate", "truncate-left", "window"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

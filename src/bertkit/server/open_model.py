@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 import time
@@ -33,53 +34,12 @@ from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
+from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, reading
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
-
-#: Task of a head, as ``bertkit.pipeline`` names it -> what a model with it can be asked; any encoder embeds.
-OF_HEADS: Mapping[str, tuple[Task, ...]] = {
-    "feature-extraction": (),
-    "sparse-encoding": ("sparse", "fill-mask"),
-    "fill-mask": ("fill-mask",),
-    "next-sentence": ("next-sentence",),
-    "text-classification": ("classify", "explain"),
-    "text-ranking": ("rerank", "classify", "explain"),
-    "token-classification": ("tag", "redact"),
-    "question-answering": ("answer",),
-    "multiple-choice": ("choose",),
-    "text2text-generation": ("generate",),
-}
-OF_ENCODERS: tuple[Task, ...] = ("embed", "similarity", "map", "embed-tokens", "embed-chunks")
-OF_TOKENIZERS: tuple[Task, ...] = ("tokenize", "decode")
-#: The pipeline of a task, and its keywords.
-_PIPELINES: Mapping[Task, tuple[str, Mapping[str, Any]]] = {
-    "embed": ("feature-extraction", {"pooling": "model"}),
-    "embed-tokens": ("feature-extraction", {}),
-    "embed-chunks": ("feature-extraction", {}),
-    "similarity": ("feature-extraction", {"pooling": "model"}),
-    "map": ("feature-extraction", {"pooling": "model"}),
-    "sparse": ("sparse-encoding", {}),
-    "rerank": ("text-ranking", {}),
-    "classify": ("text-classification", {"top_k": None}),
-    "explain": ("text-classification", {}),
-    "next-sentence": ("next-sentence", {}),
-    "zero-shot": ("zero-shot-classification", {}),
-    "tag": ("token-classification", {"aggregation_strategy": "simple"}),
-    "redact": ("token-classification", {"aggregation_strategy": "simple"}),
-    "answer": ("question-answering", {}),
-    "choose": ("multiple-choice", {}),
-    "fill-mask": ("fill-mask", {}),
-}
-#: Tasks that read a text of any length in windows without being asked, and the keyword that asks classification for it.
-_IN_WINDOWS: Mapping[Task, Mapping[str, Any]] = {
-    "tag": {},
-    "redact": {},
-    "answer": {},
-    "classify": {"truncation": "windows"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +230,18 @@ class OpenModel:
                 self._pipes[task] = pipe
         return self._pipes[task]
 
+    @cached_property
+    def _left_tokenizer(self) -> PreTrainedTokenizer:
+        tokenizer = copy.copy(self.tokenizer)
+        tokenizer.truncation_side = "left"
+        return tokenizer
+
+    def _cutting_left(self, name: str) -> Any:
+        """The pipeline of a task, but it cuts the beginning of texts that are too long."""
+        pipe = copy.copy(self._pipe(name))
+        pipe.tokenizer = self._left_tokenizer
+        return pipe
+
     def _engine_for(self, model_class: str) -> InferenceEngine:
         """The engine with a head, or without one; of a model with two heads, the second is loaded beside the first."""
         if model_class in ("BertModel", TASKS[self.head].model_class):
@@ -297,6 +269,7 @@ class OpenModel:
         items = [self._text_of(item) if isinstance(item, list) and task != "decode" else item for item in items]
         if task in OF_TOKENIZERS:
             return self.tokenize(task, items, options)
+        long = reading(task, overflow)
         self._notes.lengths, self._notes.encoding = [], 0.0
         if self.analyzer is not None:
             with self._lock:
@@ -309,9 +282,9 @@ class OpenModel:
             values = [self._attention.of(item, self.max_length, cut=cut, **options) for item in items]
             self._notes.lengths += [len(value["pieces"]) for value in values]
             return self._with_lengths(values, items, task, options)
-        name, usual = _PIPELINES[task]
-        pipe = self._pipe(name)
-        keywords = {**usual, **_reading(task, overflow), **options}
+        name, usual = PIPELINES[task]
+        pipe = self._cutting_left(name) if overflow == "truncate-left" else self._pipe(name)
+        keywords = {**usual, **long, **options}
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
         if wished:
             keywords["prompt_name"] = wished[0]
@@ -333,7 +306,8 @@ class OpenModel:
             tagged = pipe(items, progress=False, **keywords)
             values = [redact(text, found, **choice) for text, found in zip(items, tagged, strict=True)]
             return self._with_lengths(values, items, task, options)
-        found: list[Any] = list(pipe(items, progress=False, **keywords))
+        ask = pipe.token_scores if task == "tag-tokens" else pipe
+        found: list[Any] = list(ask(items, progress=False, **keywords))
         if task == "embed-tokens":
             found = [matrix[0] for matrix in found]
         return self._with_lengths(found, items, task, options)
@@ -381,14 +355,3 @@ def _similarities(pipe: FeatureExtractionPipeline, items: Sequence[Any], keyword
         source = next(vectors)
         found.append([compare(source, next(vectors), measure) for _ in item["sentences"]])
     return found
-
-
-def _reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:
-    """Keywords that say what becomes of a text that is too long."""
-    if overflow is None:
-        return {}
-    if overflow == "window":
-        if task not in _IN_WINDOWS:
-            raise InputError(f"overflow 'window' is for {', '.join(_IN_WINDOWS)}, not for {task}: use 'truncate'")
-        return _IN_WINDOWS[task]
-    return {"truncation": overflow == "truncate"}

@@ -15,8 +15,8 @@ from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Ti
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
+from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.models import Models
-from bertkit.server.open_model import OF_TOKENIZERS
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT

@@ -60,11 +60,14 @@ class Common(Request):
 
 
 Reading = Annotated[
-    Literal["error", "truncate"] | None,
-    Field(description="a text that is too long is refused, or cut; by default as the model was trained, else refused"),
+    Literal["error", "truncate", "truncate-left"] | None,
+    Field(
+        description="a text that is too long is refused, or cut at its end or at its beginning; by default as the "
+        "model was trained, else refused"
+    ),
 ]
 Windows = Annotated[
-    Literal["error", "truncate", "window"] | None,
+    Literal["error", "truncate", "truncate-left", "window"] | None,
     Field(description="the same; 'window': it is read whole, in windows that overlap"),
 ]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2, examples=[["He went to the bank.", "It was closed."]])]

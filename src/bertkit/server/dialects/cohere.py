@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bertkit.server.calls import Answer
+from bertkit.server.calls import Answer, Overflow
 from bertkit.server.dialects.ranking import RankRequest
 from bertkit.server.dialects.route import (
     Asked,
@@ -30,6 +30,7 @@ _PROMPTS: Mapping[str, Sequence[str]] = {
     "search_query": ("search_query", "query"),
     "search_document": ("search_document", "document", "passage"),
 }
+_OVERFLOWS: Mapping[str, Overflow] = {"NONE": "error", "START": "truncate-left", "END": "truncate"}
 
 
 class Content(LenientBody):
@@ -58,7 +59,7 @@ class CohereEmbedRequest(LenientBody):
     embedding_types: Annotated[list[Kind] | None, Field(description="int8 and uint8 are scaled to each vector")] = None
     truncate: Annotated[
         Literal["NONE", "START", "END"],
-        Field(description="cut the end of long texts; otherwise they are refused: START is not done"),
+        Field(description="cut the end or the start of long texts, or refuse them"),
     ] = "END"
     output_dimension: Count | None = None
     max_tokens: Annotated[int | None, Field(ge=3)] = None
@@ -79,7 +80,7 @@ def _embed(asked: Asked, version: str) -> Planned:
         "embed",
         texts,
         body.model,
-        "truncate" if body.truncate == "END" else "error",
+        _OVERFLOWS[body.truncate],
         normalize=True,
         dimensions=body.output_dimension,
         prompts=None if body.input_type is None else _PROMPTS.get(body.input_type, (body.input_type,)),

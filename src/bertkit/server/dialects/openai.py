@@ -27,6 +27,7 @@ from bertkit.server.dialects.route import (
     some,
     text_of,
 )
+from bertkit.server.dialects.task_bodies import cut_at
 from bertkit.server.dialects.vectors import EXAMPLE, KINDS, Encoding, Kind, encoded, openai_list
 from bertkit.server.failures import Failure
 from bertkit.server.failures import Kind as FailureKind
@@ -57,6 +58,9 @@ class EmbeddingRequest(LenientBody):
     truncate: Annotated[bool, Field(description="cut texts that are too long in place of refusing them")] = False
     truncate_prompt_tokens: Annotated[
         int | None, Field(ge=-1, description="cut texts to so many tokens, as vLLM does; -1: to what the model reads")
+    ] = None
+    truncation_side: Annotated[
+        Literal["left", "right"] | None, Field(description="at which side, as vLLM does; by default at the right one")
     ] = None
     late_chunking: Annotated[
         bool, Field(description="read the texts as one, in their order, and give a vector for each")
@@ -95,7 +99,7 @@ def _one_by_one(body: EmbeddingRequest, items: Sequence[Any]) -> Call:
         "embed",
         [item if isinstance(item, list) else text_of(item) for item in items],
         body.model,
-        "truncate" if body.truncate or cut is not None else "error",
+        cut_at(body.truncate or cut is not None, body.truncation_side or "right", None),
         normalize=body.normalized,
         dimensions=body.dimensions,
         prompts=body.prompts,

@@ -11,10 +11,9 @@ from bertkit.server.dialects.route import Count, LenientBody, Text, Texts, Texts
 
 
 def cut_at(truncate: bool | None, side: str, default: Overflow | None) -> Overflow | None:
-    """What becomes of long texts. Their beginning is never cut: where a client asks for that, long ones are refused."""
-    if truncate is False or side.lower() in ("left", "start"):
-        return "error"
-    return "truncate" if truncate else default
+    """What becomes of long texts, which are cut at a side in lower or upper case."""
+    overflow = default if truncate is None else "truncate" if truncate else "error"
+    return "truncate-left" if overflow == "truncate" and side.lower() == "left" else overflow
 
 
 class Cut(LenientBody):
@@ -22,8 +21,7 @@ class Cut(LenientBody):
 
     truncate: Annotated[bool | None, Field(description="cut texts that are too long; false: refuse them")] = None
     truncation_direction: Annotated[
-        Literal["right", "Right", "left", "Left"],
-        Field(description="where they are cut; 'left' is not done: texts that are too long are then refused"),
+        Literal["right", "Right", "left", "Left"], Field(description="at which side they are cut")
     ] = "right"
     prompt_name: Annotated[str | None, Field(description="a prompt of the model to put before each text")] = None
 

@@ -39,12 +39,17 @@ class Pooled(LenientBody):
     truncate_prompt_tokens: Annotated[
         int | None, Field(ge=-1, description="cut texts to so many tokens; -1: to what the model reads")
     ] = None
+    truncation_side: Annotated[
+        Literal["left", "right"] | None, Field(description="at which side; by default at the right one")
+    ] = None
     use_activation: Annotated[bool | None, Field(description="false: the model's numbers in place of scores")] = None
 
     @property
     def overflow(self) -> Overflow:
         """What becomes of long texts."""
-        return "error" if self.truncate_prompt_tokens is None else "truncate"
+        if self.truncate_prompt_tokens is None:
+            return "error"
+        return "truncate-left" if self.truncation_side == "left" else "truncate"
 
     @property
     def max_length(self) -> int | None:
@@ -75,7 +80,7 @@ class VllmClassifyRequest(Pooled):
 
 
 class PoolingRequest(Pooled):
-    """What a model computes of texts: a vector, a vector a token, or probabilities of labels."""
+    """What a model computes of texts: a vector or probabilities of labels, of each text or of each of its tokens."""
 
     input: TextsOrIds
     task: Annotated[
@@ -179,21 +184,28 @@ def _classify(asked: Asked) -> Planned:
 
 
 #: What its tasks are here.
-_TASKS: dict[str, Task] = {"embed": "embed", "token_embed": "embed-tokens", "classify": "classify"}
+_TASKS: Mapping[str, Task] = {
+    "embed": "embed",
+    "token_embed": "embed-tokens",
+    "classify": "classify",
+    "token_classify": "tag-tokens",
+}
+#: Its task for a model that does this first; otherwise ``embed``.
+_USUAL: Mapping[Task, Task] = {"classify": "classify", "tag": "tag-tokens"}
 
 
 def _pooling(asked: Asked) -> Planned:
     body: PoolingRequest = asked.body
     some(body.input, "input")
-    if body.task == "token_classify":
-        raise Failure("invalid", "labels of tokens come as entities here: ask /v1/tag", param="task")
-    own = asked.facts.tasks[:1] if asked.facts else ()
-    task = _TASKS[body.task] if body.task else "classify" if own == ("classify",) else "embed"
+    own = asked.facts.tasks[0] if asked.facts and asked.facts.tasks else "embed"
+    task = _TASKS[body.task] if body.task else _USUAL.get(own, "embed")
+    if body.dimensions is not None and task != "embed":
+        raise Failure("invalid", "`dimensions` is for the task 'embed'", param="dimensions")
     raw = body.use_activation is False
     options: dict[str, Any] = {"max_length": body.max_length}
-    if task == "embed":
+    if task in ("embed", "embed-tokens"):
         options |= {"normalize": not raw, "dimensions": body.dimensions}
-    elif task == "classify":
+    else:
         options["function_to_apply"] = "none" if raw else None
     call = call_of(task, listed(body.input)[0], body.model, body.overflow, **options)
 

@@ -42,7 +42,7 @@ def test_int8_of_nothing_is_nothing() -> None:
         ({"input_type": "search_document"}, {"prompts": ("search_document", "document", "passage")}, "truncate"),
         ({"input_type": "clustering"}, {"prompts": ("clustering",)}, "truncate"),
         ({"truncate": "NONE"}, {}, "error"),
-        ({"truncate": "START"}, {}, "error"),
+        ({"truncate": "START"}, {}, "truncate-left"),
         ({"output_dimension": 4, "max_tokens": 16}, {"dimensions": 4, "max_length": 16}, "truncate"),
     ],
 )

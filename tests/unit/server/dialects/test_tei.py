@@ -14,6 +14,8 @@ from bertkit.server.dialects.tei import DIALECT
 from bertkit.server.failures import Failure
 from dialect_helpers import LABELS, MODELS, RANKED, VECTORS, ask, get, post, refused
 
+CUT_LEFT = "truncate-left"
+
 
 @pytest.mark.parametrize(
     ("body", "items", "overflow", "options"),
@@ -30,8 +32,9 @@ from dialect_helpers import LABELS, MODELS, RANKED, VECTORS, ask, get, post, ref
         ),
         ({"inputs": [5, 6]}, [[5, 6]], "truncate", {"normalize": True}),
         ({"inputs": [[5, 6], [7]]}, [[5, 6], [7]], "truncate", {"normalize": True}),
-        # Its beginning is never cut: texts that are too long are refused, others have the right answer.
-        ({"inputs": "a", "truncate": True, "truncation_direction": "Left"}, ["a"], "error", {"normalize": True}),
+        ({"inputs": "a", "truncate": True, "truncation_direction": "Left"}, ["a"], CUT_LEFT, {"normalize": True}),
+        ({"inputs": "a", "truncation_direction": "left"}, ["a"], CUT_LEFT, {"normalize": True}),
+        ({"inputs": "a", "truncate": False, "truncation_direction": "left"}, ["a"], "error", {"normalize": True}),
         ({"inputs": "a", "truncate": True, "truncation_direction": "right"}, ["a"], "truncate", {"normalize": True}),
     ],
 )

@@ -59,7 +59,9 @@ def test_classify_has_probabilities_by_number() -> None:
     [
         ("vectors", {}, "embed", {"normalize": True}),
         ("vectors", {"use_activation": False, "dimensions": 4}, "embed", {"normalize": False, "dimensions": 4}),
-        ("vectors", {"task": "token_embed"}, "embed-tokens", {}),
+        ("vectors", {"task": "token_embed"}, "embed-tokens", {"normalize": True}),
+        ("tags", {}, "tag-tokens", {}),
+        ("tags", {"task": "token_classify", "use_activation": False}, "tag-tokens", {"function_to_apply": "none"}),
         ("labels", {}, "classify", {}),
         ("labels", {"use_activation": False}, "classify", {"function_to_apply": "none"}),
         ("labels", {"task": "embed"}, "embed", {"normalize": True}),
@@ -75,7 +77,21 @@ def test_pooling_of_a_classifier_and_of_tokens() -> None:
     assert np.allclose(said["data"][0]["data"], [0.05, 0.75, 0.2])
     said = post("/pooling", {"input": "a", "task": "token_embed"}).said([VECTORS])
     assert said["data"] == [{"index": 0, "object": "pooling", "data": VECTORS.tolist()}]
-    assert refused("/pooling", {"input": "a", "task": "token_classify"}).param == "task"
+    said = post("/pooling", {"input": ["a", "b"], "task": "token_classify"}).said([VECTORS[:1], VECTORS], "tags")
+    assert [each["data"] for each in said["data"]] == [VECTORS[:1].tolist(), VECTORS.tolist()]
+    assert refused("/pooling", {"input": "a", "task": "token_embed", "dimensions": 4}).param == "dimensions"
+
+
+def test_long_texts_are_cut_at_either_side() -> None:
+    for fields, overflow in (
+        ({}, "error"),
+        ({"truncation_side": "left"}, "error"),  # nothing is cut unless a length is given
+        ({"truncate_prompt_tokens": -1}, "truncate"),
+        ({"truncate_prompt_tokens": 8, "truncation_side": "right"}, "truncate"),
+        ({"truncate_prompt_tokens": 8, "truncation_side": "left"}, "truncate-left"),
+    ):
+        for path in ("/pooling", "/classify", "/v1/embeddings"):
+            assert post(path, {"input": "a", **fields}).call.overflow == overflow, (path, fields)
 
 
 @pytest.mark.parametrize("order", ["native", "little", "big"])
