@@ -28,7 +28,7 @@ Trace = Callable[[str, Sequence[tuple[Any, float]], float, float, int], None]
 class Work:
     """A call on its way.
 
-    items: those of the call, for a cache.
+    items: those of the call, for a cache; None: the answer is not kept.
     render: makes what the client gets; called in the worker's thread.
     waiter: who waits for the outcome, for :data:`Post`.
     span: of the request, for :data:`Trace`.
@@ -82,6 +82,8 @@ class Batcher:
         self._stopping = False
         #: When each running batch began.
         self._running: dict[int, float] = {}
+        #: When a batch was last computed without a failure.
+        self.last_good = float("-inf")
         self.counts = Counts()
         self.cache = AnswerCache(cache_bytes) if cache_bytes else None
         self._tokens_per_character = 0.3
@@ -185,6 +187,7 @@ class Batcher:
         with self._changed:
             tokens = sum(found.tokens)
             self.queue.note(tokens, ended - begun)
+            self.last_good = ended
             characters = sum(entry.payload.characters for entry in batch)
             if characters > 100 and batch[0].payload.call.task != "explain":
                 self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)
@@ -197,7 +200,7 @@ class Batcher:
             last = first + len(work.call.items)
             own = Results(found.values[first:last], found.tokens[first:last], found.truncated[first:last])
             first = last
-            if self.cache is not None:
+            if self.cache is not None and work.items is not None:
                 self.cache.keep((entry.key, work.items), own)
             times = Times(
                 queue=begun - entry.arrived,

@@ -155,7 +155,7 @@ class Models:
                     threads=self._settings.threads,
                 )
                 facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
-                model.answer(facts.tasks[0], [WARMING.get(facts.tasks[0]) or _warming_text(model, facts)], {})
+                model.answer(*warming(facts), {})
                 self._loaded(slot.name, model)
             except (BertkitError, OSError, MemoryError) as error:
                 say(f"the model {slot.name} cannot be loaded: {error}")
@@ -262,6 +262,8 @@ def _without_place(error: str, source: str) -> str:
     return error
 
 
-def _warming_text(model: OpenModel, facts: ModelFacts) -> str:
-    mask = getattr(model.tokenizer, "mask_token", "")
-    return f"The {mask} bank." if facts.tasks[0] == "fill-mask" else "The river bank."
+def warming(facts: ModelFacts) -> tuple[Task, list[Any]]:
+    """A question of the own task of a model."""
+    task = facts.tasks[0]
+    usual = f"The {facts.mask} bank." if task == "fill-mask" else "The river bank."
+    return task, [WARMING.get(task) or usual]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Outcome, Trace, Work, failure_of
+from bertkit.server.batcher import Batcher, Outcome, Trace, Work, failure_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
 from bertkit.server.model_tasks import OF_TOKENIZERS
-from bertkit.server.models import Models
+from bertkit.server.models import Models, Slot, warming
 from bertkit.server.queue import Entry
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT
@@ -122,6 +122,24 @@ class Service:
 
         future.add_done_callback(done)
         return future
+
+    def self_test(self, slot: Slot, batcher: Batcher) -> asyncio.Future[Answer]:
+        """Ask a model a question that nobody waits for but whoever looks after the server: the outcome to come.
+
+        It takes the way of any request, except that it is never answered by the cache and does not count as use of the
+        model.
+
+        Raises:
+            Failure: the queue is full, or the model is being unloaded.
+        """
+        task, items = warming(slot.facts)
+        call = Call(task=task, items=items)
+        outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(_note)
+        work = Work(call, None, num_characters(items), lambda answer: answer, outcome)
+        tokens = batcher.tokens_in(call, work.characters)
+        batcher.submit(Entry(work, key=("self-test",), tokens=tokens, client="", arrived=time.monotonic()))
+        return outcome
 
     def _search(self, call: Call, render: Callable[[Answer], ReplyT], client: str) -> asyncio.Future[ReplyT]:
         """Vectors of the queries from the batcher of the index's model, and the search in a thread of its own."""

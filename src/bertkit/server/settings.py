@@ -58,6 +58,9 @@ class ServerOptions(Settings):
     max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="bytes of a request body")
     max_connections: int = Field(20_000, ge=1, le=1 << 20, description="connections open at once")
     timeout: float = Field(60.0, gt=0, le=86_400, description="seconds that a request may take")
+    max_batch_seconds: float = Field(
+        60.0, gt=0, le=86_400, description="seconds after which a batch counts as hanging, and /health says 503"
+    )
     body_timeout: float = Field(20.0, gt=0, le=3600, description="seconds that a client may take to send a request")
     grace: float = Field(20.0, ge=0, le=3600, description="seconds to finish accepted requests when the server stops")
     lazy: bool = Field(False, description="load a model at its first request")

@@ -10,11 +10,10 @@ from typing import Any
 
 from bertkit.server.dialects.route import Reply, dumps
 from bertkit.server.http.exchange import App, Receive, Scope, Send, send_reply
+from bertkit.server.operations.health import Health
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
 
-#: A batch that takes longer hangs.
-MOST_BATCH_SECONDS = 60.0
 #: Share of the queue's requests from which a server is too full for more.
 FULL = 0.95
 Answering = Callable[[], Awaitable[Reply]]
@@ -32,7 +31,7 @@ class Operations:
         pages: Mapping[str, Reply] = MappingProxyType({}),
     ) -> None:
         self._app, self._service, self._metrics = app, service, metrics
-        self._openapi = openapi
+        self._openapi, self._state = openapi, Health(service)
         #: Set when the server is told to stop: it finishes what it has, and takes no new connections.
         self.draining = False
         self._routes: Mapping[tuple[str, str], Answering] = {
@@ -54,11 +53,9 @@ class Operations:
         await send_reply(reply, send)
 
     async def _health(self) -> Reply:
-        """503 if a batch hangs; 200 also while models are loaded, because restarting would not help."""
-        for slot in self._service.models.slots.values():
-            if slot.batcher is not None and (seconds := slot.batcher.running_seconds()) > MOST_BATCH_SECONDS:
-                body = {"error": f"a batch of {slot.name} has taken {seconds:.0f} seconds", "error_type": "unhealthy"}
-                return Reply(dumps(body), 503)
+        """503 if a model does not compute; 200 also while models are loaded, because restarting would not help."""
+        if (fault := await self._state.fault()) is not None:
+            return Reply(dumps({"error": fault, "error_type": "unhealthy"}), 503)
         return Reply(dumps({"status": "ok"}))
 
     async def _ready(self) -> Reply:
