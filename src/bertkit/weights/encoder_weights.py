@@ -74,7 +74,7 @@ class EncoderWeights:
         Of a checkpoint (:attr:`read_once`) each layer's arrays are let go when the next one is asked for.
         """
         factor_3D = np.ones(3 * self.config.hidden_size, np.float32)
-        factor_3D[: self.config.hidden_size] = math.log2(math.e) * self._scale
+        factor_3D[: self.config.hidden_size] = math.log2(math.e) * self.scale
         for number in range(max(self.order) + 1):
             name = f"encoder.layer.{number}."
             yield Layer(
@@ -92,7 +92,7 @@ class EncoderWeights:
                 drop_pages(self.arrays.pop(own))
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
         """What scores of content are multiplied with."""
         config = self.config
         if not self._is("disentangled"):
@@ -114,11 +114,15 @@ class EncoderWeights:
             kind = self.config.layer_kinds[number]
             return {"half": self.config.reach_of(kind), "base": rotary_bases(self.config).index(kind)}
         if self._is("disentangled"):
-            return {"distances": self._distances(f"encoder.layer.{number}.attention.")}
+            keys, queries = self.distances(number)
+            # Queries of the content are scaled in the library, those of distances are not.
+            scale = np.float32(self.scale * math.log2(math.e))
+            return {"distances": (keys, None if queries is None else queries * scale)}
         return {}
 
-    def _distances(self, attention: str) -> tuple[Floats | None, Floats | None]:
-        """Keys and queries of distances, through matrices of their own, or those of the content."""
+    def distances(self, number: int) -> tuple[Floats | None, Floats | None]:
+        """Keys and queries of distances ``(E, D)``, through matrices of their own, or those of the content."""
+        attention = f"encoder.layer.{number}.attention."
         width, kinds = self.config.hidden_size, self.config.pos_att_type or []
         vectors_ED = self.arrays["encoder.positions.table.weight"]
         if (norm := norm_of(self.arrays, "encoder.positions.LayerNorm")) is not None:
@@ -130,9 +134,7 @@ class EncoderWeights:
             return linear(self.arrays, f"{attention}qkv", vectors_ED, part)
 
         keys = through("position_key", slice(width, 2 * width)) if "c2p" in kinds else None
-        # Queries of the content are scaled in the library, those of distances are not.
-        scale = np.float32(self._scale * math.log2(math.e))
-        queries = through("position_query", slice(0, width)) * scale if "p2c" in kinds else None
+        queries = through("position_query", slice(0, width)) if "p2c" in kinds else None
         return keys, queries
 
     @property
