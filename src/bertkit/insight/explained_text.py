@@ -14,13 +14,12 @@ from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
-from bertkit.errors import CheckpointError, InputError, TextError, did_you_mean, shorten
+from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import infer_task, pipeline
 from bertkit.insight.attributions import Attributor, Score
+from bertkit.insight.explained_parts import ANSWERS, TAGS, TASKS, answer_of, check_texts, tag_of
 from bertkit.insight.read_text import Cut, ReadText, number_of
-from bertkit.metrics.probabilities import softmax
-from bertkit.metrics.tags import OUTSIDE
 from bertkit.model.int8_model import has_bytes
 from bertkit.model.models import HeadModel
 from bertkit.model.output import ModelOutput
@@ -30,7 +29,6 @@ from bertkit.tasks.spans.features import SpanSettings
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
 from bertkit.tokenization import PreTrainedTokenizer
 
-TEXTS, TAGS, ANSWERS = TASKS = ("text-classification", "token-classification", "question-answering")
 _NO_GRADIENTS = "{0} is {1}, which has no gradients; explain the model that it was made of"
 
 
@@ -58,7 +56,7 @@ class ExplainedText:
     ) -> None:
         self.pipe: Any = pipe
         self.tokenizer, self.text, self.second = pipe.tokenizer, text, second
-        _check_texts(pipe.task, text, second)
+        check_texts(pipe.task, text, second)
         limit = _limit_of(pipe, max_length)
         cut: Cut = "only_second" if pipe.task == ANSWERS else "longest_first"
         self.tokens = ReadText.of(pipe.tokenizer, text, second, limit, cut if truncation else None)
@@ -93,71 +91,24 @@ class ExplainedText:
 
     def _tag(self, logits_SC: Floats, label: str | None, word: int | str | None) -> Target:
         labels = self.pipe.config.id2label
-        shares_WC = softmax(logits_SC[[each.tokens[0] for each in self.words]])
-        best_W = shares_WC.argmax(axis=1)
-        if word is None:
-            tagged = [place for place, best in enumerate(best_W.tolist()) if labels[best] != OUTSIDE]
-            if not tagged:
-                raise InputError(f"the model tags every word {OUTSIDE}; say which word's tag to explain with word=")
-            place = max(tagged, key=lambda each: float(shares_WC[each].max()))
-        else:
-            place = self._place_of(word)
-        best = int(best_W[place])
-        number = best if label is None else number_of(label, labels)
-        token = self.words[place].tokens[0]
+        tag = tag_of(self.tokens, logits_SC, labels, label, word)
 
         def score(out: ModelOutput, layout: Layout) -> Tensor:
             logits = _logits(out)
-            return logits[layout.first_rows(logits.device) + token, number]
+            return logits[layout.first_rows(logits.device) + tag.token, tag.number]
 
-        return Target(score, labels[number], labels[best], float(shares_WC[place, number]), place)
+        return Target(score, labels[tag.number], labels[tag.best], tag.share, tag.place)
 
     def _answer(self, label: str | None) -> Target:
-        context = self.second or ""
-        read = context[: max(word.end for word in self.words if word.second)]
-        asked = {"question": self.text, "context": read}
-        (found,) = self.pipe(asked, max_seq_len=len(self.tokens.ids), align_to_words=False, top_k=1)
-        start, end, share = found["start"], found["end"], found["score"]
-        if label is not None and label != found["answer"]:
-            if not label.strip() or label not in read:
-                raise InputError(f"{label!r:.60} is no piece of the context, so it cannot be the answer to explain")
-            start, share = read.index(label), None
-            end = start + len(label)
-        inside = [
-            token
-            for token, (part, span) in enumerate(zip(self.tokens.parts, self.tokens.spans, strict=True))
-            if part == 1 and span[0] < end and start < span[1]
-        ]
-        first, last = (inside[0], inside[-1]) if inside else (0, 0)
+        answer = answer_of(self.pipe, self.tokens, self.text, self.second or "", label)
 
         def score(out: ModelOutput, layout: Layout) -> Tensor:
             assert out.start_logits is not None
             assert out.end_logits is not None
             begins = layout.first_rows(out.start_logits.device)
-            return out.start_logits[begins + first] + out.end_logits[begins + last]
+            return out.start_logits[begins + answer.first] + out.end_logits[begins + answer.last]
 
-        predicted = found["answer"] or "(no answer)"
-        return Target(score, label or predicted, predicted, share)
-
-    def _place_of(self, word: int | str) -> int:
-        """The place of a word that is given as it is written, or by its number from 1 on."""
-        same = [place for place, each in enumerate(self.words) if each.text == word]
-        if len(same) > 1:
-            places = ", ".join(str(place + 1) for place in same)
-            raise InputError(
-                f"{word!r} is in the text {len(same)} times, as the words {places}; give one of the numbers"
-            )
-        if same:
-            return same[0]
-        count = len(self.words)
-        if isinstance(word, str) and not word.isdecimal():
-            raise InputError(
-                f"the text has no word {word!r:.40}{did_you_mean(word, [each.text for each in self.words])}; its words "
-                f"are {shorten((each.text for each in self.words), limit=12)}"
-            )
-        if not 1 <= int(word) <= count:
-            raise InputError(f"there is no word {word}: the text has {count} words, counted from 1")
-        return int(word) - 1
+        return Target(score, answer.label, answer.predicted, answer.share)
 
 
 def open_model(
@@ -199,18 +150,6 @@ def _limit_of(pipe: Pipeline, given: int | None) -> int:
         return limit
     trained = pipe.decision.get("max_length") or (SpanSettings().max_length if pipe.task == ANSWERS else limit)
     return min(trained, limit)
-
-
-def _check_texts(task: str, text: str, second: str | None) -> None:
-    if second is None and task == ANSWERS:
-        raise InputError("an answer has a question and a context: give both, the question first")
-    if second is not None and task == TAGS:
-        raise InputError("a tagger reads single texts, got two; leave one out")
-    for each in (text, second):
-        if each is not None and not isinstance(each, str):
-            raise InputError(f"a text must be a str, got {type(each).__name__}")
-        if each is not None and not each.strip():
-            raise TextError("a text is empty, so it has no word that could explain anything")
 
 
 def _logits(out: ModelOutput) -> Tensor:

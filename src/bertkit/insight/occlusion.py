@@ -1,21 +1,32 @@
-"""Which words moved a label's probability, by hiding one after the other: for every engine, without torch.
+"""Which words moved a prediction, by hiding one after the other: for every engine, without torch.
 
-:func:`bertkit.visualize.explain` sets integrated gradients beside it, which need torch.
+What loses is the probability of a label of a text, of a tag of one of its words, or of an answer. See
+:func:`bertkit.visualize.explain`, which sets integrated gradients beside it, for which torch is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from bertkit.engine.backend import LOGITS
-from bertkit.engine.inference_engine import rows_of
-from bertkit.errors import CheckpointError
+from bertkit.engine.backend import LOGITS, SPAN_LOGITS
+from bertkit.engine.inference_engine import rows_of, tokens_of
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import TextClassificationPipeline
+from bertkit.inference.token_classification import TokenClassificationPipeline
+from bertkit.insight.explained_parts import ANSWERS, TEXTS, answer_of, check_texts, tag_of
 from bertkit.insight.read_text import ReadText, number_of
-from bertkit.ragged import Ints, Ragged, boundaries_of
+from bertkit.metrics.probabilities import softmax
+from bertkit.ragged import Floats, Ints, Ragged, boundaries_of
+from bertkit.tasks.spans.decoding import span_mass
+from bertkit.tasks.spans.features import SpanSettings
+
+#: Pipelines whose predictions can be explained.
+ExplainedPipeline = TextClassificationPipeline | TokenClassificationPipeline | QuestionAnsweringPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +46,12 @@ class OccludedWord:
 
 @dataclass(frozen=True, slots=True)
 class Occlusion:
-    """What a label loses without each word.
+    """What a label, a tag or an answer loses without each word.
 
-    label, predicted: the one that is explained, and the one of the highest score.
+    label, predicted: what is explained, and what the model gives.
     score: of ``label``, as the pipeline gives it: a probability, or the number of a regression.
     hidden_by: whether words were masked, or left out because the model has no mask.
+    word: of a tag the place of its word in ``words``.
     """
 
     label: str
@@ -48,45 +60,107 @@ class Occlusion:
     hidden_by: Literal["mask", "removal"]
     words: tuple[OccludedWord, ...]
     truncated: bool
+    word: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """``scores``: of the text as it is, then without each word."""
+
+    label: str
+    predicted: str
+    scores: Sequence[float]
+    word: int | None = None
 
 
 def occlusion(
-    pipe: TextClassificationPipeline,
+    pipe: ExplainedPipeline,
     text: str,
     text_pair: str | None = None,
     *,
     label: str | None = None,
+    word: int | str | None = None,
     truncation: bool = False,
     max_length: int | None = None,
 ) -> Occlusion:
     """Hide one word after the other; the cost is that of as many texts as there are words.
 
-    label: what is explained; None: the label of the highest score.
+    text, text_pair: of an answer the question and its context, which is read in one window.
+    label: what is explained; None: the label of the highest score, or the model's answer.
+    word: of a tagger the word whose tag is explained, as it is written or by its number from 1 on; None: the surest
+        tag.
 
     Raises:
-        InputError: a label that the model does not have.
+        InputError: a label or a word that there is not, or an answer that is no piece of the context.
         TextError: a text without words, or of more than ``max_length`` tokens without ``truncation``.
+        CheckpointError: scores that are not finite.
     """
+    check_texts(pipe.task, text, text_pair)
     _, limit = pipe.read_limits(truncation, max_length)
-    read = ReadText.of(pipe.tokenizer, text, text_pair, limit, "longest_first" if truncation else None)
+    cut: Any = "only_second" if pipe.task == ANSWERS else "longest_first"
+    read = ReadText.of(pipe.tokenizer, text, text_pair, limit, cut if truncation else None)
     mask = pipe.tokenizer.mask_token_id
-    scores_KC = pipe.scores(np.stack(pipe.engine.run(_copies(read, mask), LOGITS, rows_of)))
-    if not np.isfinite(scores_KC).all():
-        raise CheckpointError("the model's scores are not finite (NaN or infinity): its weights are damaged")
-    names = pipe.config.id2label
-    best = int(scores_KC[0].argmax())
-    scores_K = scores_KC[:, best if label is None else number_of(label, names)].astype(np.float64).tolist()
+    if mask is None and pipe.task != TEXTS:
+        raise InputError("the model has no mask that could stand for a word, and without the word others would move")
+    if word is not None and not isinstance(pipe, TokenClassificationPipeline):
+        raise InputError(f"word= is for models that tag words, and this one is for {pipe.task}; leave it out")
+    copies = _copies(read, mask)
+    if isinstance(pipe, QuestionAnsweringPipeline):
+        found = _of_answer(pipe, read, copies, text, text_pair or "", label)
+    elif isinstance(pipe, TokenClassificationPipeline):
+        found = _of_tag(pipe, read, copies, label, word)
+    else:
+        found = _of_label(pipe, copies, label)
+    whole = found.scores[0]
+    words = zip(read.words, found.scores[1:], strict=True)
     return Occlusion(
-        label=names[best] if label is None else label,
-        predicted=names[best],
-        score=scores_K[0],
+        label=found.label,
+        predicted=found.predicted,
+        score=whole,
         hidden_by="removal" if mask is None else "mask",
-        words=tuple(
-            OccludedWord(word.text, word.start, word.end, word.second, score, scores_K[0] - score)
-            for word, score in zip(read.words, scores_K[1:], strict=True)
-        ),
+        words=tuple(OccludedWord(w.text, w.start, w.end, w.second, score, whole - score) for w, score in words),
         truncated=read.truncated,
+        word=found.word,
     )
+
+
+def _of_label(pipe: TextClassificationPipeline, copies: Ragged, label: str | None) -> _Scored:
+    scores_KC, names = pipe.scores(_finite(np.stack(pipe.engine.run(copies, LOGITS, rows_of)))), pipe.config.id2label
+    best = int(scores_KC[0].argmax())
+    number = best if label is None else number_of(label, names)
+    return _Scored(names[number], names[best], scores_KC[:, number].astype(np.float64).tolist())
+
+
+def _of_tag(
+    pipe: TokenClassificationPipeline, read: ReadText, copies: Ragged, label: str | None, word: int | str | None
+) -> _Scored:
+    logits_KSC, names = _finite(np.stack(pipe.engine.run(copies, LOGITS, tokens_of))), pipe.config.id2label
+    tag = tag_of(read, logits_KSC[0], names, label, word)
+    scores_K = softmax(logits_KSC[:, tag.token])[:, tag.number].astype(np.float64).tolist()
+    return _Scored(names[tag.number], names[tag.best], scores_K, tag.place)
+
+
+def _of_answer(
+    pipe: QuestionAnsweringPipeline, read: ReadText, copies: Ragged, question: str, context: str, label: str | None
+) -> _Scored:
+    """The probability among all pieces of the context, and "no answer" where that is possible, as the pipeline's."""
+    answer = answer_of(pipe, read, question, context, label)
+    logits_KS2 = _finite(np.stack(pipe.engine.run(copies, SPAN_LOGITS, tokens_of)).astype(np.float64))
+    inside_S = np.array([part == 1 for part in read.parts])
+    width = pipe.decision.get("max_answer_length") or SpanSettings().max_answer_length
+    scores = []
+    for starts_S, ends_S in logits_KS2.transpose(0, 2, 1):
+        null = starts_S[0] + ends_S[0]
+        mass = span_mass(starts_S[inside_S], ends_S[inside_S], np.ones(int(inside_S.sum()), np.bool_), width)
+        norm = mass if pipe.decision.get("null_threshold") is None else float(np.logaddexp(mass, null))
+        scores.append(float(np.exp(starts_S[answer.first] + ends_S[answer.last] - norm)))
+    return _Scored(answer.label, answer.predicted, scores)
+
+
+def _finite(values: Floats) -> Any:
+    if not np.isfinite(values).all():
+        raise CheckpointError("the model's scores are not finite (NaN or infinity): its weights are damaged")
+    return values
 
 
 def _copies(read: ReadText, mask: int | None) -> Ragged:

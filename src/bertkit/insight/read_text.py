@@ -95,6 +95,26 @@ class ReadText:
         types = np.array(found.get("token_type_ids", [0] * len(ids)), dtype=np.int64)
         return cls(ids, types, parts, spans, words, size > limit)
 
+    def place_of(self, word: int | str) -> int:
+        """The place of a word that is given as it is written, or by its number from 1 on; InputError: there is none."""
+        same = [place for place, each in enumerate(self.words) if each.text == word]
+        if len(same) > 1:
+            places = ", ".join(str(place + 1) for place in same)
+            raise InputError(
+                f"{word!r} is in the text {len(same)} times, as the words {places}; give one of the numbers"
+            )
+        if same:
+            return same[0]
+        count = len(self.words)
+        if isinstance(word, str) and not word.isdecimal():
+            raise InputError(
+                f"the text has no word {word!r:.40}{did_you_mean(word, [each.text for each in self.words])}; its words "
+                f"are {shorten((each.text for each in self.words), limit=12)}"
+            )
+        if not 1 <= int(word) <= count:
+            raise InputError(f"there is no word {word}: the text has {count} words, counted from 1")
+        return int(word) - 1
+
 
 def number_of(label: str, names: Mapping[int, str]) -> int:
     """The number of a label; InputError for one that the model does not have."""

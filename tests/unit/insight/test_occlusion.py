@@ -1,4 +1,4 @@
-"""What a label loses without a word is what the pipeline says of the text without it."""
+"""What a label, a tag or an answer loses without a word is what the pipeline says of the text without it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import BertForSequenceClassification, pipeline, visualize
+from bertkit import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    pipeline,
+    visualize,
+)
 from bertkit.errors import InputError, LongTextError
 from bertkit.insight.occlusion import occlusion
 from pipeline_helpers import save_tiny
 
+TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}, "num_labels": 4}
 LABELS = {"id2label": {0: "bad", 1: "good", 2: "dull"}, "num_labels": 3}
 TEXT = "the film is great , and the start dull"
 
@@ -77,3 +84,80 @@ def test_what_is_refused(folder: Path) -> None:
         occlusion(pipe, long)
     found = occlusion(pipe, long, truncation=True, max_length=10)
     assert (found.truncated, len(found.words)) == (True, 8)
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tags"), BertForTokenClassification, **TAGS)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("answers"), BertForQuestionAnswering)
+
+
+@pytest.mark.parametrize(("word", "label"), [(None, None), ("film", "I-PER"), (8, None)])
+def test_a_tag(tagger: Path, word: int | str | None, label: str | None) -> None:
+    pipe = pipeline("token-classification", model=tagger)
+    found = occlusion(pipe, TEXT, word=word, label=label)
+    other = visualize.explain(TEXT, model=tagger, word=word, label=label)
+    assert (found.label, found.predicted, found.word) == (other.label, other.predicted, other.word)
+    assert found.score == pytest.approx(other.probability, abs=1e-4)
+    assert found.word is not None
+    number = list(TAGS["id2label"].values()).index(found.label)  # type: ignore[attr-defined]
+    token = found.word + 1  # every word of the text is one piece
+    for each in found.words:
+        masked = f"{TEXT[: each.start]}[MASK]{TEXT[each.end :]}"
+        assert each.score == pytest.approx(float(pipe.token_scores(masked)[token, number]), abs=1e-4)
+        assert each.drop == pytest.approx(found.score - each.score)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_an_answer(reader: Path, own: bool, refuses: bool) -> None:
+    pipe = pipeline("question-answering", model=reader)
+    if refuses:
+        pipe.decision = {"null_threshold": 1000.0}  # "no answer" has a share, and never wins
+    question, label = "is it good", None if own else "film is"
+    found = occlusion(pipe, question, TEXT, label=label)
+    best = pipe({"question": question, "context": TEXT}, align_to_words=False)
+    assert found.predicted == best["answer"]
+    assert found.label == (best["answer"] if own else label)
+    start = best["start"] if own else TEXT.index("film is")
+    end = start + len(found.label)
+
+    def share(question: str, context: str, start: int, end: int) -> float:
+        asked = {"question": question, "context": context}
+        ranked = pipe(asked, top_k=10_000, align_to_words=False)
+        return float(next(one["score"] for one in ranked if (one["start"], one["end"]) == (start, end)))
+
+    assert found.score == pytest.approx(share(question, TEXT, start, end), abs=1e-4)
+    assert [word.text for word in found.words] == [*question.split(), *TEXT.split()]
+    for word in found.words:
+        if not word.second:
+            asked = f"{question[: word.start]}[MASK]{question[word.end :]}"
+            assert word.score == pytest.approx(share(asked, TEXT, start, end), abs=1e-4)
+            continue
+        more = len("[MASK]") - len(word.text)
+        context = f"{TEXT[: word.start]}[MASK]{TEXT[word.end :]}"
+        moved = (start + more * (word.end <= start), end + more * (word.end <= end))
+        assert word.score == pytest.approx(share(question, context, *moved), abs=1e-4)
+
+
+def test_what_is_refused_of_tags_and_answers(
+    folder: Path, tagger: Path, reader: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags, answers = pipeline("token-classification", model=tagger), pipeline("question-answering", model=reader)
+    with pytest.raises(InputError, match="the text has no word 'flim'"):
+        occlusion(tags, TEXT, word="flim")
+    with pytest.raises(InputError, match="reads single texts"):
+        occlusion(tags, TEXT, "a film")
+    with pytest.raises(InputError, match="a question and a context"):
+        occlusion(answers, TEXT)
+    with pytest.raises(InputError, match="no piece of the context"):
+        occlusion(answers, "is it good", TEXT, label="scene")
+    with pytest.raises(InputError, match="for models that tag words"):
+        occlusion(pipeline("text-classification", model=folder), TEXT, word="film")
+    monkeypatch.setattr(tags.tokenizer, "mask_token_id", None)
+    with pytest.raises(InputError, match="no mask"):
+        occlusion(tags, TEXT)

@@ -90,7 +90,7 @@ def find_answers(
         rows = slice(int(windows.first_rows[question]), int(windows.first_rows[question + 1]))
         null_score = float((starts[row_starts[:-1][rows]] + ends[row_starts[:-1][rows]]).min())
         shown = _shown(windows, rows, row_starts, starts, ends)
-        masses = [-np.inf, *(_mass(*part.logits, part.may_start, search.max_answer_length) for part in shown)]
+        masses = [-np.inf, *(span_mass(*part.logits, part.may_start, search.max_answer_length) for part in shown)]
         norm = _log_sum(np.array([*masses, *([null_score] if search.with_null else [])]))
         spans = _distinct(windows.contexts, context, shown, norm, search)
         null = (null_score, float(np.exp(null_score - norm))) if search.with_null else (-np.inf, 0.0)
@@ -194,8 +194,10 @@ def _best_of_window(
     ]
 
 
-def _mass(starts: Floats, ends: Floats, may_start: Flags, width: int) -> float:
-    """Log of the sum of ``exp(score)`` over all spans of a window; -inf where none may start."""
+def span_mass(starts: Floats, ends: Floats, may_start: Flags, width: int) -> float:
+    """Log of the sum of ``exp(score)`` over all spans of a window, of ``width`` tokens at most; -inf where none may
+    start.
+    """
     if not may_start.any():
         return -np.inf
     width = min(width, len(starts))
