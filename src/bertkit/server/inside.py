@@ -14,7 +14,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.export_folder import is_export
 from bertkit.errors import CheckpointError, InputError, LongTextError, needs_bertkit
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
-from bertkit.insight.occlusion import occlusion
+from bertkit.insight.occlusion import ExplainedPipeline, occlusion
 from bertkit.insight.projection import project
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.tokenization import PreTrainedTokenizer
@@ -95,12 +95,19 @@ class Attention:
             return self._weights
 
 
-def explanation(pipe: Any, item: Sequence[str | None], *, cut: bool, label: str | None = None) -> dict[str, Any]:
-    """Which words of a text or a pair moved a classifier."""
+def explanation(
+    pipe: ExplainedPipeline,
+    item: Sequence[str | None],
+    *,
+    cut: bool,
+    label: str | None = None,
+    word: int | str | None = None,
+) -> dict[str, Any]:
+    """Which words of a text or a pair moved a label, a tag or an answer."""
     text, pair = item
     trained = pipe.decision.get("max_length") or pipe.max_length
     limit = min(trained, pipe.max_length, MOST_EXPLAINED)
-    return asdict(occlusion(pipe, text or "", pair, label=label, truncation=cut, max_length=limit))
+    return asdict(occlusion(pipe, text or "", pair, label=label, word=word, truncation=cut, max_length=limit))
 
 
 def text_map(pipe: FeatureExtractionPipeline, item: Mapping[str, Any], keywords: Mapping[str, Any], method: Any) -> Any:

@@ -16,8 +16,8 @@ OF_HEADS: Mapping[str, tuple[Task, ...]] = {
     "next-sentence": ("next-sentence",),
     "text-classification": ("classify", "explain"),
     "text-ranking": ("rerank", "classify", "explain"),
-    "token-classification": ("tag", "redact", "tag-tokens"),
-    "question-answering": ("answer",),
+    "token-classification": ("tag", "redact", "tag-tokens", "explain"),
+    "question-answering": ("answer", "explain"),
     "multiple-choice": ("choose",),
     "text2text-generation": ("generate",),
 }

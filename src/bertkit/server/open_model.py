@@ -283,6 +283,8 @@ class OpenModel:
             self._notes.lengths += [len(value["pieces"]) for value in values]
             return self._with_lengths(values, items, task, options)
         name, usual = PIPELINES[task]
+        if task == "explain" and self.head in ("token-classification", "question-answering"):
+            name = self.head
         pipe = self._cutting_left(name) if overflow == "truncate-left" else self._pipe(name)
         keywords = {**usual, **long, **options}
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertkit import pipeline
 from bertkit.batch import collate
 from bertkit.insight import projection
 from bertkit.insight.attention_reader import AttentionReader
+from bertkit.insight.occlusion import occlusion
 from bertkit.server import inside
 from server_helpers import ask, save_models, serving
 
@@ -92,6 +94,28 @@ def test_an_explanation(server: Any) -> None:
     cut = ask(server.address, "/v1/explain", {**body, "input": "film " * 100, "overflow": "truncate"})
     assert (cut.body["truncated"], len(cut.results["words"])) == ([True], 62)
     assert ask(server.address, "/v1/explain", {**body, "model": "vectors"}).status == 424
+
+
+def test_explanations_of_a_tag_and_of_an_answer(server: Any) -> None:
+    body = {"model": "tags", "input": "the film is great", "word": "great"}
+    found = ask(server.address, "/v1/explain", body).results
+    pipe = pipeline("token-classification", model=server.folder / "tags", precision="fp32")
+    expected = occlusion(pipe, body["input"], word="great")
+    assert (found["label"], found["predicted"], found["word"]) == (expected.label, expected.predicted, 3)
+    assert [one["drop"] for one in found["words"]] == pytest.approx([one.drop for one in expected.words], abs=1e-4)
+    assert ask(server.address, "/v1/explain", {**body, "word": 4}).results == found
+    wrong = ask(server.address, "/v1/explain", {**body, "word": "graet"})
+    assert (wrong.status, "did you mean 'great'" in wrong.body["error"]["message"]) == (422, True)
+    asked = {"question": "is it good", "context": "the film was very good"}
+    body = {"model": "answers", "input": list(asked.values())}
+    found = ask(server.address, "/v1/explain", body).results
+    answer = pipeline("question-answering", model=server.folder / "answers")(asked, align_to_words=False)
+    assert (found["label"], found["predicted"]) == (answer["answer"], answer["answer"])
+    assert found["score"] == pytest.approx(answer["score"], abs=1e-4)
+    assert [(one["text"], one["second"]) for one in found["words"]][2:4] == [("good", False), ("the", True)]
+    assert ask(server.address, "/v1/explain", {**body, "label": "film was"}).results["label"] == "film was"
+    assert ask(server.address, "/v1/explain", {**body, "label": "scene"}).status == 422
+    assert ask(server.address, "/v1/explain", {**body, "input": "a film"}).status == 422
 
 
 def test_a_map(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

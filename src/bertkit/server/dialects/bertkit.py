@@ -208,7 +208,7 @@ def _attention(asked: Asked) -> Planned:
 
 def _explain(asked: Asked) -> Planned:
     body: Explain = asked.body
-    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label)
+    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label, word=body.word)
     return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
 
 

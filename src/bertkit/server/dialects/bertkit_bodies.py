@@ -265,10 +265,20 @@ class Attention(Common):
 
 
 class Explain(Common):
-    """Which words moved a label: how much its probability drops without each of them."""
+    """Which words moved a label, a tag or an answer: how much its probability drops without each of them."""
 
-    input: Annotated[str | Pair, Field(examples=["A film to remember."])]
-    label: Annotated[str | None, Field(description="by default the most probable one")] = None
+    input: Annotated[
+        str | Pair, Field(description="for an answer its question and the context", examples=["A film to remember."])
+    ]
+    label: Annotated[
+        str | None, Field(description="or tag, or piece of the context; by default what the model gives")
+    ] = None
+    word: Annotated[
+        str | Count | None,
+        Field(
+            description="whose tag is explained, as it is written or by its number from 1; by default the surest tag"
+        ),
+    ] = None
     overflow: Reading = None
 
 
