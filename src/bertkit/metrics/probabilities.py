@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
 
 AnyFloats = npt.NDArray[np.floating]
+#: From which probability on a label is given that has no threshold.
+USUAL = 0.5
 
 
 def softmax(logits: npt.ArrayLike, axis: int = -1) -> AnyFloats:
@@ -71,6 +75,21 @@ def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> np
         return (x >= 0).astype(np.int64)
     best: npt.NDArray[np.int64] = x.argmax(axis=-1).astype(np.int64, copy=False)
     return best
+
+
+def given_labels(
+    shares_BC: AnyFloats, thresholds: Sequence[float] | None = None, *, several: bool
+) -> npt.NDArray[np.int64]:
+    """The labels that a classifier gives by its probabilities: numbers ``(B,)``; of ``several`` 1 and 0, ``(B, C)``.
+
+    thresholds: from which probability on a label is given, one for each of several; of two labels that exclude each
+        other the one of the second. None: half of the probability, or the likeliest label.
+    """
+    if several:
+        return (shares_BC >= np.asarray(USUAL if thresholds is None else thresholds)).astype(np.int64)
+    if thresholds is None:
+        return shares_BC.argmax(axis=1).astype(np.int64, copy=False)
+    return (shares_BC[:, 1] >= thresholds[-1]).astype(np.int64)
 
 
 def _floats(values: npt.ArrayLike) -> AnyFloats:

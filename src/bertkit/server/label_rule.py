@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-#: From which probability a label is given that has no threshold.
-USUAL = 0.5
+import numpy as np
+
+from bertkit.metrics.probabilities import USUAL, given_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +38,13 @@ class LabelRule:
 
     def chosen(self, scores: Mapping[str, float]) -> list[str] | str | None:
         """The labels that are given, perhaps none; of labels that exclude each other the one, or None: it abstains."""
+        shares_1C = np.array([[scores[label] for label in self.labels]])
         if self.several:
-            return [label for label in self.labels if self.gives(label, scores[label])]
-        best = max(scores, key=scores.__getitem__)
-        if self.tuned:
-            first, second = self.labels
-            best = second if scores[second] >= self.tuned[second] else first
+            thresholds = [self.least.get(label, self.tuned.get(label, USUAL)) for label in self.labels]
+            (given,) = given_labels(shares_1C, thresholds, several=True)
+            return [label for label, is_given in zip(self.labels, given, strict=True) if is_given]
+        tuned = list(self.tuned.values()) or None
+        best = self.labels[int(given_labels(shares_1C, tuned, several=False)[0])]
         return best if scores[best] >= self.least.get(best, 0.0) else None
 
     def gives(self, label: str, score: float) -> bool:

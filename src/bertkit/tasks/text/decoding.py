@@ -20,7 +20,7 @@ from bertkit.metrics.calibration import (
     log_loss,
     probabilities_at,
 )
-from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax, top_k
+from bertkit.metrics.probabilities import given_labels, predictions_of, sigmoid, softmax, top_k
 from bertkit.ragged import Flags, Ints
 from bertkit.ragged import Floats as Floats32
 from bertkit.tasks.answering import ColumnType
@@ -67,14 +67,12 @@ class LabelDecision:
 
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:
         """Label numbers int64 ``(n,)``, or for several labels per row 1 and 0, int64 ``(n, C)``."""
-        if several:
-            if self.thresholds is None:
-                return (self.probabilities(logits, several=True) >= 0.5).astype(np.int64)
-            exact = probabilities_at(logits, self.temperature, several=True)  # as the thresholds were chosen
-            return (exact >= np.asarray(self.thresholds)).astype(np.int64)
-        if self.thresholds is None:
+        if self.thresholds is None and not several:
             return predictions_of(logits, "single_label_classification")
-        return (probabilities_at(logits, self.temperature)[:, 1] >= self.thresholds[0]).astype(np.int64)
+        if self.thresholds is None:
+            return given_labels(self.probabilities(logits, several=True), several=True)
+        exact = probabilities_at(logits, self.temperature, several=several)  # as the thresholds were chosen
+        return given_labels(exact, self.thresholds, several=several)
 
 
 def ranked_labels(
