@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -10,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from bertkit import BertForSequenceClassification
 from bertkit.server.playground.pages import PATHS
 from browser_helpers import CHROMIUM, Page, browser
-from server_helpers import ask, save_models, serving
+from pipeline_helpers import save_tiny
+from server_helpers import LABELS, ask, save_models, serving
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 FOLDER = files("bertkit.server.playground")
@@ -121,7 +126,11 @@ def ran(page: Page) -> str:
 
 
 def write_fields(page: Page, task: str) -> None:
-    own = {"fill-mask": {"input": "the [MASK] film"}, "redact": {"labels": ""}}.get(task, {})
+    own = {
+        "fill-mask": {"input": "the [MASK] film"},
+        "redact": {"labels": ""},
+        "explain": {"word": "film", "label": "", "pair": "the end was good"},
+    }.get(task, {})
     for name in page.value("[...document.querySelectorAll('.ask textarea, .ask input[type=text]')].map((f) => f.name)"):
         page.value(f"document.querySelector('.ask [name={name}]').focus()")
         page.write({**WRITTEN, **own}[name])
@@ -143,7 +152,7 @@ def test_every_tab(address: str, tmp_path: Path, width: int, dark: bool) -> None
         for model in names(page, "#models"):
             choose(page, "#models", model)
             for task in names(page, ".tasks"):
-                if task in seen and model != "labels":
+                if task in seen and model != "labels" and task != "explain":
                     continue
                 seen.add(task)
                 choose(page, ".tasks", task)
@@ -177,7 +186,7 @@ def test_by_keyboard_alone(address: str, tmp_path: Path) -> None:
             page.press("ArrowRight")
         page.press("Tab")
         assert page.value(focused) == "Example 1"
-        page.press("Tab", "Enter", "Tab")
+        page.press("Tab", "Enter", "Tab", "Tab")
         assert page.value(focused) == "input"
         page.write("the film is great")
         page.press("Control+Enter")
@@ -218,15 +227,78 @@ def test_failures_and_what_was_cut_are_said(address: str, tmp_path: Path) -> Non
         page.value(field)
         page.press("Control+Enter")
         page.wait(f"{RESULT}.innerText.includes('Truncated: the end of 1 text was not read')")
-        page.value("document.querySelector('.result input[type=range]').value = 1")
-        page.value("document.querySelector('.result input[type=range]').dispatchEvent(new Event('input'))")
-        page.wait(f"{RESULT}.innerText.includes('the model abstains')")
         page.value(field)
         page.write("<b>a good film</b> & </script>")
         page.press("Control+Enter")
         ran(page)
         assert page.value("document.querySelectorAll('.same b').length") == 0
         page.problems = [each for each in page.problems if "status of 422" not in each]
+        check_quiet(page, address)
+
+
+@in_browser
+@pytest.mark.slow
+def test_thresholds_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Moving a slider changes what the model gives, and the calls below; those give the same."""
+    folder = tmp_path / "models"
+    models = save_models(folder, ("labels",))
+    several = save_tiny(
+        folder / "several", BertForSequenceClassification, problem_type="multi_label_classification", **LABELS
+    )
+    with (
+        serving(*models, f"several={several}", playground=True, thresholds=("several:dull=0.9",)) as (_, address),
+        browser(tmp_path / "profile") as page,
+    ):
+        opened(page, address)
+        slider = "[...document.querySelectorAll('.shares input')].find((each) => each.dataset.name === '{}')".format
+
+        def move(label: str, to: str) -> None:
+            page.value(f"{slider(label)}.focus()")
+            page.press(to)  # End: 1, Home: 0
+
+        def given(text: str) -> dict[str, Any]:
+            """What the page shows, and what its calls give."""
+            page.wait(f"{RESULT}.ariaBusy === 'false' && {RESULT}.innerText.includes('{text}')")
+            curl, python, command = page.value(
+                "[...document.querySelectorAll('.same code')].map((code) => code.textContent)"
+            )
+            body = json.loads(shlex.split(curl)[-1])
+            found: dict[str, Any] = ask(address, "/v1/classify", body).body
+            capsys.readouterr()
+            exec(python.replace('model="', f'model="{folder}/'), {})  # the page knows names, not places
+            said = ast.literal_eval(capsys.readouterr().out.splitlines()[-1] if "least" in python else "''")
+            return {**body, **found, "said": said, "command": command}
+
+        page.value("document.querySelector('.ask textarea').focus()")
+        page.write("a good film and the end")
+        page.press("Control+Enter")
+        first = given("The model gives: ")
+        (best,) = first["chosen"]
+        assert "thresholds" not in first
+        move(best, "End")
+        after = given("The model abstains")
+        assert after["thresholds"] == {best: 1}
+        assert (after["chosen"], after["abstained"], after["said"]) == ([None], [True], None)
+        assert f"--thresholds {best}=1" in after["command"]
+        assert page.value("document.querySelectorAll('.result tr.below').length") == 3
+        move(best, "Home")
+        assert given(f"The model gives: {best}")["chosen"] == [best]
+        choose(page, "#models", "several")
+        page.wait("document.querySelectorAll('.shares input').length === 3")
+        assert page.value(f"{slider('dull')}.value") == "0.9"  # as whoever runs the server has set it
+        page.value("document.querySelector('.ask textarea').focus()")
+        page.write("a good film and the end")
+        page.press("Control+Enter")
+        first = given("The model")
+        assert sorted(first["said"]) == sorted(first["chosen"][0])
+        for label in LABELS["id2label"].values():
+            move(label, "Home")
+        after = given("The model gives: bad, good, dull")
+        assert after["chosen"] == [["bad", "good", "dull"]]
+        for label in LABELS["id2label"].values():
+            move(label, "End")
+        after = given("The model abstains")
+        assert (after["chosen"], after["said"]) == ([[]], [])
         check_quiet(page, address)
 
 

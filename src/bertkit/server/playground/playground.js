@@ -34,8 +34,22 @@ async function ask(route, body = undefined) {
 
 // The form of a task ------------------------------------------------------------------------------
 
+/** A slider for each of several names, from 0 to 1. */
+function slidersOf({ name, label, hint, shares }) {
+  const rows = shares.map(([each, value]) => {
+    const id = newId();
+    const said = element("output", { for: id }, value.toFixed(2));
+    const moved = ({ target }) => (said.textContent = Number(target.value).toFixed(2));
+    const slider = element("input", { id, name, type: "range", min: 0, max: 1, step: 0.01, value, "data-name": each, input: moved });
+    return element("div", { class: "row" }, element("label", { for: id }, each), slider, said);
+  });
+  return element("fieldset", { class: "field wide shares" }, element("legend", {}, label), element("small", { class: "quiet" }, hint), rows);
+}
+
 /** A field's element, its label, and what it says. */
-function fieldOf({ name, label, kind, hint, optional, value, least, most, choices }, id) {
+function fieldOf(field, id) {
+  if (field.kind === "shares") return slidersOf(field);
+  const { name, label, kind, hint, optional, value, least, most, choices } = field;
   const described = hint ? { "aria-describedby": `${id}-hint` } : {};
   const common = { id, name, ...described, required: !optional && kind !== "flag" && kind !== "choice" };
   const input = {
@@ -53,9 +67,14 @@ function fieldOf({ name, label, kind, hint, optional, value, least, most, choice
 }
 
 function valuesOf(form, fields) {
-  const read = { flag: (input) => input.checked, number: (input) => (input.value === "" ? "" : Number(input.value)) };
+  const read = {
+    flag: (name) => form.elements[name].checked,
+    number: (name) => (form.elements[name].value === "" ? "" : Number(form.elements[name].value)),
+    shares: (name) =>
+      Object.fromEntries([...form.querySelectorAll(`[name=${name}]`)].map((each) => [each.dataset.name, Number(each.value)])),
+  };
   return Object.fromEntries(
-    fields.map(({ name, kind }) => [name, (read[kind] ?? ((input) => input.value))(form.elements[name])]),
+    fields.map(({ name, kind }) => [name, (read[kind] ?? (() => form.elements[name].value))(name)]),
   );
 }
 
@@ -69,33 +88,37 @@ function taskPanel(model, name) {
   const fields = task.fields(model);
   const examples = task.examples(model);
   const route = task.route ?? `v1/${name}`;
-  const bodyOf = (values) => ({ model: model.name, ...task.body(values) });
+  const bodyOf = (values) => ({ model: model.name, ...task.body(values, model) });
   const result = element("section", { class: "result", "aria-label": "Result", tabindex: -1 });
   const status = element("p", { role: "status", class: "quiet" });
   const samples = [["curl", element("code")], ["Python", element("code")], ["bertkit", element("code")]];
+  let again = false;
   const run = element("button", { type: "submit", class: "run" }, "Run");
 
   function refresh() {
     const values = valuesOf(form, fields);
-    const said = [curl(route, bodyOf(values), key !== null), task.python(model.source, values), task.command(model.source, values)];
+    const said = [curl(route, bodyOf(values), key !== null), task.python(model.source, values, model), task.command(model.source, values, model)];
     samples.forEach(([, code], at) => (code.textContent = said[at]));
   }
   async function submit(event) {
     event?.preventDefault();
-    if (!form.reportValidity() || result.ariaBusy === "true") return;
+    if (!form.reportValidity()) return;
+    again = result.ariaBusy === "true"; // what was changed meanwhile is asked afterwards
+    if (again) return;
     const values = valuesOf(form, fields);
     result.ariaBusy = "true";
     status.textContent = "Running …";
     try {
       const answer = await ask(route, bodyOf(values));
       status.textContent = said(answer);
-      result.replaceChildren(...notices(answer), ...task.show(answer.found.results, values, model));
+      result.replaceChildren(...notices(answer), ...task.show(answer.found.results, values, model, answer.found));
     } catch (error) {
       status.textContent = "";
       const advice = error.kind === "too_long" && values.overflow !== undefined ? "Shorten it, or choose “cut the end” above." : "";
       result.replaceChildren(refusal(error, advice));
     } finally {
       result.ariaBusy = "false";
+      if (again) submit();
     }
   }
   const form = element(
@@ -111,6 +134,10 @@ function taskPanel(model, name) {
   );
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+  });
+  // A threshold that is moved under an answer is applied at once.
+  form.addEventListener("change", (event) => {
+    if (event.target.type === "range" && result.children.length) submit();
   });
   fill(form, examples[0]);
   refresh();

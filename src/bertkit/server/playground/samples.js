@@ -20,6 +20,10 @@ function callOf(values, keywords = {}) {
   return [...values.map(python), ...named.map(([key, value]) => `${key}=${python(value)}`)].join(", ");
 }
 
+/** A line that prints a call: names of variables, then values, then keywords that are set. */
+export const called = (name, variables, values, keywords = {}) =>
+  `print(${name}(${[...variables, callOf(values, keywords)].filter(Boolean).join(", ")}))`;
+
 export function curl(route, body, hasKey) {
   const place = new URL(route, document.baseURI).href;
   const key = hasKey ? ` \\\n  -H "authorization: Bearer $KEY"` : "";
@@ -32,13 +36,13 @@ export function piped(task, source, values, keywords) {
     "from bertkit import pipeline",
     "",
     `pipe = pipeline(${python(task)}, model=${python(source)})`,
-    `print(pipe(${callOf(values, keywords)}))`,
+    called("pipe", [], values, keywords),
   ].join("\n");
 }
 
 /** A call of a function that is imported. */
 export function imported(module, name, values, keywords) {
-  return [`from ${module} import ${name}`, "", `print(${name}(${callOf(values, keywords)}))`].join("\n");
+  return [`from ${module} import ${name}`, "", called(name, [], values, keywords)].join("\n");
 }
 
 /** A line of the shell: `bertkit NAME --model SOURCE ...`. Options that are null or false are left out. */

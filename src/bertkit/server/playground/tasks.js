@@ -2,7 +2,7 @@
 // looks. `fields` and `examples` are functions of the model, as GET /v1/info describes it.
 import { linesOf } from "./dom.js";
 import { attention, map, similarities } from "./pictures.js";
-import { command, imported, piped, python, quoted } from "./samples.js";
+import { called, command, imported, piped, python, quoted } from "./samples.js";
 import * as views from "./views.js";
 
 const text = (label = "Text", name = "input") => ({ name, label, kind: "text" });
@@ -23,6 +23,27 @@ const cut = (values) => (values.overflow === "truncate" ? { truncation: true } :
 const truncate = (values) => ({ truncate: values.overflow === "truncate" });
 const NO_COMMAND = "# There is no command for this: use Python or the server.";
 const NEEDS_TORCH = "# Needs torch.\n";
+
+/** What a model gives that can be explained. */
+const kindOf = ({ tasks }) => ["tag", "answer"].find((task) => tasks.includes(task)) ?? "classify";
+const PREDICTED = { classify: "prediction", tag: "tag of a word", answer: "answer" };
+const PIPELINES = { classify: "text-classification", tag: "token-classification", answer: "question-answering" };
+const labelField = (model, usual) => ({
+  name: "label", label: "Label", kind: "choice", choices: [["", usual], ...(model.labels ?? []).map((name) => [name, name])],
+});
+const EXPLAINED = {
+  classify: (model) => [text(), second, labelField(model, "the most probable one")],
+  tag: (model) => [
+    text(),
+    { name: "word", label: "Word", kind: "line", optional: true, hint: "As it is written, or its number from 1; empty: the one whose tag is surest." },
+    labelField(model, "the most probable one"),
+  ],
+  answer: () => [
+    { name: "input", label: "Question", kind: "line" },
+    text("Text with the answer", "pair"),
+    { name: "label", label: "Answer", kind: "line", optional: true, hint: "A piece of the text; empty: the model's own." },
+  ],
+};
 
 const SENTENCES = [
   "The river burst its banks after the storm.",
@@ -80,23 +101,39 @@ export const TASKS = {
   classify: {
     title: "Classify",
     about: (model) => `Gives each label a score: ${(model.labels ?? []).slice(0, 12).join(", ")}.`,
-    fields: () => [text(), second, LONG_OR_WINDOWS],
+    fields: (model) => [text(), second, LONG_OR_WINDOWS, ...thresholds(model)],
     examples: () => [
       { input: "A film to remember.", pair: "" },
       { input: "Two hours of my life that I will not get back.", pair: "" },
       { input: "A man is playing a guitar.", pair: "Somebody makes music." },
     ],
-    body: (values) => ({ input: values.pair ? [given(values)] : values.input, ...overflow(values) }),
-    python: (source, values) => {
+    body: (values, model) => ({
+      input: values.pair ? [given(values)] : values.input, ...overflow(values), ...movedThresholds(values, model),
+    }),
+    python: (source, values, model) => {
       const reading = values.overflow === "window" ? { truncation: "windows" } : cut(values);
       const inputs = values.pair ? [values.input, values.pair] : [values.input];
-      return piped("text-classification", source, inputs, { top_k: "all", ...reading });
+      const all = piped("text-classification", source, inputs, { top_k: "all", ...reading });
+      const least = setThresholds(values, model);
+      if (!Object.keys(least).length) return all;
+      const item = values.pair ? { text: values.input, text_pair: values.pair } : values.input;
+      const keywords = Object.entries(reading).map(([name, value]) => `, ${name}=${python(value)}`).join("");
+      const decision = model.decides.several
+        ? [`(found,) = pipe([${python(item)}], top_k=None${keywords})`,
+           'print([one["label"] for one in found if one["score"] >= least.get(one["label"], 0)])']
+        : [`(found,) = pipe([${python(item)}]${keywords})`,
+           'print(found["label"] if found["score"] >= least.get(found["label"], 0) else None)'];
+      return [all, "", `least = ${python(least)}`, ...decision].join("\n");
     },
-    command: (source, values) =>
-      command("classify", source, [values.input, values.pair].filter(Boolean), {
+    command: (source, values, model) => {
+      const asked = command("classify", source, [values.input, values.pair].filter(Boolean), {
         pairs: Boolean(values.pair), all: true, ...truncate(values),
-      }),
-    show: ([found]) => views.withThreshold(found),
+      });
+      const least = Object.entries(movedThresholds(values, model).thresholds ?? {});
+      const flags = least.map(([label, share]) => `--thresholds ${quoted(`${label}=${share}`)}`);
+      return flags.length ? `${asked}\n# With these thresholds, for all who ask a server:\nbertkit serve ${[quoted(source), ...flags].join(" ")}` : asked;
+    },
+    show: ([found], values, model, { chosen }) => views.decided(found, setThresholds(values, model), chosen?.[0]),
   },
   "zero-shot": {
     title: "Zero-shot",
@@ -244,25 +281,27 @@ export const TASKS = {
   },
   explain: {
     title: "Explain",
-    about: () => "Which words moved the prediction? Each is hidden in turn, and the label scored again.",
-    fields: (model) => [
-      text(),
-      second,
-      { name: "label", label: "Label", kind: "choice", choices: [["", "the most probable one"], ...(model.labels ?? []).map((name) => [name, name])] },
-      LONG,
-    ],
-    examples: () => [
-      { input: "A slow start, but a film to remember.", pair: "" },
-      { input: "A man is playing a guitar.", pair: "Somebody makes music." },
-    ],
-    body: (values) => ({ input: given(values), ...(values.label ? { label: values.label } : {}), ...overflow(values) }),
-    python: (source, values) =>
-      `${NEEDS_TORCH}${imported("bertkit.visualize", "explain", [values.input, values.pair].filter(Boolean), {
-        model: source, label: values.label, ...cut(values),
-      })}`,
+    about: (model) => `Which words moved the ${PREDICTED[kindOf(model)]}? Each is hidden in turn, and ${kindOf(model) === "tag" ? "the word is tagged" : kindOf(model) === "answer" ? "the answer is scored" : "the label is scored"} again.`,
+    fields: (model) => [...EXPLAINED[kindOf(model)](model), LONG],
+    examples: (model) => TASKS[kindOf(model)].examples(model).map(({ input, pair, question, context }) =>
+      question ? { input: question, pair: context } : { input, ...(pair === undefined ? {} : { pair }) }),
+    body: (values) => ({
+      input: given(values),
+      ...(values.label ? { label: values.label } : {}),
+      ...(values.word ? { word: values.word } : {}),
+      ...overflow(values),
+    }),
+    python: (source, values, model) =>
+      [
+        "from bertkit import pipeline",
+        "from bertkit.insight.occlusion import occlusion",
+        "",
+        `pipe = pipeline(${python(PIPELINES[kindOf(model)])}, model=${python(source)})`,
+        called("occlusion", ["pipe"], [values.input, values.pair].filter(Boolean), { label: values.label, word: values.word, ...cut(values) }),
+      ].join("\n"),
     command: (source, values) =>
       `${NEEDS_TORCH}${command("visualize explain", source, [values.input, values.pair].filter(Boolean), {
-        label: values.label || null, ...truncate(values),
+        label: values.label || null, word: values.word || null, ...truncate(values),
       })}`,
     show: (found, values) => views.explanation([values.input, values.pair], found),
   },
@@ -359,6 +398,32 @@ export const TASKS = {
 function typesOf(model) {
   const tags = (model.labels ?? []).filter((tag) => tag !== "O");
   return [...new Set(tags.map((tag) => tag.replace(/^[BIES]-/, "")))];
+}
+
+/** A slider for each label of a classifier, which stands where the model or whoever runs the server has put it. */
+function thresholds({ decides }) {
+  if (!decides) return [];
+  const hint = decides.several
+    ? "A label is given from this probability on."
+    : "If the label that the model decides for is less probable than this, it abstains.";
+  return [{ name: "thresholds", label: "Thresholds", kind: "shares", hint, shares: decides.labels.map((label) => [label, usual(decides, label)]) }];
+}
+
+const usual = ({ several, tuned, least }, label) => least[label] ?? (several ? tuned[label] ?? 0.5 : 0);
+
+/** Whether a slider, which stands at whole hundredths, was moved. */
+const isMoved = (decides, label, share) => Math.abs(share - usual(decides, label)) >= 0.006;
+
+/** All thresholds above 0. */
+function setThresholds(values, { decides }) {
+  const exact = ([label, share]) => [label, isMoved(decides, label, share) ? share : usual(decides, label)];
+  return Object.fromEntries(Object.entries(values.thresholds ?? {}).map(exact).filter(([, share]) => share > 0));
+}
+
+/** The field of a request for those that were moved. */
+function movedThresholds(values, { decides }) {
+  const moved = Object.entries(values.thresholds ?? {}).filter(([label, share]) => isMoved(decides, label, share));
+  return moved.length ? { thresholds: Object.fromEntries(moved) } : {};
 }
 
 function split(words) {

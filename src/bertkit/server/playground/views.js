@@ -26,10 +26,10 @@ export function table(caption, names, rows) {
 
 /** Names with their scores as bars. `most` is the score of a full bar. */
 export function bars(caption, name, found, most = 1) {
-  const rows = found.map(([label, score, more]) =>
+  const rows = found.map(([label, score, more, left]) =>
     element(
       "tr",
-      {},
+      { class: left ? "below" : null },
       element("th", { scope: "row" }, label),
       element("td", { class: "wide" }, bar(score / most), more ? element("div", { class: "quiet" }, more) : null),
       element("td", { class: "number" }, share(score)),
@@ -45,28 +45,15 @@ export function bars(caption, name, found, most = 1) {
   );
 }
 
-/** Bars with a slider, below which labels are left out. */
-export function withThreshold(labels) {
-  const id = newId();
-  const said = element("p", { role: "status", class: "quiet" });
-  const shown = bars("Labels by probability", "Label", labels.map(({ label, score }) => [label, score]));
-  const value = element("output", { for: id }, "0.00");
-  const slider = element("input", { id, type: "range", min: 0, max: 1, step: 0.01, value: 0, input: apply });
-  function apply() {
-    const least = Number(slider.value);
-    value.textContent = least.toFixed(2);
-    let kept = 0;
-    [...shown.tBodies[0].rows].forEach((row, at) => {
-      const reaches = labels[at].score >= least;
-      kept += reaches;
-      row.classList.toggle("below", !reaches);
-    });
-    said.textContent = kept
-      ? `${plural(kept, "label")} reach${kept === 1 ? "es" : ""} it; a request with "threshold": ${least.toFixed(2)} gets no others.`
-      : "No label reaches it: with this threshold the model abstains.";
-  }
-  apply();
-  return [shown, element("div", { class: "row" }, element("label", { for: id }, "Threshold"), slider, value), said];
+/** Labels by probability, with their thresholds, and which of them the model gives; `chosen` undefined: it gives numbers. */
+export function decided(labels, thresholds, chosen) {
+  if (chosen === undefined) return [bars("Scores", "Label", labels.map(({ label, score }) => [label, score]))];
+  const given = [chosen ?? []].flat();
+  const least = ({ label }) => (thresholds[label] ? `threshold ${thresholds[label].toFixed(2)}` : null);
+  const rows = labels.map((each) => [each.label, each.score, least(each), !given.includes(each.label)]);
+  const none = Array.isArray(chosen) ? "no label reaches its threshold" : "the label that it decides for is below its threshold";
+  const said = given.length ? ["The model gives: ", element("b", {}, given.join(", ")), "."] : [element("b", {}, "The model abstains"), `: ${none}.`];
+  return [element("p", { role: "status", class: "decided" }, ...said), bars("Labels by probability", "Label", rows)];
 }
 
 const KINDS = 6; // colors in the style sheet
@@ -150,9 +137,10 @@ export function explanation(texts, found) {
     signed(word.drop),
     share(word.score),
   ]);
+  const of = found.word === null || found.word === undefined ? "" : ` of “${found.words[found.word].text}”`;
   const how = found.hidden_by === "mask" ? "masked" : "left out, because the model has no mask";
   return [
-    element("p", {}, element("b", {}, found.label), ` has the score ${share(found.score)}. Each word was ${how} in turn.`),
+    element("p", {}, element("b", {}, found.label), `${of} has the score ${share(found.score)}. Each word was ${how} in turn.`),
     ...moved(texts, found),
     element("p", { class: "quiet" }, "Blue, solid line: the score drops without the word. Orange, dashed line: it rises."),
     table("Words, the strongest first", ["Word", "", "Drop of the score", "Score without it"], rows),
