@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -54,8 +54,8 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[Process]:
-    command = [sys.executable, "-m", "bertkit", "serve", *arguments, "--port", "0"]
+def served(*arguments: str, program: Sequence[str] = ("-m", "bertkit")) -> Iterator[Process]:
+    command = [sys.executable, *program, "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
     said: list[str] = []
 
@@ -80,6 +80,21 @@ def served(*arguments: str) -> Iterator[Process]:
             os.kill(worker, signal.SIGKILL)
         process.wait()
         thread.join()
+
+
+def test_what_bertkit_lite_lacks_is_said_with_what_to_install(tmp_path: Path) -> None:
+    lite = Path(__file__).resolve().parents[1] / "lite_command.py"
+    with served(*save_models(tmp_path, ("vectors", "answers")), program=[str(lite)]) as server:
+        text = "it was good. the end."
+        chunks = ask(server.address, "/v1/embed", {"input": text, "model": "vectors", "chunk": 4}).results[0]
+        assert [text[one["start"] : one["end"]] for one in chunks] == ["it was good.", "the end."]
+        reply = ask(server.address, "/v1/embed", {"input": text, "model": "vectors", "chunk": "sentence"})
+        assert (reply.status, reply.body["error"]["type"]) == (501, "missing_package")
+        assert reply.body["error"]["message"].endswith("Run: pip install nupunkt")
+        tsne = ask(server.address, "/v1/map", {"input": list("abcde"), "model": "vectors", "method": "tsne"})
+        assert (tsne.status, tsne.body["error"]["message"].endswith("Run: pip install bertkit")) == (501, True)
+        explained = ask(server.address, "/v1/explain", {"input": ["was it", text], "model": "answers"}).results
+        assert explained["label"] in text
 
 
 def answered(address: str) -> Reply | None:
