@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bertkit.errors import InputError, TextError
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
@@ -71,7 +72,8 @@ def answer_of(
     """The model's answer, or the piece ``label`` of the context; InputError if it is none."""
     seen = context[: max(word.end for word in read.words if word.second)]
     asked = {"question": question, "context": seen}
-    (found,) = pipe(asked, max_seq_len=len(read.ids), align_to_words=False, top_k=1)
+    answers: Any = pipe(asked, max_seq_len=len(read.ids), align_to_words=False, top_k=1)
+    (found,) = answers
     start, end, share = found["start"], found["end"], found["score"]
     if label is not None and label != found["answer"]:
         if not label.strip() or label not in seen:

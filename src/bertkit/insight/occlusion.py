@@ -99,7 +99,7 @@ def occlusion(
     _, limit = pipe.read_limits(truncation, max_length)
     cut: Any = "only_second" if pipe.task == ANSWERS else "longest_first"
     read = ReadText.of(pipe.tokenizer, text, text_pair, limit, cut if truncation else None)
-    mask = pipe.tokenizer.mask_token_id
+    mask = _mask_of(pipe)
     if mask is None and pipe.task != TEXTS:
         raise InputError("the model has no mask that could stand for a word, and without the word others would move")
     if word is not None and not isinstance(pipe, TokenClassificationPipeline):
@@ -122,6 +122,10 @@ def occlusion(
         truncated=read.truncated,
         word=found.word,
     )
+
+
+def _mask_of(pipe: ExplainedPipeline) -> int | None:
+    return pipe.tokenizer.mask_token_id
 
 
 def _of_label(pipe: TextClassificationPipeline, copies: Ragged, label: str | None) -> _Scored:

@@ -88,7 +88,8 @@ def given_labels(
     if several:
         return (shares_BC >= np.asarray(USUAL if thresholds is None else thresholds)).astype(np.int64)
     if thresholds is None:
-        return shares_BC.argmax(axis=1).astype(np.int64, copy=False)
+        best: npt.NDArray[np.int64] = shares_BC.argmax(axis=1).astype(np.int64, copy=False)
+        return best
     return (shares_BC[:, 1] >= thresholds[-1]).astype(np.int64)
 
 
