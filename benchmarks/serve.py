@@ -1,11 +1,12 @@
 """How many requests a second does a server answer? bertkit's beside others, with many clients on the same cores.
 
-    python benchmarks/serve.py --data ../shared/data --infinity ENV/bin/infinity_emb --out benchmarks/results/serve.md
+    python benchmarks/serve.py --data ../shared/data --infinity ENV/bin/infinity_emb --llama ENV/bin/python ...
 
 Vectors of MiniLM-L6 with its real weights, one text a request, in base64 as OpenAI's client asks for them, closed loop
 and keep-alive; texts are tweets, or paragraphs of Wikipedia of at most 700 characters. The client is ``wrk`` for all
 servers, in this machine, so that it takes its share of the cores. Beside bertkit stand ``infinity-emb`` as it is
-shipped (its torch engine; ``--infinity``), and FastAPI around sentence-transformers and ONNX Runtime with a batcher
+shipped (its torch engine; ``--infinity``), llama.cpp's server in Python (``llama-cpp-python[server]``, with ``gguf``
+and ``safetensors`` beside it; ``--llama``), and FastAPI around sentence-transformers and ONNX Runtime with a batcher
 that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits. Servers
 take turns within each round; medians of rounds are reported. Then requests come to bertkit at twice the rate that it
 answered (``serving/open_loop.py``). Before anything is timed, vectors must agree to 1e-3.
@@ -78,7 +79,8 @@ class Server:
         connection.request("POST", self.path, self.body(text), {"content-type": "application/json"})
         content = connection.getresponse().read()
         connection.close()
-        return np.frombuffer(base64.b64decode(json.loads(content)["data"][0]["embedding"]), "<f4")
+        found = json.loads(content)["data"][0]["embedding"]  # llama.cpp's server sends numbers whatever it is asked for
+        return np.array(found, np.float32) if isinstance(found, list) else np.frombuffer(base64.b64decode(found), "<f4")
 
     def tokens(self) -> float:
         """Tokens that bertkit has computed so far."""
@@ -238,6 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--infinity", type=Path, help="the command infinity_emb of an environment of its own")
+    parser.add_argument("--llama", type=Path, help="python of an environment with llama-cpp-python[server]")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64, 256], help=f"{AIMED_CLIENTS} among them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
@@ -274,6 +277,13 @@ def main() -> None:
         if given.infinity is not None:
             own = [given.infinity, "v2", "--engine", "torch", "--device", "cpu", "--no-bettertransformer"]
             commands["infinity"] = ([*own, "--model-id", model], "/embeddings", "/".join(model.parts[-2:]))
+        if given.llama is not None:
+            converted = scratch / "model.gguf"
+            subprocess.run([given.llama, HERE / "serving" / "bert_gguf.py", model, converted], check=True)
+            own = [given.llama, "-m", "llama_cpp.server", "--model", converted, "--embedding", "true"]
+            commands["llama.cpp"] = ([*own, "--n_ctx", "512", "--n_batch", "512"], "/v1/embeddings", "m")
+            notes.append("llama.cpp has the matrices in float16, as its converter writes them.")
+        notes.append("text-embeddings-inference is not measured: neither PyPI nor npm nor Debian has a build for CPUs.")
         servers = {
             name: stack.enter_context(running(name, [*command, "--port", str(8880 + number)], 8880 + number, *place))
             for number, (name, (command, *place)) in enumerate(commands.items())
@@ -316,7 +326,7 @@ def report(
     targets = []
     for kind in TEXTS:
         rate = {name: medians[kind, AIMED_CLIENTS, name].rate for name in names}
-        for others, factor in ((["infinity"], BESIDE_SHIPPED), (names[1:3], BESIDE_OWN)):
+        for others, factor in ((["infinity", "llama.cpp"], BESIDE_SHIPPED), (names[1:3], BESIDE_OWN)):
             known = [name for name in others if name in rate]
             if known:
                 best = max(known, key=lambda name: rate[name])
