@@ -63,9 +63,11 @@ def _picture_errors(path: Path, said: str, target: str) -> Iterator[str]:
     picture = path.parent / target
     if not said.strip():
         yield f"picture without alternative text: {target}"
+    if target.startswith(GENERATED):
+        return
     if not picture.exists():
         yield f"no such picture: {target}"
-    elif not picture.with_suffix(".py").exists():
+    elif not picture.with_suffix(".py").exists() and f"images/{path.stem}/" not in target:  # which run_blocks writes
         yield f"picture without its source: {target}; keep the program that draws it beside it, as {picture.stem}.py"
 
 

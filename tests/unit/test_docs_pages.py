@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import check_pages
 import chooser
 import command_pages
 import fact_pages
+import house_pages
 import run_blocks
 from bertkit.cli import NAMES
 
@@ -97,3 +99,23 @@ def test_pages_are_made_of_every_command_and_setting():
     assert "`--aggregation-strategy`" not in pages["reference/commands/tag.md"]
     assert "| `--strategy` *CHOICE* | What makes an entity." in pages["reference/commands/tag.md"]
     assert "| `batch_size` | `32` | sequences in a batch |" in fact_pages.fact_pages()["reference/settings.md"]
+
+
+def test_pages_of_contributors_name_files_that_exist():
+    root = check_pages.DOCS.parent
+    for page in (root / "CONTRIBUTING.md", check_pages.DOCS / "house.md"):
+        named = re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", page.read_text(encoding="utf-8"))
+        gone = [name for name in named if not name.isupper() and "NAME" not in name and not (root / name).exists()]
+        assert (bool(named), gone) == (True, []), page.name
+
+
+def test_the_picture_of_the_house_has_every_room_and_only_imports_that_go_down():
+    rooms, counts = house_pages.rooms(), house_pages.imports()
+    layer = {each.name: each.layer for each in rooms}
+    top = {
+        path.stem for path in house_pages.SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {name for name in top if not name.startswith("_")} == set(layer)
+    assert counts["model", "checkpoints"] > 0
+    assert all(layer[first] < layer[second] for first, second in counts if {first, second} <= set(layer))
+    assert all(each.about for each in rooms)
