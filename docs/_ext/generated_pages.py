@@ -11,6 +11,7 @@ from api_pages import api_pages, missing_docstrings
 from chooser import chooser_pages
 from command_pages import command_pages
 from fact_pages import fact_pages
+from family_pages import family_pages
 from house_pages import house_pages
 from result_pages import result_pages
 
@@ -28,7 +29,7 @@ def setup(app: Any) -> dict[str, bool]:
 def _on_start(app: Any) -> None:
     if missing := list(missing_docstrings()):
         raise SystemExit("Public names without documentation:\n" + "\n".join(missing))
-    pages = (api_pages, command_pages, fact_pages, chooser_pages, house_pages, result_pages, try_page)
+    pages = (api_pages, command_pages, fact_pages, chooser_pages, family_pages, house_pages, result_pages, try_page)
     made = {name: text for make in pages for name, text in make().items()}
     write_pages(Path(app.srcdir), made)
 
