@@ -1,4 +1,4 @@
-"""The table of families, from what the package knows of them: ``_generated/families.md``."""
+"""The tables of families, from what the package knows of them: ``_generated/families.md``."""
 
 from __future__ import annotations
 
@@ -32,21 +32,26 @@ SCORES = {
 
 
 def family_pages() -> dict[str, str]:
-    """Path of the generated file -> its text."""
-    rows = "\n".join(_row(name, family) for name, family in FAMILIES.items())
-    head = "| family | layers x width, parameters | longest text | pre-trained on | tokenizer | differs from BERT in |"
-    return {"_generated/families.md": f"{head}\n|---|---|--:|---|---|---|\n{rows}\n"}
+    """Path of the generated file -> its text: a table of shapes, and one of what else differs."""
+    shapes, rest = zip(*(_rows(name, family) for name, family in FAMILIES.items()), strict=True)
+    tables = (
+        ("| family | layers x width | parameters | longest text | tokenizer |\n|---|--:|--:|--:|---|", shapes),
+        ("| family | pre-trained on | differs from BERT in |\n|---|---|---|", rest),
+    )
+    return {"_generated/families.md": "\n\n".join("\n".join([head, *rows]) for head, rows in tables) + "\n"}
 
 
-def _row(name: str, family: Family) -> str:
+def _rows(name: str, family: Family) -> tuple[str, str]:
     config = BertConfig(model_type=name)
     with torch.device("meta"):
         parameters = sum(each.numel() for each in BertModel(config).parameters())
     longest = config.max_position_embeddings - (config.pad_token_id + 1 if family.positions_after_padding else 0)
-    size = f"{config.num_hidden_layers} x {config.hidden_size}, {parameters / 1e6:,.0f} M"
     tokenizer = next(said for base, said in TOKENIZERS.items() if issubclass(MODEL_TYPES[name], base))
-    cells = (f"`{name}`", size, f"{longest:,}", TRAINED[name], tokenizer, "; ".join(_differences(config, family)))
-    return f"| {' | '.join(cells)} |"
+    size = f"{config.num_hidden_layers} x {config.hidden_size} | {parameters / 1e6:,.0f} M"
+    return (
+        f"| `{name}` | {size} | {longest:,} | {tokenizer} |",
+        f"| `{name}` | {TRAINED[name]} | {'; '.join(_differences(config, family))} |",
+    )
 
 
 def _differences(config: BertConfig, family: Family) -> list[str]:

@@ -29,7 +29,7 @@ LEGEND = (
     "A band: the rooms of one layer, which",
     "do not import each other.",
     "Green: imports no torch.",
-    "Here is nothing: imports only go down.",
+    "No square is down here: imports go down only.",
 )
 FONT = "font-family='system-ui, sans-serif'"
 
